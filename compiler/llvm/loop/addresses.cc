@@ -1,74 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Splits the address of each access of a parallel loop into a part that all registers share, which is computed once, and a constant for
-// each register.
+#include "compiler/llvm/loop/addresses.h"
+
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "compiler/analysis/register_map.h"
-#include "compiler/llvm/kernel_lowering.h"
 
 namespace kiln::llvm_ir {
 
-using compiler::LoopDigits;
 using compiler::SplitAccess;
 using ir::BufferId;
 using ir::ExprId;
 using ir::Space;
 
-Value* KernelLowering::ThreadPart(const LoopDigits& digits) {
-  Value* part = element_->thread_part[size_t(digits.variable)];
-  if (digits.modulus != 0) part = b().CreateURem(part, I32(digits.modulus));
-  return digits.divisor == 1 ? part : b().CreateUDiv(part, I32(digits.divisor));
-}
-
-const ElementAddress& KernelLowering::AddressOf(BufferId buffer, std::span<const ExprId> indices) {
+const ElementAddress& Addresses::Of(BufferId buffer, std::span<const ExprId> indices) {
   std::vector<uint32_t> key;
   for (ExprId index : indices) key.push_back(ir::Index(index));
-  auto [it, added] = element_->addresses.try_emplace({ir::Index(buffer), std::move(key)});
-  if (added) it->second = MakeAddress(buffer, indices);
+  auto [it, added] = addresses_.try_emplace({ir::Index(buffer), std::move(key)});
+  if (added) it->second = Make(buffer, indices);
   return it->second;
 }
 
-ElementAddress KernelLowering::MakeAddress(BufferId id, std::span<const ExprId> indices) {
+ElementAddress Addresses::Make(BufferId id, std::span<const ExprId> indices) {
   ElementAddress address;
   address.buffer = id;
-  const ir::Buffer& buffer = module_[id];
+  const ir::Buffer& buffer = module()[id];
   if (buffer.space == Space::kFragment) {
-    const auto projection = compiler::ProjectionOf(module_, *element_->loop, indices);
-    auto map =
-        projection ? compiler::RegisterMap(element_->layout, element_->extents, *buffer.layout, module_.ShapeOf(id), *projection) : std::nullopt;
-    if (!map) diagnostics_.Internal(fmt::format("fragment '{}' does not fit the loop that uses it", buffer.name), loc_);
-    address.registers = map ? *std::move(map) : std::vector<int64_t>(element_->parts.size(), 0);
+    address.registers = RegistersOf(id, indices);
     return address;
   }
   if (buffer.space == Space::kLocal || ir::Bits(buffer.dtype) < 8) return address;
-  address.split = element_->Split(id, indices);
+  address.split = loop_.Split(id, indices);
   if (address.split) MakeLinear(address);
-  if (MayLeave(id, indices)) address.unproven.assign(indices.begin(), indices.end());
+  if (memory_.MayLeave(id, indices)) address.unproven.assign(indices.begin(), indices.end());
   if (address.split && buffer.space == Space::kGlobal) MakeChecks(address, indices);
   return address;
 }
 
-void KernelLowering::MakeLinear(ElementAddress& address) {
+std::vector<int64_t> Addresses::RegistersOf(BufferId id, std::span<const ExprId> indices) const {
+  const ir::Buffer& buffer = module()[id];
+  const auto projection = compiler::ProjectionOf(module(), *loop_.loop, indices);
+  auto map = projection ? compiler::RegisterMap(loop_.layout, loop_.extents, *buffer.layout, module().ShapeOf(id), *projection) : std::nullopt;
+  if (!map) Internal(fmt::format("fragment '{}' does not fit the loop that uses it", buffer.name));
+  return map ? *std::move(map) : std::vector<int64_t>(loop_.parts.size(), 0);
+}
+
+void Addresses::MakeLinear(ElementAddress& address) {
   const BufferId id = address.buffer;
-  const ir::Buffer& buffer = module_[id];
+  const ir::Buffer& buffer = module()[id];
   const bool shared = buffer.space == Space::kShared;
   llvm::Type* type = shared ? b().getInt32Ty() : b().getInt64Ty();
   const int64_t bytes = ir::Bytes(buffer.dtype);
-  const std::vector<Value*> strides = shared ? std::vector<Value*>{} : StridesOf(id);
+  const Values strides = shared ? Values{} : memory_.StridesOf(id);
   for (size_t d = 0; d < address.split->indices.size(); ++d) {
     const SplitAccess::Index& index = address.split->indices[d];
     auto* fixed = shared ? nullptr : llvm::dyn_cast<llvm::ConstantInt>(strides[d]);
     const bool constant = shared || fixed != nullptr;
     const int64_t stride = (shared ? compiler::SharedStride(buffer, int(d)) : constant ? fixed->getSExtValue() : 1) * bytes;
-    // An index that moves by whole periods of the swizzle, as versions of a buffer do, is added after the swizzle.
     const bool blocked = shared && compiler::IsBlocked(buffer, int(d));
-    const bool behind = shared && !blocked && stride % SwizzlePeriod(id) == 0 && buffer.layout->swizzle().bits > 0;
+    const bool behind = shared && buffer.layout->swizzle().bits > 0 && shared_.MovesByPeriods(id, int(d));
     Value* sum = nullptr;
     for (const auto& [term, coefficient, digits] : index.terms) {
-      Value* value = b().CreateSExtOrTrunc(digits.variable >= 0 ? ThreadPart(digits) : EvalIndex(term), type);
+      Value* value = b().CreateSExtOrTrunc(digits.variable >= 0 ? iterations_.ThreadPart(digits) : evaluator_.EvalIndex(term), type);
       if (blocked) {
-        sum = AddTo(sum, SharedTerm(id, int(d), Scaled(value, coefficient)));
+        sum = AddTo(sum, shared_.Term(id, int(d), Scaled(value, coefficient)));
       } else {
         sum = AddTo(sum, Scaled(value, coefficient * stride));
       }
@@ -87,63 +83,72 @@ void KernelLowering::MakeLinear(ElementAddress& address) {
     if (sum != nullptr) address.base.variable = AddTo(address.base.variable, b().CreateMul(sum, strides[d]));
   }
   if (shared) return;
-  address.pointer = memory_.at(ir::Index(id));
+  address.pointer = places_.Of(id);
   if (address.base.variable != nullptr) address.pointer = b().CreateGEP(b().getInt8Ty(), address.pointer, address.base.variable);
 }
 
-void KernelLowering::MakeChecks(ElementAddress& address, std::span<const ExprId> indices) {
-  const ir::Buffer& buffer = module_[address.buffer];
+void Addresses::MakeChecks(ElementAddress& address, std::span<const ExprId> indices) {
+  const ir::Buffer& buffer = module()[address.buffer];
   for (size_t d = 0; d < indices.size(); ++d) {
-    if (facts_.Inside(indices[d], 1, buffer.shape[d])) continue;
+    if (facts().Inside(indices[d], 1, buffer.shape[d])) continue;
     // 32 bits are enough only if neither side of the comparison can exceed them. (The range of an expression that may exceed its type is
     // the whole type.) This does not narrow the address.
     const auto fits = [&](const compiler::Range& range) { return range.min > INT32_MIN && range.max <= INT32_MAX; };
-    const bool narrow = fits(facts_.RangeOf(indices[d])) && fits(facts_.RangeOf(buffer.shape[d]));
+    const bool narrow = fits(facts().RangeOf(indices[d])) && fits(facts().RangeOf(buffer.shape[d]));
     llvm::Type* type = narrow ? b().getInt32Ty() : b().getInt64Ty();
     const SplitAccess::Index& index = address.split->indices[d];
     ElementAddress::Check check{llvm::ConstantInt::get(type, uint64_t(index.constant), true), {}, nullptr};
     for (const auto& [term, coefficient, digits] : index.terms) {
-      Value* value = b().CreateSExtOrTrunc(digits.variable >= 0 ? ThreadPart(digits) : EvalIndex(term), type);
+      Value* value = b().CreateSExtOrTrunc(digits.variable >= 0 ? iterations_.ThreadPart(digits) : evaluator_.EvalIndex(term), type);
       check.index = b().CreateAdd(check.index, Scaled(value, coefficient));
       if (digits.variable >= 0) check.coefficients.emplace_back(digits, coefficient);
     }
-    check.limit = b().CreateSExtOrTrunc(EvalIndex(buffer.shape[d]), type);
+    check.limit = b().CreateSExtOrTrunc(evaluator_.EvalIndex(buffer.shape[d]), type);
     address.checks.push_back(std::move(check));
   }
 }
 
-SplitOffset KernelLowering::OffsetAt(const ElementAddress& address, int64_t reg) {
-  const ir::Indices& part = element_->parts[size_t(reg)];
+SplitOffset Addresses::OffsetAt(const ElementAddress& address, int64_t reg) const {
+  const ir::Indices& part = loop_.parts[size_t(reg)];
   SplitOffset offset = address.base;
   if (address.pointer != nullptr) offset.variable = nullptr;
   for (const ElementAddress::Step& step : address.steps) {
     const int64_t count = step.digits.Of(part[size_t(step.digits.variable)]);
-    offset.constant += step.blocked >= 0 ? compiler::SharedTerm(module_[address.buffer], step.blocked, count) : step.bytes * count;
+    offset.constant += step.blocked >= 0 ? compiler::SharedTerm(module()[address.buffer], step.blocked, count) : step.bytes * count;
     offset.variable = AddTo(offset.variable, Scaled(step.value, count));
   }
   return offset;
 }
 
-Value* KernelLowering::PointerAt(const ElementAddress& address, int64_t reg) {
+Value* Addresses::PointerAt(const ElementAddress& address, int64_t reg) const {
   const SplitOffset offset = OffsetAt(address, reg);
-  if (module_[address.buffer].space == Space::kShared) return SharedPointer(address.buffer, offset, address.after);
+  if (module()[address.buffer].space == Space::kShared) return shared_.Pointer(address.buffer, offset, address.after);
   Value* pointer = address.pointer;
   if (offset.variable != nullptr) pointer = b().CreateGEP(b().getInt8Ty(), pointer, offset.variable);
   return b().CreateConstGEP1_64(b().getInt8Ty(), pointer, uint64_t(offset.constant));
 }
 
-Value* KernelLowering::ConditionAt(const ElementAddress& address, int64_t reg) {
-  Value* condition = element_->guard;
-  const ir::Indices& part = element_->parts[size_t(reg)];
+Value* Addresses::ConditionAt(const ElementAddress& address, int64_t reg) const {
+  Value* condition = iterations_.guard();
+  const ir::Indices& part = loop_.parts[size_t(reg)];
   for (const ElementAddress::Check& check : address.checks) {
     int64_t constant = 0;
     for (const auto& [digits, coefficient] : check.coefficients) constant += coefficient * digits.Of(part[size_t(digits.variable)]);
     Value* index = check.index;
     if (constant != 0) index = b().CreateAdd(index, llvm::ConstantInt::get(index->getType(), uint64_t(constant), true));
     Value* inside = b().CreateICmpULT(index, check.limit);
-    condition = condition == nullptr ? inside : b().CreateAnd(condition, inside);
+    condition = Both(condition, inside);
   }
   return condition;
+}
+
+bool Addresses::IsSamePlace(const ElementAddress& address, int64_t reg, int64_t other) const {
+  const ir::Indices &a = loop_.parts[size_t(reg)], &c = loop_.parts[size_t(other)];
+  if (!address.checks.empty()) return a == c;
+  return std::ranges::all_of(address.steps, [&](const ElementAddress::Step& step) {
+    const size_t v = size_t(step.digits.variable);
+    return step.digits.Of(a[v]) == step.digits.Of(c[v]);
+  });
 }
 
 }  // namespace kiln::llvm_ir

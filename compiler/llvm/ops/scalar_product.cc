@@ -1,38 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Matrix products without a matrix instruction: each thread multiplies and adds for the elements of c it holds, in a loop over k.
 #include <map>
 
-#include "compiler/llvm/kernel_lowering.h"
-#include "ir/op.h"
+#include "compiler/analysis/thread_loop.h"
+#include "compiler/llvm/ops/products.h"
+#include "compiler/rules/gemm.h"
 
 namespace kiln::llvm_ir {
 
 using compiler::GemmShape;
 using ir::DType;
 
-void KernelLowering::LowerScalarGemm(const ir::Gemm& gemm, const target::MmaInstruction& row) {
+namespace {
+
+class ScalarProducts : Part {
+ public:
+  ScalarProducts(KernelContext& context, Memory& memory) : Part(context), memory_(memory), registers_(memory.registers()), shared_(memory.shared()) {}
+
+  void Lower(const ir::Gemm& gemm, const target::MmaInstruction& row);
+
+ private:
+  Memory& memory_;
+  Registers& registers_;
+  SharedMemory& shared_;
+};
+
+void ScalarProducts::Lower(const ir::Gemm& gemm, const target::MmaInstruction& row) {
   const GemmShape shape = compiler::ShapeOf(gemm);
-  const ir::Layout layout = compiler::ScalarAccumulatorLayout(shape, threads_.Count());
-  const std::vector<Value*> thread = ThreadParts(layout, thread_);
-  const DType type_c = module_[gemm.c.buffer].dtype;
+  const ir::Layout layout = compiler::ScalarAccumulatorLayout(shape, threads().range.Count());
+  const Values thread = ThreadParts(layout);
+  const DType type_c = module()[gemm.c.buffer].dtype;
   const DType wide = ir::IsFloat(type_c) ? (type_c == DType::kF64 ? DType::kF64 : DType::kF32) : type_c;
   const int64_t step = row.k;
   const bool dp4a = step == 4;
 
   if (gemm.clear_accum) {
-    for (int64_t r = 0; r < layout.Registers(); ++r) StoreRegister(gemm.c.buffer, r, ToMemory(Constant(type_c, 0), type_c));
+    for (int64_t r = 0; r < layout.Registers(); ++r) registers_.Store(gemm.c.buffer, r, ToMemory(Constant(type_c, 0), type_c));
   }
   // One operand's elements at row `part` of this thread and the current k.
   struct Side {
     const ir::Region* region;
     int row_dim, k_dim;
     Value* row;
-    RegionStart start;
+    Memory::RegionStart start;
   };
   const auto side = [&](const ir::Region& region, bool k_is_last, Value* row) {
     const int rank = int(region.extents.size());
-    return Side{&region, k_is_last ? rank - 2 : rank - 1, k_is_last ? rank - 1 : rank - 2, row, StartOf(region)};
+    return Side{&region, k_is_last ? rank - 2 : rank - 1, k_is_last ? rank - 1 : rank - 2, row, memory_.StartOf(region)};
   };
   const Side a = side(gemm.a, !gemm.transpose_a, thread[0]), w = side(gemm.b, gemm.transpose_b, thread[1]);
 
@@ -49,17 +62,17 @@ void KernelLowering::LowerScalarGemm(const ir::Gemm& gemm, const target::MmaInst
   b().CreateCondBr(b().CreateICmpULT(next, I32(shape.k)), body, end);
   b().SetInsertPoint(body);
   const auto load = [&](const Side& s, int64_t part) {
-    const ir::Buffer& buffer = module_[s.region->buffer];
+    const ir::Buffer& buffer = module()[s.region->buffer];
     const int64_t bytes = ir::Bytes(buffer.dtype);
     SplitOffset offset;
     offset.variable =
         AddTo(Scaled(s.row, compiler::SharedStride(buffer, s.row_dim) * bytes), Scaled(k, compiler::SharedStride(buffer, s.k_dim) * bytes));
     offset.variable = AddTo(offset.variable, s.start.before);
     offset.constant = part * compiler::SharedStride(buffer, s.row_dim) * bytes;
-    Value* pointer = SharedPointer(s.region->buffer, offset, s.start.after);
+    Value* pointer = shared_.Pointer(s.region->buffer, offset, s.start.after);
     if (dp4a) return static_cast<Value*>(b().CreateAlignedLoad(b().getInt32Ty(), pointer, llvm::Align(4)));
     Value* v = b().CreateAlignedLoad(MemoryType(llvm(), buffer.dtype), pointer, llvm::Align(uint64_t(bytes)));
-    return device_->Convert(FromMemory(v, buffer.dtype), buffer.dtype, wide);
+    return device().Convert(FromMemory(v, buffer.dtype), buffer.dtype, wide);
   };
   std::map<int64_t, Value*> rows, columns;
   for (int64_t r = 0; r < layout.Registers(); ++r) {
@@ -67,16 +80,22 @@ void KernelLowering::LowerScalarGemm(const ir::Gemm& gemm, const target::MmaInst
     Value *&x = rows[part[0]], *&y = columns[part[1]];
     if (x == nullptr) x = load(a, part[0]);
     if (y == nullptr) y = load(w, part[1]);
-    Value* sum = device_->Convert(FromMemory(LoadRegister(gemm.c.buffer, r), type_c), type_c, wide);
+    Value* sum = device().Convert(FromMemory(registers_.Load(gemm.c.buffer, r), type_c), type_c, wide);
     if (dp4a) {
-      sum = device_->Dp4a(x, y, sum, ir::IsSigned(module_[gemm.a.buffer].dtype), ir::IsSigned(module_[gemm.b.buffer].dtype));
+      sum = device().Dp4a(x, y, sum, ir::IsSigned(module()[gemm.a.buffer].dtype), ir::IsSigned(module()[gemm.b.buffer].dtype));
     } else {
       sum = ir::IsFloat(wide) ? b().CreateIntrinsic(x->getType(), llvm::Intrinsic::fma, {x, y, sum}) : b().CreateAdd(sum, b().CreateMul(x, y));
     }
-    StoreRegister(gemm.c.buffer, r, ToMemory(device_->Convert(sum, wide, type_c), type_c));
+    registers_.Store(gemm.c.buffer, r, ToMemory(device().Convert(sum, wide, type_c), type_c));
   }
   b().CreateBr(more);
   b().SetInsertPoint(end);
+}
+
+}  // namespace
+
+void LowerScalarProduct(KernelContext& context, Memory& memory, const ir::Gemm& gemm) {
+  ScalarProducts(context, memory).Lower(gemm, compiler::RowOf(gemm));
 }
 
 }  // namespace kiln::llvm_ir

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Arithmetic on two neighbouring 16-bit values at once, and conversion of small integers to such floats by bit operations.
-#include <algorithm>
+#include "compiler/llvm/loop/neighbours.h"
 
 #include "compiler/accesses/packed.h"
-#include "compiler/llvm/kernel_lowering.h"
+#include "compiler/analysis/access.h"
 
 namespace kiln::llvm_ir {
 
@@ -21,9 +19,22 @@ uint32_t BitsOfUnit(DType type) { return type == DType::kBF16 ? 0x4300 : 0x6400;
 
 }  // namespace
 
+Values Neighbours::Eval(const ir::Store& store, int64_t first, int64_t count) {
+  Loads loads;
+  auto plan = store.plan->loads.begin();
+  for (ExprId id : ir::LoadsOf(pool(), store.value)) {
+    const ExprNode& load = pool()[id];
+    const ir::Space space = module()[ir::BufferId(load.ref)].space;
+    if (space != ir::Space::kGlobal && space != ir::Space::kShared) continue;
+    if (plan->form != ir::LoadForm::kEach) loads[ir::Index(id)] = vectors_.Load(*plan, addresses_.Of(plan->buffer, load.Args()), first, count);
+    ++plan;
+  }
+  return EvalPacked(store.value, store.plan->packed, first, count, loads);
+}
+
 // The value of neighbours, `packed` of which are computed at once.
-Values KernelLowering::EvalPacked(ExprId value, int64_t packed, int64_t first, int64_t count, const Loads& loads) {
-  if (packed == 1) return EvalElements(value, first, count, loads);
+Values Neighbours::EvalPacked(ExprId value, int64_t packed, int64_t first, int64_t count, const Loads& loads) {
+  if (packed == 1) return elements_.Eval(value, first, count, loads);
   if (compiler::IsPackedConversion(pool(), value)) return ConvertTogether(value, first, count, loads);
   Values result;
   for (int64_t i = 0; i < count; i += 2) {
@@ -36,14 +47,14 @@ Values KernelLowering::EvalPacked(ExprId value, int64_t packed, int64_t first, i
   return result;
 }
 
-Values KernelLowering::ConvertTogether(ExprId cast, int64_t first, int64_t count, const Loads& loads) {
+Values Neighbours::ConvertTogether(ExprId cast, int64_t first, int64_t count, const Loads& loads) {
   const ExprNode& node = pool()[cast];
   const int64_t group = 32 / ir::Bits(node.dtype);
-  const Values wide = EvalElements(node.args[0], first, count, loads);
+  const Values wide = elements_.Eval(node.args[0], first, count, loads);
   auto* packed = llvm::FixedVectorType::get(ValueType(llvm(), node.dtype), unsigned(group));
   Values result;
   for (int64_t i = 0; i < count; i += group) {
-    Value* word = device_->ConvertPacked({wide.data() + i, size_t(group)}, DType::kF32, node.dtype);
+    Value* word = device().ConvertPacked({wide.data() + i, size_t(group)}, DType::kF32, node.dtype);
     Value* vector = b().CreateBitCast(word, packed);
     for (int64_t j = 0; j < group; ++j) result.push_back(b().CreateExtractElement(vector, uint64_t(j)));
   }
@@ -51,22 +62,22 @@ Values KernelLowering::ConvertTogether(ExprId cast, int64_t first, int64_t count
 }
 
 // Subexpressions of one pair, each once.
-Value* KernelLowering::EvalPair(ExprId id, int64_t first, const Loads& loads) {
+Value* Neighbours::EvalPair(ExprId id, int64_t first, const Loads& loads) {
   if (const auto it = pairs_.find(ir::Index(id)); it != pairs_.end()) return it->second;
   Value* pair = MakePair(id, first, loads);
   pairs_.emplace(ir::Index(id), pair);
   return pair;
 }
 
-Value* KernelLowering::MakePair(ExprId id, int64_t first, const Loads& loads) {
+Value* Neighbours::MakePair(ExprId id, int64_t first, const Loads& loads) {
   const ExprNode& node = pool()[id];
-  if (compiler::IsSmallInteger(module_, facts_, id)) return SmallIntegers(id, 0, first, loads);
+  if (compiler::IsSmallInteger(module(), facts(), id)) return SmallIntegers(id, 0, first, loads);
   if (compiler::IsPackedBits(pool(), id)) {
     return b().CreateBitCast(PackIntegers(node.args[0], first, loads), llvm::FixedVectorType::get(ValueType(llvm(), node.dtype), 2));
   }
   if (IsArithmetic(node.op)) {
     const ExprNode& subtrahend = pool()[node.args[1]];
-    if (node.op == ExprOp::kSub && compiler::IsSmallInteger(module_, facts_, node.args[0]) && subtrahend.op == ExprOp::kConstFloat) {
+    if (node.op == ExprOp::kSub && compiler::IsSmallInteger(module(), facts(), node.args[0]) && subtrahend.op == ExprOp::kConstFloat) {
       const double bias = subtrahend.FloatValue();
       // This gives the same value as the cast and the operation one after the other.
       if (bias >= 0 && bias < double(compiler::MantissaUnit(node.dtype)) && bias == double(int64_t(bias)))
@@ -81,29 +92,29 @@ Value* KernelLowering::MakePair(ExprId id, int64_t first, const Loads& loads) {
 }
 
 // Two integers as the halves of a word. They have at most 16 bits or are known to be small.
-Value* KernelLowering::PackIntegers(ExprId id, int64_t first, const Loads& loads) {
+Value* Neighbours::PackIntegers(ExprId id, int64_t first, const Loads& loads) {
   if (const auto it = pairs_.find(ir::Index(id)); it != pairs_.end()) return it->second;
   Value* word = MakeWord(id, first, loads);
   pairs_.emplace(ir::Index(id), word);
   return word;
 }
 
-Value* KernelLowering::MakeWord(ExprId id, int64_t first, const Loads& loads) {
+Value* Neighbours::MakeWord(ExprId id, int64_t first, const Loads& loads) {
   const ExprNode& node = pool()[id];
   const auto both = [&](int64_t half) { return b().getInt32(uint32_t(half & 0xffff) * 0x10001u); };
   const auto word = [&](int i) { return PackIntegers(node.args[size_t(i)], first, loads); };
   const bool wide = ir::Bits(node.dtype) > 16;  // a half would not hold the operands
-  if (const auto low = SettledAt(id, first), high = SettledAt(id, first + 1); !wide && low && high) {
+  if (const auto low = settled_.At(id, first), high = settled_.At(id, first + 1); !wide && low && high) {
     return b().getInt32(uint32_t(*low & 0xffff) | uint32_t(*high & 0xffff) << 16);
   }
   const bool shifts = (node.op == ExprOp::kShl || node.op == ExprOp::kShr) && node.dtype == DType::kU16;
-  const std::optional<int64_t> settled = shifts ? SettledAt(node.args[1], first) : std::nullopt;
-  const int64_t count = settled && settled == SettledAt(node.args[1], first + 1) ? *settled : -1;
+  const std::optional<int64_t> settled = shifts ? settled_.At(node.args[1], first) : std::nullopt;
+  const int64_t count = settled && settled == settled_.At(node.args[1], first + 1) ? *settled : -1;
   switch (node.op) {
     case ExprOp::kConstInt: return both(node.int_value);
     case ExprOp::kSelect: {
-      const std::optional<int64_t> low = SettledAt(node.args[0], first);
-      if (!low || low != SettledAt(node.args[0], first + 1)) break;
+      const std::optional<int64_t> low = settled_.At(node.args[0], first);
+      if (!low || low != settled_.At(node.args[0], first + 1)) break;
       return word(*low != 0 ? 1 : 2);
     }
     case ExprOp::kBitAnd:
@@ -130,105 +141,32 @@ Value* KernelLowering::MakeWord(ExprId id, int64_t first, const Loads& loads) {
       break;
     default: break;
   }
-  if (ir::Bits(node.dtype) <= 16 && IsOne(id, first)) {
-    return b().CreateMul(b().CreateZExt(EvalElements(id, first, 1, loads)[0], b().getInt32Ty()), b().getInt32(0x10001u));
+  if (ir::Bits(node.dtype) <= 16 && settled_.AreOne(id, first)) {
+    return b().CreateMul(b().CreateZExt(elements_.Eval(id, first, 1, loads)[0], b().getInt32Ty()), b().getInt32(0x10001u));
   }
-  const Values values = EvalElements(id, first, 2, loads);
+  const Values values = elements_.Eval(id, first, 2, loads);
   Value *low = b().CreateZExt(values[0], b().getInt32Ty()), *high = b().CreateZExt(values[1], b().getInt32Ty());
   return b().CreateOr(low, b().CreateShl(high, uint64_t{16}));
 }
 
 // x >> s of one x of 32 bits, whose halves the two integers are; nullptr where it is not that.
-Value* KernelLowering::MakeHalves(const ExprNode& shift, int64_t first, const Loads& loads) {
+Value* Neighbours::MakeHalves(const ExprNode& shift, int64_t first, const Loads& loads) {
   if (shift.op != ExprOp::kShr || shift.dtype != DType::kU32) return nullptr;
-  const std::optional<int64_t> low = SettledAt(shift.args[1], first), high = SettledAt(shift.args[1], first + 1);
-  if (!low || !high || *low < 0 || *low > 15 || *high != *low + 16 || !IsOne(shift.args[0], first)) return nullptr;
-  return b().CreateLShr(EvalElements(shift.args[0], first, 1, loads)[0], uint64_t(*low));
-}
-
-// The value of an integer expression, which uses one variable of the loop only, where that variable is `at`.
-std::optional<int64_t> KernelLowering::ValueAt(ExprId id, int variable, int64_t at) const {
-  const ExprNode& node = pool()[id];
-  if (node.op == ExprOp::kSelect) {
-    const std::optional<int64_t> chosen = ValueAt(node.args[0], variable, at);
-    return chosen ? ValueAt(node.args[*chosen != 0 ? 1 : 2], variable, at) : std::nullopt;
-  }
-  if (node.op == ExprOp::kConstInt) return node.int_value;
-  if (node.op == ExprOp::kVar) return element_->VariableOf(id) == variable ? std::optional(at) : std::nullopt;
-  if (node.op == ExprOp::kCast && ir::IsInteger(pool().Type(node.args[0]))) return ValueAt(node.args[0], variable, at);
-  const int64_t modulus = node.op == ExprOp::kFloorMod ? pool().ConstInt(node.args[1]).value_or(0) : 0;
-  if (modulus > 0) {
-    // Multiples of the modulus do not change the remainder, so their terms may be anything.
-    const compiler::Linear linear = compiler::LinearOf(pool(), node.args[0]);
-    int64_t sum = linear.constant;
-    for (const auto& [term, coefficient] : linear.terms) {
-      if (facts_.DivisorOf(ExprId(term)) * coefficient % modulus == 0) continue;
-      const std::optional<int64_t> value = ExprId(term) == id ? std::nullopt : ValueAt(ExprId(term), variable, at);
-      if (!value) return std::nullopt;
-      sum += coefficient * *value;
-    }
-    return (sum % modulus + modulus) % modulus;
-  }
-  const bool divides = node.op == ExprOp::kFloorDiv || node.op == ExprOp::kMod, compares = node.op == ExprOp::kEq || node.op == ExprOp::kLt;
-  if (!divides && !compares && !IsArithmetic(node.op)) return std::nullopt;
-  const std::optional<int64_t> a = ValueAt(node.args[0], variable, at), c = ValueAt(node.args[1], variable, at);
-  if (!a || !c || (divides && (*a < 0 || *c <= 0))) return std::nullopt;
-  switch (node.op) {
-    case ExprOp::kAdd: return *a + *c;
-    case ExprOp::kSub: return *a - *c;
-    case ExprOp::kMul: return *a * *c;
-    case ExprOp::kFloorDiv: return *a / *c;
-    case ExprOp::kEq: return *a == *c;
-    case ExprOp::kLt: return *a < *c;
-    default: return *a % *c;
-  }
-}
-
-// The values that the variable has for register `reg` in all threads.
-std::vector<int64_t> KernelLowering::PlacesOf(int variable, int64_t reg) const {
-  std::vector<int64_t> places{element_->parts[size_t(reg)][size_t(variable)]};
-  int64_t weight = 1;
-  for (const ir::Digit& digit : element_->layout.dim(variable)) {
-    for (size_t i = 0, count = digit.place == ir::Place::kThread ? places.size() : 0; i < count; ++i)
-      for (int64_t d = 1; d < digit.size; ++d) places.push_back(places[i] + d * weight);
-    weight *= digit.size;
-  }
-  return places;
-}
-
-// The value of an integer expression in a register's iteration, if all threads see the same.
-std::optional<int64_t> KernelLowering::SettledAt(ExprId id, int64_t reg) const {
-  for (int v = 0; v < int(element_->extents.size()); ++v) {
-    const std::vector<int64_t> places = PlacesOf(v, reg);
-    const std::optional<int64_t> value = ValueAt(id, v, places[0]);
-    if (value && std::ranges::all_of(places, [&](int64_t place) { return ValueAt(id, v, place) == value; })) return value;
-  }
-  return std::nullopt;
-}
-
-// Whether an expression is the same in the iterations of a register and the next, which is its neighbour in the last variable.
-bool KernelLowering::IsOne(ExprId id, int64_t first) const {
-  const int last = int(element_->extents.size()) - 1;
-  const int64_t ahead = element_->parts[size_t(first) + 1][size_t(last)] - element_->parts[size_t(first)][size_t(last)];
-  const std::vector<int64_t> places = PlacesOf(last, first);
-  const bool stays = std::ranges::all_of(places, [&](int64_t at) {
-    const std::optional<int64_t> value = ValueAt(id, last, at);
-    return value && value == ValueAt(id, last, at + ahead);
-  });
-  const auto args = pool()[id].Args();
-  return stays || (element_->VariableOf(id) != last && std::ranges::all_of(args, [&](ExprId arg) { return IsOne(arg, first); }));
+  const std::optional<int64_t> low = settled_.At(shift.args[1], first), high = settled_.At(shift.args[1], first + 1);
+  if (!low || !high || *low < 0 || *low > 15 || *high != *low + 16 || !settled_.AreOne(shift.args[0], first)) return nullptr;
+  return b().CreateLShr(elements_.Eval(shift.args[0], first, 1, loads)[0], uint64_t(*low));
 }
 
 // (x >> s) & mask of one x, with both halves from one product or shift; nullptr if the expression is something else.
-Value* KernelLowering::MakeShiftedWord(const ExprNode& node, int64_t first, const Loads& loads) {
+Value* Neighbours::MakeShiftedWord(const ExprNode& node, int64_t first, const Loads& loads) {
   const ExprNode& shift = pool()[node.args[0]];
   const std::optional<int64_t> mask = pool().ConstInt(node.args[1]);
   if (!mask || *mask < 0 || shift.op != ExprOp::kShr || (shift.dtype != DType::kU8 && shift.dtype != DType::kU32)) return nullptr;
-  const std::optional<int64_t> low = SettledAt(shift.args[1], first), high = SettledAt(shift.args[1], first + 1);
+  const std::optional<int64_t> low = settled_.At(shift.args[1], first), high = settled_.At(shift.args[1], first + 1);
   const int64_t bits = ir::Bits(shift.dtype);
   if (!low || !high || *low < 0 || *low >= bits || *high < 0 || *high >= bits) return nullptr;
   if (bits == 32 ? *mask > 0xffff || *high != *low + 16 : *mask >> (16 - *high) != 0) return nullptr;
-  const Values values = EvalElements(shift.args[0], first, IsOne(shift.args[0], first) ? 1 : 2, loads);
+  const Values values = elements_.Eval(shift.args[0], first, settled_.AreOne(shift.args[0], first) ? 1 : 2, loads);
   if (values.front() != values.back()) return nullptr;
   Value* both = nullptr;
   if (bits == 32) {
@@ -243,14 +181,14 @@ Value* KernelLowering::MakeShiftedWord(const ExprNode& node, int64_t first, cons
 }
 
 // Two small integers as floats, minus `bias`: the integers become mantissas of 2^m, from which 2^m + bias is subtracted.
-Value* KernelLowering::SmallIntegers(ExprId cast, int64_t bias, int64_t first, const Loads& loads) {
+Value* Neighbours::SmallIntegers(ExprId cast, int64_t bias, int64_t first, const Loads& loads) {
   const DType type = pool().Type(cast);
   const ExprId integer = pool()[cast].args[0];
   Value* word = PackIntegers(integer, first, loads);
   Value* unit = b().getInt32(BitsOfUnit(type) * 0x10001u);
   const auto* masked = llvm::dyn_cast<llvm::BinaryOperator>(word);
   const bool masks = masked != nullptr && masked->getOpcode() == llvm::Instruction::And && llvm::isa<llvm::ConstantInt>(masked->getOperand(1));
-  word = masks ? device_->AndOr(masked->getOperand(0), masked->getOperand(1), unit) : b().CreateOr(word, unit);
+  word = masks ? device().AndOr(masked->getOperand(0), masked->getOperand(1), unit) : b().CreateOr(word, unit);
   auto* pair = llvm::FixedVectorType::get(ValueType(llvm(), type), 2);
   return b().CreateFSub(b().CreateBitCast(word, pair), llvm::ConstantFP::get(pair, double(compiler::MantissaUnit(type) + bias)));
 }
