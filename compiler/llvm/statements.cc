@@ -110,7 +110,9 @@ void Statements::LowerParallel(const ir::Stmt& stmt) {
   if (claimed) device().EndClaim();
 }
 
+// What an iteration assumes need not hold in others, nor behind the loop.
 void Statements::LowerLoopBody(const ir::Block& body, const LoopBlocks& blocks) {
+  const FactsScope scope(context());
   loops_.push_back(blocks);
   LowerBlock(body);
   loops_.pop_back();

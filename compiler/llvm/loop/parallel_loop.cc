@@ -50,6 +50,7 @@ void ParallelLoop::MakeAddresses(const ir::Stmt& stmt) {
 void ParallelLoop::LowerElements(const std::function<void(const ir::Block&)>& lower_body) {
   for (int64_t r = 0; r < loop_.Registers() && !context().too_long(); ++r) {
     When(iterations_.Exists(r), [&] {
+      const FactsScope scope(context());  // what an iteration assumes need not hold in others
       iterations_.Enter(r);
       lower_body(loop_.loop->body);
     });
