@@ -4,11 +4,22 @@
 #include <set>
 
 #include "compiler/analysis/access.h"
+#include "compiler/rules/gemm.h"
 #include "ir/visit.h"
 
 namespace kiln::llvm_ir {
 
 using ir::RingAction;
+
+namespace {
+
+// A product of groups that the matrix unit computes, reading its tiles itself; nullptr for every other statement.
+const ir::Gemm* ByUnit(const ir::Stmt& stmt) {
+  const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+  return gemm != nullptr && compiler::RowOf(*gemm).IsByGroup() && !gemm->plan->by_warps ? gemm : nullptr;
+}
+
+}  // namespace
 
 // Finds how each ring's readers release a stage: every thread if some reader is no wgmma, else one thread of each warp.
 void Rings::FindUses() {
@@ -22,9 +33,7 @@ void Rings::FindUses() {
     multicast_ |= use.multicast;
   });
   ir::Walk(kernel().body, [&](const ir::Stmt& stmt) {
-    const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-    const bool by_unit = gemm != nullptr && !(gemm->plan && gemm->plan->by_warps);
-    if (by_unit || compiler::FillsRing(stmt)) return;
+    if (ByUnit(stmt) != nullptr || compiler::FillsRing(stmt)) return;
     for (const compiler::Access& access : compiler::AccessesOf(module(), stmt)) {
       const auto it = rings.find(access.buffer);
       if (it == rings.end()) continue;
@@ -35,8 +44,8 @@ void Rings::FindUses() {
   FindReleases(kernel().body, rings);
 }
 
-// One lane releases for its warp if a wgmma, which all lanes start together, stands between the wait for a tile and its release. In a
-// product by warps each lane reads the tile for itself, so each releases. So does each where a condition may skip the product, since other
+// One lane releases for its warp if a wgmma, which all lanes start together, stands between the wait for a tile and its release. In other
+// products each lane reads the tile for itself, so each releases. So does each where a condition may skip the product, since other
 // lanes may still be waiting.
 void Rings::FindReleases(const ir::Block& block, const std::map<ir::BufferId, ir::BufferId>& rings) {
   std::set<ir::BufferId> met;
@@ -44,8 +53,8 @@ void Rings::FindReleases(const ir::Block& block, const std::map<ir::BufferId, ir
     for (const ir::Stmt& stmt : body) {
       const auto* loop = std::get_if<ir::For>(&stmt.op);
       if (loop != nullptr && pool().ConstInt(loop->extents[0]).value_or(0) > 0) self(self, loop->body);
-      const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-      if (gemm == nullptr || (gemm->plan && gemm->plan->by_warps)) continue;
+      const ir::Gemm* gemm = ByUnit(stmt);
+      if (gemm == nullptr) continue;
       for (ir::BufferId operand : {gemm->a.buffer, gemm->b.buffer})
         if (const auto it = rings.find(operand); it != rings.end()) met.insert(it->second);
     }
