@@ -43,7 +43,7 @@ RANK = {
     "tests/": 60,
 }
 # Under these a folder is a room: at most so many files, and a sentence at the head of its CMakeLists.txt that says what it is.
-ROOMS = ("cache/", "clients/cli/page/", "clients/common/", "server/")
+ROOMS = ("cache/", "clients/cli/page/", "clients/common/", "compiler/llvm/", "server/")
 MAX_FILES = 30
 ROOTS = ("cache/", "ir/", "compiler/", "clients/", "server/", "tests/")
 
