@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "compiler/emulator/abi.h"
-#include "compiler/llvm/device_base.h"
+#include "compiler/llvm/device/device_base.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"

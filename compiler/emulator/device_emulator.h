@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "compiler/llvm/device.h"
+#include "compiler/llvm/device/device.h"
 
 namespace kiln::emulator {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "compiler/emulator/abi.h"
-#include "compiler/llvm/device.h"
+#include "compiler/llvm/device/device.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"

@@ -8,7 +8,7 @@
 
 #include "compiler/llvm/complaints.h"
 #include "compiler/llvm/emit.h"
-#include "compiler/llvm/lower.h"
+#include "compiler/llvm/lower/lower.h"
 #include "compiler/llvm/pressure.h"
 #include "compiler/stage_timer.h"
 

@@ -9,7 +9,7 @@
 #include <functional>
 #include <vector>
 
-#include "compiler/llvm/device.h"
+#include "compiler/llvm/device/device.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "compiler/llvm/device.h"
+#include "compiler/llvm/device/device.h"
 #include "compiler/llvm/emit.h"
 
 namespace kiln::llvm_ir {

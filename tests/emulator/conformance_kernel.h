@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One instruction form as a tiny kernel, built twice through compiler/llvm/device.h: as PTX for a GPU and for the emulator, whose
+// One instruction form as a tiny kernel, built twice through compiler/llvm/device/device.h: as PTX for a GPU and for the emulator, whose
 // results on random operands the GPU's must match.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "compiler/emulator/tensor_map.h"
-#include "compiler/llvm/device.h"
+#include "compiler/llvm/device/device.h"
 
 namespace kiln::emulator::conformance {
 

@@ -154,3 +154,37 @@ def test_a_part_of_a_larger_tile_is_written(emulator, target):
             T.copy(a, C)
 
     check(emulator, program, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_a_loop_assumes_does_not_hold_behind_it(emulator, target):
+    """The loop does not run, so the bounds of the tensor are checked."""
+    @T.prim_func
+    def program(A: T.Tensor((1,), "int32"), B: T.Tensor((40,), "int32")):
+        with T.Kernel(1, threads=64):
+            t = T.get_thread_binding()
+            while A[0] > 10:
+                T.assume(t < 40)
+                A[0] = A[0] - 1
+            B[t] = 1
+
+    check(emulator, program, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_an_iteration_assumes_does_not_hold_in_the_next(emulator, target):
+    """Loops that are written out, and parallel loops with conditions."""
+    @T.prim_func
+    def program(A: T.Tensor((100,), "int32"), B: T.Tensor((100,), "int32")):
+        with T.Kernel(1, threads=64):
+            t = T.get_thread_binding()
+            for i in T.unroll(2):
+                if i == 0:
+                    T.assume(i * 64 + t < 100)
+                A[i * 64 + t] = 1
+            for i, j in T.Parallel(2, 64):
+                if i == 0:
+                    T.assume(i * 64 + j < 100)
+                B[i * 64 + j] = 2
+
+    check(emulator, program, target)

@@ -56,7 +56,7 @@ RANK = {
 }
 # Under these a folder is a room: at most so many files, and a sentence at the head of its CMakeLists.txt that says what it is.
 ROOMS = ("cache/", "clients/cli/page/", "clients/common/", "compiler/accesses/", "compiler/analysis/", "compiler/front/", "compiler/grid/",
-         "compiler/loops/", "compiler/mapping/", "compiler/rewrite/", "compiler/rules/", "compiler/synchronize/", "compiler/target/", "server/")
+         "compiler/llvm/", "compiler/loops/", "compiler/mapping/", "compiler/rewrite/", "compiler/rules/", "compiler/synchronize/", "compiler/target/", "server/")
 MAX_FILES = 30
 ROOTS = ("cache/", "ir/", "compiler/", "clients/", "server/", "tests/")
 

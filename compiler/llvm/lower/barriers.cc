@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/lower/barriers.h"
+
+#include "compiler/analysis/threads/thread_range.h"
+#include "compiler/rules/gemm.h"
+#include "compiler/rules/roles.h"
+#include "ir/visit.h"
+
+namespace kiln::llvm_ir {
+
+using compiler::kGroupThreads;
+
+namespace {
+
+constexpr int kRoleBarrier = 1;  // barrier of the threads that compute; 0 is the whole block's, those of warp groups follow
+
+}  // namespace
+
+Barriers::Barriers(KernelContext& context) : Part(context) {
+  ir::Walk(kernel().body, [&](const ir::Stmt& stmt) {
+    const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+    has_wgmma_ |= gemm != nullptr && compiler::RowOf(*gemm).in_flight;
+    const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+    has_stores_ |= copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor && !copy->plan->ring;
+  });
+}
+
+void Barriers::Wait(bool by_group) {
+  // wgmma of other warps or tensor stores may read what this thread wrote.
+  if (has_wgmma_ || has_stores_) device().FenceAsyncProxy();
+  if (!threads().range.IsSame(compiler::AllThreads(kernel()))) return WaitOfRange();
+  if (kernel().producers == 0) return device().Barrier();
+  if (!by_group) return device().NamedBarrier(kRoleBarrier, kernel().threads);
+  Value* group = device().Uniform(b().CreateUDiv(thread(), I32(kGroupThreads)));
+  for (uint32_t g = 0; g < kernel().threads / kGroupThreads; ++g) {
+    When(b().CreateICmpEQ(group, I32(g)), [&] { device().NamedBarrier(kRoleBarrier + 1 + int(g), kGroupThreads); });
+  }
+}
+
+// A barrier of the threads of the branch only.
+void Barriers::WaitOfRange() {
+  const ir::ThreadRange& range = threads().range;
+  const uint32_t lanes = target().warp_size;
+  if (range.barrier != 0) return device().NamedBarrier(int(range.barrier), range.Count());
+  if (compiler::IsWithinOneWarp(range, lanes)) return device().LanesBarrier(range.begin % lanes, range.Count());
+  Internal("threads of a branch meet and have no barrier");
+}
+
+void Barriers::FinishStores() {
+  if (has_stores_) device().TensorStoreWait(0, /*read_only=*/true);
+}
+
+}  // namespace kiln::llvm_ir

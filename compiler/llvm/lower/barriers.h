@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where the threads that come to a statement wait for each other, and what they make visible before.
+#pragma once
+
+#include "compiler/llvm/lower/part.h"
+
+namespace kiln::llvm_ir {
+
+class Barriers : Part {
+ public:
+  explicit Barriers(KernelContext& context);
+
+  // `by_group`: each warp group waits for its own threads only, in a kernel with producers.
+  void Wait(bool by_group = false);
+  // Tensor stores read tiles from shared memory, so the block waits until the last has read. The end of the kernel waits for their writes.
+  void FinishStores();
+
+ private:
+  void WaitOfRange();
+
+  bool has_wgmma_ = false;   // shared memory is read by the asynchronous proxy
+  bool has_stores_ = false;  // of tensors
+};
+
+}  // namespace kiln::llvm_ir

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/lower/loop/addresses.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/analysis/threads/register_map.h"
+
+namespace kiln::llvm_ir {
+
+using compiler::SplitAccess;
+using ir::BufferId;
+using ir::ExprId;
+using ir::Space;
+
+const ElementAddress& Addresses::Of(BufferId buffer, std::span<const ExprId> indices) {
+  std::vector<uint32_t> key;
+  for (ExprId index : indices) key.push_back(ir::Index(index));
+  auto [it, added] = addresses_.try_emplace({ir::Index(buffer), std::move(key)});
+  if (added) it->second = Make(buffer, indices);
+  return it->second;
+}
+
+ElementAddress Addresses::Make(BufferId id, std::span<const ExprId> indices) {
+  ElementAddress address;
+  address.buffer = id;
+  const ir::Buffer& buffer = module()[id];
+  if (buffer.space == Space::kFragment) {
+    address.registers = RegistersOf(id, indices);
+    return address;
+  }
+  if (buffer.space == Space::kLocal || ir::Bits(buffer.dtype) < 8) return address;
+  address.split = loop_.Split(id, indices);
+  if (address.split) MakeLinear(address);
+  if (memory_.MayLeave(id, indices)) address.unproven.assign(indices.begin(), indices.end());
+  if (address.split && buffer.space == Space::kGlobal) MakeChecks(address, indices);
+  return address;
+}
+
+std::vector<int64_t> Addresses::RegistersOf(BufferId id, std::span<const ExprId> indices) const {
+  const ir::Buffer& buffer = module()[id];
+  const auto projection = compiler::ProjectionOf(module(), *loop_.loop, indices);
+  auto map = projection ? compiler::RegisterMap(loop_.layout, loop_.extents, *buffer.layout, module().ShapeOf(id), *projection) : std::nullopt;
+  if (!map) Internal(fmt::format("fragment '{}' does not fit the loop that uses it", buffer.name));
+  return map ? *std::move(map) : std::vector<int64_t>(loop_.parts.size(), 0);
+}
+
+void Addresses::MakeLinear(ElementAddress& address) {
+  const BufferId id = address.buffer;
+  const ir::Buffer& buffer = module()[id];
+  const bool shared = buffer.space == Space::kShared;
+  llvm::Type* type = shared ? b().getInt32Ty() : b().getInt64Ty();
+  const int64_t bytes = ir::Bytes(buffer.dtype);
+  const Values strides = shared ? Values{} : memory_.StridesOf(id);
+  for (size_t d = 0; d < address.split->indices.size(); ++d) {
+    const SplitAccess::Index& index = address.split->indices[d];
+    auto* fixed = shared ? nullptr : llvm::dyn_cast<llvm::ConstantInt>(strides[d]);
+    const bool constant = shared || fixed != nullptr;
+    const int64_t stride = (shared ? compiler::SharedStride(buffer, int(d)) : constant ? fixed->getSExtValue() : 1) * bytes;
+    const bool blocked = shared && compiler::IsBlocked(buffer, int(d));
+    const bool behind = shared && buffer.layout->swizzle().bits > 0 && shared_.MovesByPeriods(id, int(d));
+    Value* sum = nullptr;
+    for (const auto& [term, coefficient, digits] : index.terms) {
+      Value* value = b().CreateSExtOrTrunc(digits.variable >= 0 ? iterations_.ThreadPart(digits) : evaluator_.EvalIndex(term), type);
+      if (blocked) {
+        sum = AddTo(sum, shared_.Term(id, int(d), Scaled(value, coefficient)));
+      } else {
+        sum = AddTo(sum, Scaled(value, coefficient * stride));
+      }
+      if (digits.variable < 0) continue;
+      ElementAddress::Step step{.digits = digits, .bytes = constant ? coefficient * stride : 0, .blocked = blocked ? int(d) : -1};
+      if (!constant) step.value = Scaled(strides[d], coefficient * stride);
+      address.steps.push_back(step);
+    }
+    if (constant) {
+      address.base.constant += blocked ? compiler::SharedTerm(buffer, int(d), index.constant) : index.constant * stride;
+      Value*& part = behind ? address.after : address.base.variable;
+      part = AddTo(part, sum);
+      continue;
+    }
+    if (index.constant != 0) sum = AddTo(sum, I64(index.constant * stride));
+    if (sum != nullptr) address.base.variable = AddTo(address.base.variable, b().CreateMul(sum, strides[d]));
+  }
+  if (shared) return;
+  address.pointer = places_.Of(id);
+  if (address.base.variable != nullptr) address.pointer = b().CreateGEP(b().getInt8Ty(), address.pointer, address.base.variable);
+}
+
+void Addresses::MakeChecks(ElementAddress& address, std::span<const ExprId> indices) {
+  const ir::Buffer& buffer = module()[address.buffer];
+  for (size_t d = 0; d < indices.size(); ++d) {
+    if (facts().Inside(indices[d], 1, buffer.shape[d])) continue;
+    // 32 bits are enough only if neither side of the comparison can exceed them. (The range of an expression that may exceed its type is
+    // the whole type.) This does not narrow the address.
+    const auto fits = [&](const compiler::Range& range) { return range.min > INT32_MIN && range.max <= INT32_MAX; };
+    const bool narrow = fits(facts().RangeOf(indices[d])) && fits(facts().RangeOf(buffer.shape[d]));
+    llvm::Type* type = narrow ? b().getInt32Ty() : b().getInt64Ty();
+    const SplitAccess::Index& index = address.split->indices[d];
+    ElementAddress::Check check{llvm::ConstantInt::get(type, uint64_t(index.constant), true), {}, nullptr};
+    for (const auto& [term, coefficient, digits] : index.terms) {
+      Value* value = b().CreateSExtOrTrunc(digits.variable >= 0 ? iterations_.ThreadPart(digits) : evaluator_.EvalIndex(term), type);
+      check.index = b().CreateAdd(check.index, Scaled(value, coefficient));
+      if (digits.variable >= 0) check.coefficients.emplace_back(digits, coefficient);
+    }
+    check.limit = b().CreateSExtOrTrunc(evaluator_.EvalIndex(buffer.shape[d]), type);
+    address.checks.push_back(std::move(check));
+  }
+}
+
+SplitOffset Addresses::OffsetAt(const ElementAddress& address, int64_t reg) const {
+  const ir::Indices& part = loop_.parts[size_t(reg)];
+  SplitOffset offset = address.base;
+  if (address.pointer != nullptr) offset.variable = nullptr;
+  for (const ElementAddress::Step& step : address.steps) {
+    const int64_t count = step.digits.Of(part[size_t(step.digits.variable)]);
+    offset.constant += step.blocked >= 0 ? compiler::SharedTerm(module()[address.buffer], step.blocked, count) : step.bytes * count;
+    offset.variable = AddTo(offset.variable, Scaled(step.value, count));
+  }
+  return offset;
+}
+
+Value* Addresses::PointerAt(const ElementAddress& address, int64_t reg) const {
+  const SplitOffset offset = OffsetAt(address, reg);
+  if (module()[address.buffer].space == Space::kShared) return shared_.Pointer(address.buffer, offset, address.after);
+  Value* pointer = address.pointer;
+  if (offset.variable != nullptr) pointer = b().CreateGEP(b().getInt8Ty(), pointer, offset.variable);
+  return b().CreateConstGEP1_64(b().getInt8Ty(), pointer, uint64_t(offset.constant));
+}
+
+Value* Addresses::ConditionAt(const ElementAddress& address, int64_t reg) const {
+  Value* condition = iterations_.guard();
+  const ir::Indices& part = loop_.parts[size_t(reg)];
+  for (const ElementAddress::Check& check : address.checks) {
+    int64_t constant = 0;
+    for (const auto& [digits, coefficient] : check.coefficients) constant += coefficient * digits.Of(part[size_t(digits.variable)]);
+    Value* index = check.index;
+    if (constant != 0) index = b().CreateAdd(index, llvm::ConstantInt::get(index->getType(), uint64_t(constant), true));
+    Value* inside = b().CreateICmpULT(index, check.limit);
+    condition = Both(condition, inside);
+  }
+  return condition;
+}
+
+bool Addresses::IsSamePlace(const ElementAddress& address, int64_t reg, int64_t other) const {
+  const ir::Indices &a = loop_.parts[size_t(reg)], &c = loop_.parts[size_t(other)];
+  if (!address.checks.empty()) return a == c;
+  return std::ranges::all_of(address.steps, [&](const ElementAddress::Step& step) {
+    const size_t v = size_t(step.digits.variable);
+    return step.digits.Of(a[v]) == step.digits.Of(c[v]);
+  });
+}
+
+}  // namespace kiln::llvm_ir

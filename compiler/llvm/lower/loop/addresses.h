@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Splits the address of each access of a parallel loop into a part that all registers share, which is computed once, and a constant for
+// each register.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "compiler/analysis/threads/thread_loop.h"
+#include "compiler/llvm/lower/loop/iterations.h"
+#include "compiler/llvm/lower/memory.h"
+
+namespace kiln::llvm_ir {
+
+// Where one access of a parallel loop goes, prepared before the loop's registers are walked.
+struct ElementAddress {
+  ir::BufferId buffer{};
+  std::vector<int64_t> registers;  // fragments: register of the loop → register of the fragment
+  // Memory whose offset is linear in digits of the loop's variables: offset = base + Σ step · (digits of the register part), in bytes.
+  struct Step {
+    compiler::LoopDigits digits;
+    int64_t bytes = 0;
+    Value* value = nullptr;  // added to bytes, where a stride is not constant
+    int blocked = -1;        // dimension of a shared buffer that these digits index by blocks instead of by a constant step
+  };
+  std::optional<compiler::SplitAccess> split;  // absent: each register has an address of its own
+  SplitOffset base;
+  Value* after = nullptr;    // shared: added after the swizzle
+  Value* pointer = nullptr;  // global: the buffer plus base.variable
+  std::vector<Step> steps;
+  // Dimensions that may be outside of a global buffer: index = value + Σ coefficient · (digits of the register part).
+  struct Check {
+    Value* index;
+    std::vector<std::pair<compiler::LoopDigits, int64_t>> coefficients;
+    Value* limit;
+  };
+  std::vector<Check> checks;
+  std::vector<ir::ExprId> unproven;  // the indices, where one of them may lie outside of its tile
+};
+
+class Addresses : Part {
+ public:
+  Addresses(KernelContext& context, Evaluator& evaluator, Memory& memory, const Iterations& iterations)
+      : Part(context),
+        evaluator_(evaluator),
+        memory_(memory),
+        places_(memory.places()),
+        shared_(memory.shared()),
+        iterations_(iterations),
+        loop_(iterations.loop()) {}
+
+  const ElementAddress& Of(ir::BufferId buffer, std::span<const ir::ExprId> indices);
+
+  // Of the register's element: the offset (for shared memory before the swizzle), the pointer, and whether it is accessed (i1; nullptr:
+  // always).
+  SplitOffset OffsetAt(const ElementAddress& address, int64_t reg) const;
+  Value* PointerAt(const ElementAddress& address, int64_t reg) const;
+  Value* ConditionAt(const ElementAddress& address, int64_t reg) const;
+  // Whether two registers access the same place, as where several elements are packed into one.
+  bool IsSamePlace(const ElementAddress& address, int64_t reg, int64_t other) const;
+
+ private:
+  ElementAddress Make(ir::BufferId buffer, std::span<const ir::ExprId> indices);
+  std::vector<int64_t> RegistersOf(ir::BufferId fragment, std::span<const ir::ExprId> indices) const;
+  void MakeLinear(ElementAddress& address);
+  void MakeChecks(ElementAddress& address, std::span<const ir::ExprId> indices);
+
+  Evaluator& evaluator_;
+  Memory& memory_;
+  Places& places_;
+  SharedMemory& shared_;
+  const Iterations& iterations_;
+  const compiler::ThreadLoop& loop_;
+  std::map<std::pair<uint32_t, std::vector<uint32_t>>, ElementAddress> addresses_;  // by buffer and indices
+};
+
+}  // namespace kiln::llvm_ir

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/lower/loop/elements.h"
+
+namespace kiln::llvm_ir {
+
+using ir::ExprId;
+using ir::Space;
+
+Values Elements::Eval(ExprId value, int64_t first, int64_t count, const Loads& loads) {
+  Values result;
+  for (int64_t i = 0; i < count; ++i) {
+    iterations_.Enter(first + i);
+    for (const auto& [load, values] : loads) loaded_[load] = values[size_t(i)];
+    result.push_back(evaluator_.Eval(value));
+  }
+  loaded_.clear();
+  return result;
+}
+
+Value* Elements::Load(ExprId load, Value* arm) {
+  if (const auto it = loaded_.find(ir::Index(load)); it != loaded_.end()) return it->second;
+  const ir::ExprNode& node = pool()[load];
+  const ir::BufferId id{node.ref};
+  const ir::Buffer& buffer = module()[id];
+  if (buffer.space == Space::kFragment) {
+    const ElementAddress& address = addresses_.Of(id, node.Args());
+    return FromMemory(memory_.registers().Load(id, address.registers[size_t(iterations_.current())]), buffer.dtype);
+  }
+  return FromMemory(memory_.Load(id, node.Args(), WhereLoaded(id, node.Args(), arm)), buffer.dtype);
+}
+
+// Where the load takes place (i1; nullptr: always).
+Value* Elements::WhereLoaded(ir::BufferId id, std::span<const ExprId> indices, Value* arm) {
+  const Space space = module()[id].space;
+  Value* condition = memory_.ElementExists(id, indices);
+  const bool may_leave = memory_.MayLeave(id, indices);
+  if (space != Space::kLocal) condition = Both(condition, iterations_.guard());
+  if (space == Space::kLocal && (may_leave || iterations_.IsOfPadding(indices))) condition = iterations_.guard();
+  return space == Space::kShared || may_leave ? Both(condition, arm) : condition;
+}
+
+}  // namespace kiln::llvm_ir

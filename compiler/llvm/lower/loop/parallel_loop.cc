@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/lower/loop/parallel_loop.h"
+
+#include "compiler/analysis/access.h"
+#include "compiler/llvm/lower/loop/matrix_store.h"
+
+namespace kiln::llvm_ir {
+
+using ir::Space;
+
+namespace {
+
+bool IsMemory(Space space) { return space == Space::kGlobal || space == Space::kShared; }
+
+}  // namespace
+
+ParallelLoop::ParallelLoop(KernelContext& context, Evaluator& evaluator, Memory& memory, const compiler::ThreadLoop& loop)
+    : Part(context),
+      evaluator_(evaluator),
+      memory_(memory),
+      loop_(loop),
+      iterations_(context, evaluator, loop),
+      addresses_(context, evaluator, memory, iterations_),
+      vectors_(context, memory, iterations_, addresses_),
+      elements_(context, evaluator, memory, iterations_, addresses_),
+      neighbours_(context, iterations_, addresses_, vectors_, elements_),
+      source_(evaluator, *this) {}
+
+void ParallelLoop::Lower(const ir::Stmt& stmt, const std::function<void(const ir::Block&)>& lower_body) {
+  MakeAddresses(stmt);
+  // If the loop reads what it writes, only the thread with the first copy runs an iteration: the other copies could read what the first has
+  // already written.
+  When(compiler::ReadsItsWrites(module(), stmt) ? iterations_.first_copy() : nullptr, [&] {
+    if (loop_.only_stores) {
+      LowerChunks();
+    } else {
+      LowerElements(lower_body);
+    }
+  });
+}
+
+// Addresses are made before the iterations so that all of these can use the values they share.
+void ParallelLoop::MakeAddresses(const ir::Stmt& stmt) {
+  for (const compiler::Access& access : compiler::AccessesOf(module(), stmt)) {
+    const Space space = module()[access.buffer].space;
+    if (!access.tile && (IsMemory(space) || space == Space::kFragment)) addresses_.Of(access.buffer, access.indices);
+  }
+}
+
+void ParallelLoop::LowerElements(const std::function<void(const ir::Block&)>& lower_body) {
+  for (int64_t r = 0; r < loop_.Registers() && !context().too_long(); ++r) {
+    When(iterations_.Exists(r), [&] {
+      const FactsScope scope(context());  // what an iteration assumes need not hold in others
+      iterations_.Enter(r);
+      lower_body(loop_.loop->body);
+    });
+  }
+}
+
+void ParallelLoop::LowerChunks() {
+  const ir::Block& body = loop_.loop->body;
+  const auto* only = body.size() == 1 ? std::get_if<ir::Store>(&body[0].op) : nullptr;
+  if (only != nullptr && only->plan && only->plan->form >= ir::StoreForm::kMatrix) {
+    return StoreByMatrix(context(), memory_, loop_, addresses_, vectors_, neighbours_, *only);
+  }
+  for (int64_t first = 0; first < loop_.Registers() && !context().too_long(); first += loop_.run) {
+    iterations_.SetGuard(iterations_.Exists(first));
+    for (const ir::Stmt& stmt : body) {
+      context().EnterStmt(stmt);
+      const auto& store = std::get<ir::Store>(stmt.op);
+      if (store.async) {
+        LowerAsyncChunk(store, first, loop_.run);
+      } else {
+        LowerChunk(store, first, loop_.run);
+      }
+      if (context().IsTooLong()) break;
+    }
+    iterations_.SetGuard(nullptr);
+  }
+}
+
+void ParallelLoop::LowerChunk(const ir::Store& store, int64_t first, int64_t count) {
+  if (!store.plan) {
+    for (int64_t i = 0; i < count; ++i) {
+      iterations_.Enter(first + i);
+      StoreElement(store);
+    }
+    return;
+  }
+  const ir::Buffer& buffer = module()[store.buffer];
+  const ElementAddress& address = addresses_.Of(store.buffer, store.indices);
+  Values values = neighbours_.Eval(store, first, count);
+  if (store.plan->form == ir::StoreForm::kRegisters) {
+    for (int64_t i = 0; i < count; ++i) {
+      StoreRegister(store, address.registers[size_t(first + i)], ToMemory(values[size_t(i)], buffer.dtype));
+    }
+    return;
+  }
+  for (Value*& value : values) value = ToMemory(value, buffer.dtype);
+  vectors_.Store(*store.plan, address, first, values);
+}
+
+void ParallelLoop::LowerAsyncChunk(const ir::Store& store, int64_t first, int64_t count) {
+  const ir::ExprNode& load = pool()[store.value];
+  const ElementAddress& from = addresses_.Of(ir::BufferId(load.ref), load.Args());
+  const ElementAddress& to = addresses_.Of(store.buffer, store.indices);
+  Value* guard = iterations_.guard();
+  When(Both(guard, iterations_.first_copy()), [&] {
+    iterations_.SetGuard(nullptr);  // it holds here
+    vectors_.CheckStore(to, first, count, nullptr);
+    device().CopyAsync(addresses_.PointerAt(to, first), addresses_.PointerAt(from, first), int(count) * ir::Bytes(load.dtype),
+                       addresses_.ConditionAt(from, first));
+    iterations_.SetGuard(guard);
+  });
+}
+
+// Whether the iteration under way writes the element, which exists where `condition` holds. An array of the thread's own is written by each
+// copy of the iteration.
+Value* ParallelLoop::WhereWritten(Space space, Value* condition) const {
+  if (!IsMemory(space)) return iterations_.guard();
+  return Both(Both(condition, iterations_.first_copy()), iterations_.guard());
+}
+
+// In the iteration entered last.
+void ParallelLoop::StoreElement(const ir::Store& store) {
+  const ir::Buffer& buffer = module()[store.buffer];
+  Value* value = ToMemory(evaluator_.Eval(store.value), buffer.dtype);
+  if (buffer.space == Space::kFragment) {
+    return StoreRegister(store, addresses_.Of(store.buffer, store.indices).registers[size_t(iterations_.current())], value);
+  }
+  Value* exists = memory_.ElementExists(store.buffer, store.indices);
+  memory_.Store(store.buffer, store.indices, value, WhereWritten(buffer.space, exists));
+}
+
+// Stores an element of a fragment if the iteration exists. A thread without this iteration may hold another element in the same register.
+void ParallelLoop::StoreRegister(const ir::Store& store, int64_t reg, Value* v) {
+  Registers& registers = memory_.registers();
+  if (iterations_.guard() != nullptr && !iterations_.PaddingIsTheSame(store)) {
+    v = b().CreateSelect(iterations_.guard(), v, registers.Load(store.buffer, reg));
+  }
+  registers.Store(store.buffer, reg, v);
+}
+
+void ParallelLoop::Update(const ir::Stmt& stmt) {
+  const auto& atomic = std::get<ir::Atomic>(stmt.op);
+  Value* value = evaluator_.Eval(atomic.value);
+  Value* exists = memory_.ElementExists(atomic.buffer, atomic.indices);
+  memory_.Update(atomic, value, WhereWritten(module()[atomic.buffer].space, exists));
+}
+
+}  // namespace kiln::llvm_ir

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A parallel loop while it is lowered: each thread runs the iterations its layout gives it, unrolled over the layout's registers. Stores of
+// loads and arithmetic go in runs of neighbouring registers, so that memory is accessed in vectors; bodies with control flow go iteration by
+// iteration.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "compiler/llvm/lower/element_access.h"
+#include "compiler/llvm/lower/loop/neighbours.h"
+
+namespace kiln::llvm_ir {
+
+class ParallelLoop final : public ElementAccess, Part {
+ public:
+  // `loop` must outlive this. The expressions evaluated while this exists are the loop's.
+  ParallelLoop(KernelContext& context, Evaluator& evaluator, Memory& memory, const compiler::ThreadLoop& loop);
+
+  // `lower_body` lowers the body of `stmt` for the iteration entered last, and accesses elements through this.
+  void Lower(const ir::Stmt& stmt, const std::function<void(const ir::Block&)>& lower_body);
+
+  Value* Load(ir::ExprId load, Value* arm) override { return elements_.Load(load, arm); }
+  void Store(const ir::Stmt& stmt) override { StoreElement(std::get<ir::Store>(stmt.op)); }
+  void Update(const ir::Stmt& stmt) override;
+
+ private:
+  void MakeAddresses(const ir::Stmt& stmt);
+  void LowerElements(const std::function<void(const ir::Block&)>& lower_body);
+  void LowerChunks();
+  void LowerChunk(const ir::Store& store, int64_t first, int64_t count);
+  void LowerAsyncChunk(const ir::Store& store, int64_t first, int64_t count);
+  void StoreElement(const ir::Store& store);
+  void StoreRegister(const ir::Store& store, int64_t reg, Value* v);
+  Value* WhereWritten(ir::Space space, Value* condition) const;
+
+  Evaluator& evaluator_;
+  Memory& memory_;
+  const compiler::ThreadLoop& loop_;
+  Iterations iterations_;
+  Addresses addresses_;
+  Vectors vectors_;
+  Elements elements_;
+  Neighbours neighbours_;
+  const Evaluator::SourceScope source_;
+};
+
+}  // namespace kiln::llvm_ir

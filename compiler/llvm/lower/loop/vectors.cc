@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/lower/loop/vectors.h"
+
+namespace kiln::llvm_ir {
+
+Values Vectors::Load(const ir::LoadPlan& plan, const ElementAddress& address, int64_t first, int64_t count) {
+  if (plan.form >= ir::LoadForm::kAcross) return LoadScattered(plan, address, first, count);
+  const bool same = plan.form == ir::LoadForm::kSame;
+  Values values;
+  for (int64_t i = 0; i < count; i += plan.width) {
+    if (i > 0 && (same || (plan.width == 1 && addresses_.IsSamePlace(address, first + i, first + i - 1)))) {
+      values.push_back(values.back());
+      continue;
+    }
+    for (Value* value : LoadNeighbours(plan, address, first + i, nullptr)) values.push_back(value);
+  }
+  return values;
+}
+
+// Takes each element from the vector that contains it. The first of a vector's elements loads the vector.
+Values Vectors::LoadScattered(const ir::LoadPlan& plan, const ElementAddress& address, int64_t first, int64_t count) {
+  Scattered& vectors = scattered_[{&address, plan.form, plan.width}];
+  if (vectors.places.empty()) {
+    vectors.places = plan.form == ir::LoadForm::kAcross ? compiler::PlacesAcross(loop_, plan.across, plan.width)
+                                                        : compiler::PlacesGathered(loop_, module(), plan.buffer, *address.split, plan.width).value();
+  }
+  Values values;
+  for (int64_t reg = first; reg < first + count; ++reg) {
+    const compiler::VectorPlace at = vectors.places[size_t(reg)];
+    Values& vector = vectors.loaded[at.first];
+    if (vector.empty()) vector = LoadNeighbours(plan, address, at.first, &vectors);
+    values.push_back(vector[size_t(at.place)]);
+  }
+  return values;
+}
+
+// Loads neighbours in memory, the first of which belongs to register `reg`.
+Values Vectors::LoadNeighbours(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg, const Scattered* vectors) {
+  const ir::Buffer& buffer = module()[plan.buffer];
+  const unsigned width = unsigned(plan.width);
+  llvm::Type* element = MemoryType(llvm(), buffer.dtype);
+  llvm::Type* type = width == 1 ? element : llvm::FixedVectorType::get(element, width);
+  Value* pad = memory_.PadValue(buffer);
+  Value* otherwise = width == 1 ? pad : b().CreateVectorSplat(width, pad);
+  Value* condition = addresses_.ConditionAt(address, reg);
+  CheckNeighbours(address, reg, plan.width, vectors, condition, /*write=*/false);
+  Value* pointer = addresses_.PointerAt(address, reg);
+  Value* loaded = memory_.LoadGuarded(plan.buffer, type, pointer, condition, memory_.AlignOf(plan.buffer, plan.width), otherwise, plan.once);
+  Values values;
+  for (unsigned j = 0; j < width; ++j) {
+    Value* v = width == 1 ? loaded : b().CreateExtractElement(loaded, uint64_t(j));
+    values.push_back(FromMemory(v, buffer.dtype));
+  }
+  return values;
+}
+
+// Neighbours as one value. Two bytes are a 16-bit number: st.v2.b8, which LLVM makes of them else, is stored wrong by ptxas 13.0 and the
+// driver's compiler where the bytes come from words loaded whole (the second was one of another word).
+Value* Vectors::Join(std::span<Value* const> values) const {
+  if (values.size() == 1) return values[0];
+  if (values.size() == 2 && values[0]->getType()->isIntegerTy(8)) {
+    Value* low = b().CreateZExt(values[0], b().getInt16Ty());
+    return b().CreateOr(low, b().CreateShl(b().CreateZExt(values[1], b().getInt16Ty()), uint64_t{8}));
+  }
+  Value* vector = llvm::PoisonValue::get(llvm::FixedVectorType::get(values[0]->getType(), unsigned(values.size())));
+  for (size_t i = 0; i < values.size(); ++i) vector = b().CreateInsertElement(vector, values[i], uint64_t(i));
+  return vector;
+}
+
+void Vectors::Store(const ir::StorePlan& plan, const ElementAddress& address, int64_t first, std::span<Value* const> values) {
+  const int64_t count = int64_t(values.size()), width = plan.width;
+  for (int64_t i = 0; i < count; i += width) {
+    Value* condition = Both(addresses_.ConditionAt(address, first + i), iterations_.first_copy());
+    CheckStore(address, first + i, width, condition);
+    Value* value = Join(values.subspan(size_t(i), size_t(width)));
+    When(condition, [&] {
+      Value* pointer = addresses_.PointerAt(address, first + i);
+      plan.kept ? device().StoreKept(value, pointer) : void(b().CreateAlignedStore(value, pointer, memory_.AlignOf(address.buffer, width)));
+    });
+  }
+}
+
+// Checks the elements of one vector: if the first and the last are inside, so are those between.
+void Vectors::CheckNeighbours(const ElementAddress& address, int64_t reg, int64_t width, const Scattered* vectors, Value* exists, bool write) {
+  if (address.unproven.empty()) return;
+  const auto check = [&](int64_t at) {
+    iterations_.Enter(at);
+    memory_.CheckInside(address.buffer, address.unproven, exists, write);
+  };
+  if (vectors == nullptr) {
+    check(reg);
+    if (width > 1) check(reg + width - 1);
+    return;
+  }
+  for (size_t other = 0; other < vectors->places.size(); ++other)
+    if (vectors->places[other].first == reg) check(int64_t(other));
+}
+
+void Vectors::CheckStore(const ElementAddress& address, int64_t reg, int64_t width, Value* exists) {
+  CheckNeighbours(address, reg, width, nullptr, exists, /*write=*/true);
+}
+
+}  // namespace kiln::llvm_ir

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Accesses of a parallel loop that take several elements at once, as compiler/accesses decided.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "compiler/llvm/lower/loop/addresses.h"
+
+namespace kiln::llvm_ir {
+
+class Vectors : Part {
+ public:
+  Vectors(KernelContext& context, Memory& memory, Iterations& iterations, const Addresses& addresses)
+      : Part(context), memory_(memory), iterations_(iterations), loop_(iterations.loop()), addresses_(addresses) {}
+
+  // The elements of registers first … first + count − 1.
+  Values Load(const ir::LoadPlan& plan, const ElementAddress& address, int64_t first, int64_t count);
+  void Store(const ir::StorePlan& plan, const ElementAddress& address, int64_t first, std::span<Value* const> values);
+  // On the emulator: stops the thread where a store of `width` neighbours, the first of which belongs to register `reg`, leaves its tile.
+  void CheckStore(const ElementAddress& address, int64_t reg, int64_t width, Value* exists);
+
+ private:
+  // Vectors whose elements are no neighbours in the last variable: where each register's element lies, and what is loaded so far, by the
+  // vector's first register.
+  struct Scattered {
+    std::vector<compiler::VectorPlace> places;
+    std::map<int64_t, Values> loaded;
+  };
+  Values LoadScattered(const ir::LoadPlan& plan, const ElementAddress& address, int64_t first, int64_t count);
+  // `vectors`: of which the vector at the register is one; nullptr: it takes neighbours in the last variable.
+  Values LoadNeighbours(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg, const Scattered* vectors);
+  void CheckNeighbours(const ElementAddress& address, int64_t reg, int64_t width, const Scattered* vectors, Value* exists, bool write);
+  Value* Join(std::span<Value* const> values) const;
+
+  Memory& memory_;
+  Iterations& iterations_;
+  const compiler::ThreadLoop& loop_;
+  const Addresses& addresses_;
+  std::map<std::tuple<const ElementAddress*, ir::LoadForm, int32_t>, Scattered> scattered_;
+};
+
+}  // namespace kiln::llvm_ir

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/lower/lower.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "compiler/analysis/access.h"
+#include "compiler/artifact.h"
+#include "compiler/llvm/emit.h"
+#include "compiler/llvm/lower/ops/roles.h"
+#include "compiler/llvm/lower/statements.h"
+#include "ir/visit.h"
+
+namespace kiln::llvm_ir {
+namespace {
+
+// One kernel: its function, and the parts that lower its body, in the order in which they know each other.
+class KernelLowering : Part {
+ public:
+  explicit KernelLowering(KernelContext& context) : Part(context) {}
+
+  // False where diagnostics say why.
+  bool Run(std::string_view entry);
+
+ private:
+  llvm::Function* CreateFunction(std::string_view entry);
+  void MarkReadOnly(llvm::Function* function) const;
+  bool ElementsAreWhole();
+  void BindParameters(llvm::Function* function);
+  void BindBlocks();
+  void LowerBody();
+
+  Evaluator evaluator_{context()};
+  Memory memory_{context(), evaluator_};
+  Barriers barriers_{context()};
+  Rings rings_{context(), memory_.places()};
+  TensorCopies copies_{context(), evaluator_, memory_, rings_};
+  Reductions reductions_{context(), memory_, barriers_};
+  Statements statements_{context(), evaluator_, memory_, barriers_, reductions_, rings_, copies_};
+};
+
+bool KernelLowering::Run(std::string_view entry) {
+  llvm::Function* function = CreateFunction(entry);
+  context().EnterFunction(function);
+  memory_.places().AllocateShared(entry);
+  context().facts().EnterKernel(kernel());
+  if (!ElementsAreWhole()) return false;
+  BindParameters(function);
+  BindBlocks();
+  memory_.places().AllocateThread();
+  reductions_.Init();
+  LowerBody();
+  b().CreateRetVoid();
+  return !context().diagnostics().HasErrors();
+}
+
+void KernelLowering::LowerBody() {
+  const auto compute = [&] {
+    statements_.LowerBlock(kernel().body);
+    barriers_.FinishStores();
+  };
+  if (kernel().producers == 0) return compute();
+  LowerRoles(context(), rings_, copies_, [&] { statements_.LowerBlock(kernel().body); }, compute);
+}
+
+llvm::Function* KernelLowering::CreateFunction(std::string_view entry) {
+  std::vector<llvm::Type*> types;
+  for (const compiler::KernelParam& param : compiler::KernelParams(module())) {
+    types.push_back(param.is_pointer ? llvm::PointerType::get(llvm(), kGlobalSpace) : ValueType(llvm(), param.dtype));
+  }
+  for (size_t i = 0; i < copies_.MapCount(); ++i) types.push_back(llvm::ArrayType::get(b().getInt8Ty(), 128));
+  const v1::CompileOptions& options = context().request().options;
+  llvm::Function* function =
+      device().CreateKernel(context().out(), entry, types, kernel().threads + kernel().producers, options.max_registers(), kernel().min_blocks);
+  if (options.fast_math()) FlushSubnormals(*function);
+  MarkReadOnly(function);
+  return function;
+}
+
+// Nothing but this kernel touches a tensor that it only reads (ir/module.h), so LLVM may move loads of it across stores. The emulator reads
+// such tensors through its own view of memory.
+void KernelLowering::MarkReadOnly(llvm::Function* function) const {
+  if (target().emulated) return;
+  std::set<uint32_t> written;
+  ir::Walk(kernel().body, [&](const ir::Stmt& stmt) {
+    for (const compiler::Access& access : compiler::AccessesOf(module(), stmt))
+      if (access.write) written.insert(ir::Index(access.buffer));
+    if (const auto* sum = std::get_if<ir::StreamSum>(&stmt.op)) written.insert({ir::Index(sum->partials), ir::Index(sum->flags)});
+  });
+  unsigned i = 0;
+  for (const compiler::KernelParam& param : compiler::KernelParams(module())) {
+    const unsigned argument = i++;
+    if (!param.is_pointer || written.contains(param.index)) continue;
+    function->addParamAttr(argument, llvm::Attribute::NoAlias);
+    function->addParamAttr(argument, llvm::Attribute::ReadOnly);
+  }
+}
+
+// Whether all elements are whole bytes: smaller ones have no address.
+bool KernelLowering::ElementsAreWhole() {
+  std::set<ir::BufferId> seen;
+  ir::Walk(kernel().body, [&](const ir::Stmt& stmt) {
+    for (const compiler::Access& access : compiler::AccessesOf(module(), stmt)) {
+      const ir::Buffer& buffer = module()[access.buffer];
+      if (ir::Bits(buffer.dtype) >= 8 || !seen.insert(access.buffer).second) continue;
+      context().diagnostics().Unsupported(fmt::format("'{}' has elements of {}, which share bytes", buffer.name, ir::Name(buffer.dtype)),
+                                          "pass the packed bytes as u8 and unpack them with shifts", stmt.loc);
+    }
+  });
+  return !context().diagnostics().HasErrors();
+}
+
+void KernelLowering::BindParameters(llvm::Function* function) {
+  unsigned i = 0;
+  for (const compiler::KernelParam& param : compiler::KernelParams(module())) {
+    Value* argument = function->getArg(i++);
+    if (param.is_pointer) {
+      memory_.places().Bind(param.index, argument);
+    } else {
+      evaluator_.Bind(param.index, argument);
+    }
+  }
+  for (size_t map = 0; map < copies_.MapCount(); ++map) copies_.BindMap(function->getArg(i++));
+}
+
+void KernelLowering::BindBlocks() {
+  Values index;
+  for (size_t axis = 0; axis < kernel().grid.size(); ++axis) index.push_back(device().BlockIndex(int(axis)));
+  if (kernel().raster_panel > 0 && index.size() >= 2) {
+    // Panels of rows; inside of one, rows first, columns back and forth: neighbours in time share operands in L2.
+    Value *x_size = device().GridSize(0), *y_size = device().GridSize(1), *panel = I32(kernel().raster_panel);
+    Value* linear = b().CreateAdd(index[0], b().CreateMul(index[1], x_size));
+    Value* area = b().CreateMul(panel, x_size);
+    Value *number = b().CreateUDiv(linear, area), *inside = b().CreateURem(linear, area);
+    Value* first = b().CreateMul(number, panel);
+    Value* rows = b().CreateBinaryIntrinsic(llvm::Intrinsic::umin, panel, b().CreateSub(y_size, first));
+    Value* column = b().CreateUDiv(inside, rows);
+    Value* back = b().CreateSub(b().CreateSub(x_size, I32(1)), column);
+    Value* odd = b().CreateTrunc(number, b().getInt1Ty());
+    index[0] = b().CreateSelect(odd, back, column);
+    index[1] = b().CreateAdd(first, b().CreateURem(inside, rows));
+  }
+  for (size_t axis = 0; axis < kernel().block_vars.size(); ++axis) evaluator_.Bind(kernel().block_vars[axis], index[axis]);
+  for (uint32_t id = 0; id < module().vars.size(); ++id)
+    if (module().vars[id].kind == ir::VarKind::kThread) evaluator_.Bind(id, context().block_thread());
+}
+
+}  // namespace
+
+bool Lower(const ir::Module& module, const compiler::Context& context, llvm::Module& out, ir::Diagnostics& diagnostics) {
+  int64_t code = 0;
+  for (size_t i = 0; i < module.kernels.size(); ++i) {
+    KernelContext kernel(module, module.kernels[i], context, out, diagnostics, code);
+    if (!KernelLowering(kernel).Run(compiler::EntryName(i))) return false;
+    code = kernel.Code();
+  }
+  if (int64_t(CodeOf(out)) > context.max_code()) {
+    TooMuchCode(context, diagnostics, {});
+    return false;
+  }
+  std::string problem;
+  llvm::raw_string_ostream stream(problem);
+  if (llvm::verifyModule(out, &stream)) {
+    diagnostics.Internal("lowering produced invalid LLVM IR: " + problem);
+    return false;
+  }
+  return true;
+}
+
+}  // namespace kiln::llvm_ir

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/lower/memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/analysis/threads/thread_loop.h"
+#include "compiler/analysis/threads/vector_width.h"
+
+namespace kiln::llvm_ir {
+
+using ir::BufferId;
+using ir::ExprId;
+using ir::Space;
+
+Value* Memory::Load(BufferId id, std::span<const ExprId> indices, Value* condition) {
+  const ir::Buffer& buffer = module()[id];
+  if (ir::Bits(buffer.dtype) < 8) {
+    Unsupported(fmt::format("elements of {} one by one ('{}')", ir::Name(buffer.dtype), buffer.name), "load bytes and unpack them");
+    return llvm::PoisonValue::get(MemoryType(llvm(), buffer.dtype));
+  }
+  CheckInside(id, indices, condition, /*write=*/false);
+  Value* pointer = ElementPointer(id, indices);
+  return LoadGuarded(id, MemoryType(llvm(), buffer.dtype), pointer, condition, AlignOf(id, 1), PadValue(buffer), /*once=*/false);
+}
+
+void Memory::Store(BufferId id, std::span<const ExprId> indices, Value* v, Value* condition) {
+  CheckInside(id, indices, condition, /*write=*/true);
+  Value* pointer = ElementPointer(id, indices);
+  When(condition, [&] { b().CreateAlignedStore(v, pointer, AlignOf(id, 1)); });
+}
+
+void Memory::Update(const ir::Atomic& atomic, Value* v, Value* condition) {
+  constexpr AtomicOp kOps[] = {AtomicOp::kAdd, AtomicOp::kMax, AtomicOp::kMin};
+  CheckInside(atomic.buffer, atomic.indices, condition, /*write=*/true);
+  Value* pointer = ElementPointer(atomic.buffer, atomic.indices);
+  When(condition, [&] { device().Atomic(kOps[int(atomic.kind) - 1], module()[atomic.buffer].dtype, pointer, v); });
+}
+
+Value* Memory::PadValue(const ir::Buffer& buffer) const { return ToMemory(Constant(buffer.dtype, buffer.pad_value.value_or(0)), buffer.dtype); }
+
+Values Memory::StridesOf(BufferId id) {
+  const ir::Buffer& buffer = module()[id];
+  Values strides(buffer.shape.size());
+  Value* stride = I64(1);
+  for (size_t d = buffer.shape.size(); d-- > 0;) {
+    strides[d] = buffer.strides.empty() ? stride : evaluator_.EvalIndex(buffer.strides[d]);
+    if (buffer.strides.empty()) stride = b().CreateMul(stride, evaluator_.EvalIndex(buffer.shape[d]));
+  }
+  return strides;
+}
+
+Value* Memory::FlatOffset(BufferId id, std::span<const ExprId> indices) {
+  const Values strides = StridesOf(id);
+  Value* offset = nullptr;
+  for (size_t d = 0; d < indices.size(); ++d) offset = AddTo(offset, b().CreateMul(evaluator_.EvalIndex(indices[d]), strides[d]));
+  return offset == nullptr ? I64(0) : offset;
+}
+
+Value* Memory::ElementPointer(BufferId id, std::span<const ExprId> indices) {
+  const ir::Buffer& buffer = module()[id];
+  if (buffer.space == Space::kGlobal || buffer.space == Space::kLocal) {
+    return b().CreateGEP(MemoryType(llvm(), buffer.dtype), places_.Of(id), FlatOffset(id, indices));
+  }
+  if (buffer.space == Space::kFragment) {
+    // Every thread holds the whole fragment, with registers numbered row by row. Which register an access needs may be known only at run
+    // time.
+    registers_.Forget(id);
+    return b().CreateGEP(MemoryType(llvm(), buffer.dtype), places_.Of(id), FlatOffset(id, indices));
+  }
+  SplitOffset offset;
+  Value* after = nullptr;
+  for (size_t d = 0; d < indices.size(); ++d) {
+    Value* index = b().CreateTrunc(evaluator_.EvalIndex(indices[d]), b().getInt32Ty());
+    const bool behind = buffer.layout->swizzle().bits > 0 && shared_.MovesByPeriods(id, int(d));
+    Value*& part = behind ? after : offset.variable;
+    part = AddTo(part, shared_.Term(id, int(d), index));
+  }
+  return shared_.Pointer(id, offset, after);
+}
+
+Value* Memory::InsideOf(BufferId id, std::span<const ExprId> indices) {
+  Value* inside = nullptr;
+  for (size_t d = 0; d < indices.size(); ++d) {
+    if (facts().Inside(indices[d], 1, module()[id].shape[d])) continue;
+    // One unsigned comparison: negative indices are large.
+    inside = Both(inside, b().CreateICmpULT(evaluator_.EvalIndex(indices[d]), evaluator_.EvalIndex(module()[id].shape[d])));
+  }
+  return inside;
+}
+
+Value* Memory::ElementExists(BufferId id, std::span<const ExprId> indices) {
+  return module()[id].space == Space::kGlobal ? InsideOf(id, indices) : nullptr;
+}
+
+bool Memory::MayLeave(BufferId id, std::span<const ExprId> indices) const {
+  return target().emulated && module()[id].space != Space::kGlobal && !compiler::ProvablyInside(module(), facts(), id, indices);
+}
+
+void Memory::CheckInside(BufferId id, std::span<const ExprId> indices, Value* exists, bool write) {
+  if (!MayLeave(id, indices)) return;
+  Values index;
+  for (ExprId i : indices) index.push_back(evaluator_.EvalIndex(i));
+  Value* outside = b().CreateNot(InsideOf(id, indices));
+  StopWhere(exists == nullptr ? outside : b().CreateAnd(exists, outside), id, index, write);
+}
+
+void Memory::StopWhere(Value* outside, BufferId id, std::span<Value* const> index, bool write) {
+  llvm::BasicBlock *stop = NewBlock("outside"), *inside = NewBlock("inside");
+  b().CreateCondBr(outside, stop, inside);
+  b().SetInsertPoint(stop);
+  device().StopOutside({ir::Index(id), index, module().ShapeOf(id), ir::Bytes(module()[id].dtype), write});
+  b().SetInsertPoint(inside);
+}
+
+bool Memory::MayBeEmpty(BufferId id) const {
+  return std::ranges::any_of(module()[id].shape, [&](ExprId extent) { return facts().RangeOf(extent).min <= 0; });
+}
+
+// Where the condition is false, loads element 0 and ignores it. Not if the buffer may be empty, nor on the emulator, which takes this load
+// for an access like any other, so that it could race.
+Value* Memory::LoadGuarded(BufferId id, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align, Value* otherwise, bool once) {
+  const auto load = [&](Value* from) -> Value* { return once ? device().LoadOnce(type, from) : b().CreateAlignedLoad(type, from, align); };
+  if (condition == nullptr) return load(pointer);
+  const ir::Buffer& buffer = module()[id];
+  if (!target().emulated && (buffer.space == Space::kShared || !MayBeEmpty(id))) {
+    Value* start = buffer.space == Space::kShared ? shared_.Pointer(id, {}) : places_.Of(id);
+    Value* safe = b().CreateSelect(condition, pointer, start);
+    return b().CreateSelect(condition, load(safe), otherwise);
+  }
+  llvm::BasicBlock *from = b().GetInsertBlock(), *then = NewBlock("load"), *end = NewBlock("load.end");
+  b().CreateCondBr(condition, then, end);
+  b().SetInsertPoint(then);
+  Value* loaded = load(pointer);
+  b().CreateBr(end);
+  b().SetInsertPoint(end);
+  llvm::PHINode* result = b().CreatePHI(type, 2);
+  result->addIncoming(loaded, then);
+  result->addIncoming(otherwise, from);
+  return result;
+}
+
+llvm::Align Memory::AlignOf(BufferId id, int64_t elements) const {
+  const int64_t bytes = ir::Bytes(module()[id].dtype) * elements;
+  return llvm::Align(uint64_t(bytes & -bytes));
+}
+
+void Memory::CheckRegion(const ir::Region& region) {
+  const ir::Buffer& buffer = module()[region.buffer];
+  Value* outside = nullptr;
+  Values corner;  // the one that is furthest out
+  for (size_t d = 0; d < region.offsets.size(); ++d) {
+    Value *first = evaluator_.EvalIndex(region.offsets[d]), *last = b().CreateAdd(first, I64(region.extents[d] - 1));
+    corner.push_back(b().CreateSelect(b().CreateICmpSLT(first, I64(0)), first, last));
+    if (facts().Inside(region.offsets[d], region.extents[d], buffer.shape[d])) continue;
+    Value* leaves = b().CreateICmpUGE(corner.back(), evaluator_.EvalIndex(buffer.shape[d]));
+    outside = outside == nullptr ? leaves : b().CreateOr(outside, leaves);
+  }
+  if (outside != nullptr) StopWhere(outside, region.buffer, corner, /*write=*/false);
+}
+
+Memory::RegionStart Memory::StartOf(const ir::Region& region) {
+  if (target().emulated) CheckRegion(region);
+  RegionStart start;
+  for (size_t d = 0; d < region.offsets.size(); ++d) {
+    if (pool().IsConst(region.offsets[d], 0)) continue;
+    Value* bytes = shared_.Term(region.buffer, int(d), b().CreateTrunc(evaluator_.EvalIndex(region.offsets[d]), b().getInt32Ty()));
+    Value*& part = shared_.MovesByPeriods(region.buffer, int(d)) ? start.after : start.before;
+    part = AddTo(part, bytes);
+  }
+  return start;
+}
+
+}  // namespace kiln::llvm_ir

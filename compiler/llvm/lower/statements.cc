@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/lower/statements.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <span>
+#include <utility>
+
+#include "compiler/analysis/unrolled.h"
+#include "compiler/llvm/lower/loop/claims.h"
+#include "compiler/llvm/lower/loop/parallel_loop.h"
+#include "compiler/llvm/lower/ops/pair_sum.h"
+#include "compiler/llvm/lower/ops/products.h"
+#include "compiler/llvm/lower/ops/stream_sum.h"
+#include "compiler/rules/reduce.h"
+
+namespace kiln::llvm_ir {
+
+using ir::Overloaded;
+using ir::Space;
+
+void Statements::LowerBlock(const ir::Block& block) {
+  for (size_t i = 0; i < block.size();) {
+    const std::span<const ir::Stmt> rest = std::span(block).subspan(i);
+    const size_t together = threads().slice == nullptr ? compiler::ExchangeTogether(rest) : 0;
+    together == 0 ? LowerStmt(rest[0]) : reductions_.Lower(rest.first(together));
+    if (context().IsTooLong()) return;
+    i += std::max<size_t>(together, 1);
+  }
+}
+
+void Statements::LowerStmt(const ir::Stmt& stmt) {
+  if (threads().slice != nullptr && !threads().slice->Runs(stmt)) return;
+  context().EnterStmt(stmt);
+  std::visit(Overloaded{
+                 [&](const ir::Alloc& op) { AllocateAgain(op.buffer); },
+                 [&](const ir::For& op) { LowerFor(stmt, op); },
+                 [&](const ir::If& op) { LowerIf(op); },
+                 [&](const ir::While& op) { LowerWhile(op); },
+                 [&](const ir::Let& op) {
+                   evaluator_.Bind(op.var, evaluator_.Eval(op.value));
+                   context().facts().Bind(op);
+                 },
+                 [&](const ir::Store&) { access_->Store(stmt); },
+                 [&](const ir::Assume& op) { context().facts().Assume(op.cond); },
+                 [&](const ir::Copy& op) { copies_.Lower(op); },
+                 [&](const ir::Gemm& op) { LowerProduct(context(), memory_, op); },
+                 [&](const ir::Elementwise auto&) { Internal(fmt::format("a {} was left to lowering", ir::Name(stmt.op))); },
+                 [&](const ir::Reduce&) { reductions_.Lower({&stmt, 1}); },
+                 [&](const ir::Atomic& op) { LowerAtomic(stmt, op); },
+                 [&](const ir::Barrier& op) { barriers_.Wait(op.by_group); },
+                 [&](const ir::Break&) { LeaveTo(loops_.back().end); },
+                 [&](const ir::Continue&) { LeaveTo(loops_.back().next); },
+                 [&](const ir::AsyncCommit&) { device().AsyncCommit(); },
+                 [&](const ir::AsyncWait& op) { Wait(op); },
+                 [&](const ir::RingStep& op) { rings_.Lower(op); },
+                 [&](const ir::PairSum& op) { LowerPairSum(context(), memory_, op); },
+                 [&](const ir::StreamSum& op) { LowerStreamSum(context(), evaluator_, memory_, barriers_, op); },
+             },
+             stmt.op);
+}
+
+void Statements::LowerAtomic(const ir::Stmt& stmt, const ir::Atomic& atomic) {
+  const ir::Buffer& buffer = module()[atomic.buffer];
+  if (buffer.space == Space::kGlobal || buffer.space == Space::kShared) return access_->Update(stmt);
+  Unsupported(fmt::format("an atomic on '{}' in {} memory", buffer.name, ir::Name(buffer.space)),
+              "atomics work on global and shared buffers; elsewhere use an ordinary store");
+}
+
+void Statements::Wait(const ir::AsyncWait& wait) {
+  if (wait.product) return WaitForProduct(context(), memory_, *wait.product, wait.pending);
+  if (wait.stores) return device().TensorStoreWait(wait.pending, /*read_only=*/true);
+  device().AsyncWait(wait.pending);
+}
+
+// In each iteration of a loop the buffer begins without values.
+void Statements::AllocateAgain(ir::BufferId buffer) {
+  const bool again = !loops_.empty() && kernel().producers == 0 && module()[buffer].versions == 1;
+  if (again && module()[buffer].space == Space::kShared) device().Allocate(ir::Index(buffer));
+}
+
+void Statements::LeaveTo(llvm::BasicBlock* block) {
+  b().CreateBr(block);
+  b().SetInsertPoint(NewBlock("unreachable"));
+}
+
+void Statements::LowerFor(const ir::Stmt& stmt, const ir::For& loop) {
+  const FactsScope scope(context());
+  context().facts().EnterLoop(loop);
+  const std::optional<int64_t> extent = loop.extents.size() == 1 ? pool().ConstInt(loop.extents[0]) : std::nullopt;
+  if (loop.kind == ir::LoopKind::kParallel) {
+    LowerParallel(stmt);
+  } else if (extent && (*extent <= 1 || compiler::IsWrittenOut(module(), loop, context().request().max_unrolled()))) {
+    LowerUnrolled(loop, *extent);
+  } else {
+    LowerSerial(loop);
+  }
+}
+
+void Statements::LowerParallel(const ir::Stmt& stmt) {
+  const compiler::ThreadLoop loop(module(), facts(), stmt);
+  if (loop.IsEmpty()) return;
+  const bool claimed = BeginClaim(context(), evaluator_, memory_, *loop.loop);
+  ParallelLoop parallel(context(), evaluator_, memory_, loop);
+  ElementAccess* outer = std::exchange(access_, &parallel);
+  parallel.Lower(stmt, [&](const ir::Block& body) { LowerBlock(body); });
+  access_ = outer;
+  if (claimed) device().EndClaim();
+}
+
+// What an iteration assumes need not hold in others, nor behind the loop.
+void Statements::LowerLoopBody(const ir::Block& body, const LoopBlocks& blocks) {
+  const FactsScope scope(context());
+  loops_.push_back(blocks);
+  LowerBlock(body);
+  loops_.pop_back();
+  b().CreateBr(blocks.next);
+}
+
+void Statements::LowerUnrolled(const ir::For& loop, int64_t extent) {
+  const ir::DType type = module()[loop.vars[0]].dtype;
+  llvm::BasicBlock* end = NewBlock("unrolled.end");
+  for (int64_t i = 0; i < extent && !context().too_long(); ++i) {
+    evaluator_.Bind(loop.vars[0], llvm::ConstantInt::get(ValueType(llvm(), type), uint64_t(i)));
+    llvm::BasicBlock* next = NewBlock("unrolled.next");
+    LowerLoopBody(loop.body, {next, end});
+    b().SetInsertPoint(next);
+  }
+  b().CreateBr(end);
+  b().SetInsertPoint(end);
+}
+
+void Statements::LowerSerial(const ir::For& loop) {
+  Value* extent = evaluator_.Eval(loop.extents[0]);
+  llvm::Type* type = extent->getType();
+  llvm::BasicBlock *before = b().GetInsertBlock(), *body = NewBlock("loop"), *next = NewBlock("loop.next"), *end = NewBlock("loop.end");
+  Value* zero = llvm::ConstantInt::get(type, 0);
+  b().CreateCondBr(b().CreateICmpSGT(extent, zero), body, end);
+  b().SetInsertPoint(body);
+  llvm::PHINode* var = b().CreatePHI(type, 2, module()[loop.vars[0]].name);
+  var->addIncoming(zero, before);
+  b().SetInsertPoint(next);
+  Value* increment = b().CreateAdd(var, llvm::ConstantInt::get(type, 1), "", /*NUW=*/true, /*NSW=*/true);
+  // Added before the body: until the variable has its increment, LLVM's facts about it would say that it is 0.
+  var->addIncoming(increment, next);
+  b().CreateCondBr(b().CreateICmpSLT(increment, extent), body, end);
+  b().SetInsertPoint(body);
+  evaluator_.Bind(loop.vars[0], var);
+  LowerLoopBody(loop.body, {next, end});
+  b().SetInsertPoint(end);
+}
+
+void Statements::LowerWhile(const ir::While& loop) {
+  llvm::BasicBlock *head = NewBlock("while"), *body = NewBlock("while.body"), *end = NewBlock("while.end");
+  b().CreateBr(head);
+  b().SetInsertPoint(head);
+  b().CreateCondBr(evaluator_.Eval(loop.cond), body, end);
+  b().SetInsertPoint(body);
+  LowerLoopBody(loop.body, {head, end});
+  b().SetInsertPoint(end);
+}
+
+void Statements::LowerIf(const ir::If& branch) {
+  Value* condition = evaluator_.Eval(branch.cond);
+  if (auto* constant = llvm::dyn_cast<llvm::ConstantInt>(condition)) {
+    constant->isZero() ? LowerBranch(branch.else_body, branch.else_threads) : LowerBranch(branch.then_body, branch.then_threads);
+    return;
+  }
+  llvm::BasicBlock *then = NewBlock("if.then"), *otherwise = NewBlock("if.else"), *end = NewBlock("if.end");
+  b().CreateCondBr(condition, then, otherwise);
+  {
+    const FactsScope scope(context());
+    context().facts().Assume(branch.cond);
+    b().SetInsertPoint(then);
+    LowerBranch(branch.then_body, branch.then_threads);
+    b().CreateBr(end);
+  }
+  const FactsScope scope(context());
+  b().SetInsertPoint(otherwise);
+  LowerBranch(branch.else_body, branch.else_threads);
+  b().CreateBr(end);
+  b().SetInsertPoint(end);
+}
+
+// A branch counts its threads from the first that enters it.
+void Statements::LowerBranch(const ir::Block& body, const std::optional<ir::ThreadRange>& range) {
+  if (!range || range->IsSame(threads().range)) return LowerBlock(body);
+  const uint32_t count = range->Count();
+  const bool masks = std::has_single_bit(count) && range->begin % count == 0;  // known to be less than `count`
+  Value* block_thread = context().block_thread();
+  Value* number = masks ? b().CreateAnd(block_thread, I32(count - 1)) : b().CreateSub(block_thread, I32(range->begin));
+  const Threads outer = context().SetThreads({.range = *range, .thread = number, .warp_group = nullptr, .slice = threads().slice});
+  LowerBlock(body);
+  context().SetThreads(outer);
+}
+
+}  // namespace kiln::llvm_ir

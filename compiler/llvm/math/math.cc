@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/math/math.h"
+
+#include <string>
+
+#include "compiler/llvm/math/math_ir.h"
+
+namespace kiln::llvm_ir {
+namespace {
+
+using ir::DType;
+using ir::ExprOp;
+using llvm::Value;
+
+// The operations that are one instruction everywhere.
+llvm::Intrinsic::ID PlainIntrinsic(ExprOp op) {
+  switch (op) {
+    case ExprOp::kFloor: return llvm::Intrinsic::floor;
+    case ExprOp::kCeil: return llvm::Intrinsic::ceil;
+    case ExprOp::kRound: return llvm::Intrinsic::roundeven;
+    case ExprOp::kTrunc: return llvm::Intrinsic::trunc;
+    case ExprOp::kFma: return llvm::Intrinsic::fma;
+    default: return llvm::Intrinsic::not_intrinsic;
+  }
+}
+
+// Correctly rounded unless fast.
+Value* Sqrt(Builder& b, const NativeMath& native, Value* x, bool fast) {
+  if (fast && x->getType()->isFloatTy()) {
+    if (Value* v = native.FastSqrt(b, x)) return v;
+  }
+  return b.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x);
+}
+
+// 2 ulp.
+Value* Rsqrt(Builder& b, const NativeMath& native, Value* x, bool flush) {
+  if (x->getType()->isFloatTy()) {
+    if (Value* v = native.Rsqrt(b, x, flush)) return v;
+  }
+  return b.CreateFDiv(llvm::ConstantFP::get(x->getType(), 1), b.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x));
+}
+
+struct Kind {
+  bool fast;
+  bool flush;
+};
+
+Value* Compute(Builder& b, const NativeMath& native, ExprOp op, std::span<Value* const> args, Kind kind) {
+  const Num x{&b, args[0]}, y{&b, args.back()};
+  if (op == ExprOp::kMod) return Remainder(x, y).v;
+  if (x.type()->isDoubleTy()) return MathF64(native, op, x, y).v;
+  return (kind.fast ? FastMathF32(native, op, x, y) : MathF32(native, op, x, y, kind.flush)).v;
+}
+
+// The longer operations are functions of their own until Optimize inlines them: their branches stay out of the caller's
+// blocks, and a kernel that has many of them is built faster.
+bool IsLong(ExprOp op, llvm::Type* type, bool fast) {
+  if (type->isDoubleTy() || op == ExprOp::kMod) return true;
+  return !fast && op != ExprOp::kExp2 && op != ExprOp::kExp && op != ExprOp::kSigmoid;
+}
+
+llvm::Function* Helper(Builder& b, const NativeMath& native, ExprOp op, std::span<Value* const> args, Kind kind) {
+  llvm::Module& module = *b.GetInsertBlock()->getModule();
+  llvm::Type* type = args[0]->getType();
+  const std::string name = "kiln." + std::string(ir::Name(op)) + (type->isDoubleTy() ? ".f64" : ".f32") + (kind.flush ? ".flush" : "");
+  if (llvm::Function* known = module.getFunction(name)) return known;
+  const std::vector<llvm::Type*> params(args.size(), type);
+  auto* function = llvm::Function::Create(llvm::FunctionType::get(type, params, false), llvm::Function::InternalLinkage, name, module);
+  function->addFnAttr(llvm::Attribute::AlwaysInline);
+  function->addFnAttr(llvm::Attribute::NoUnwind);
+  llvm::IRBuilder<> inner(llvm::BasicBlock::Create(module.getContext(), "entry", function));
+  std::vector<Value*> inner_args;
+  for (llvm::Argument& arg : function->args()) inner_args.push_back(&arg);
+  inner.CreateRet(Compute(inner, native, op, inner_args, kind));
+  return function;
+}
+
+Value* InOwnType(Builder& b, const NativeMath& native, ExprOp op, std::span<Value* const> args, Kind kind) {
+  Value* x = args[0];
+  if (op == ExprOp::kSqrt) return Sqrt(b, native, x, kind.fast);
+  if (op == ExprOp::kRsqrt) return Rsqrt(b, native, x, kind.flush);
+  if (!IsLong(op, x->getType(), kind.fast)) return Compute(b, native, op, args, kind);
+  return b.CreateCall(Helper(b, native, op, args, kind), llvm::ArrayRef<Value*>(args.data(), args.size()));
+}
+
+}  // namespace
+
+Num PowSpecial(Num x, Num y, Num finite) {
+  const Num a = Abs(x), zero = x.Const(0), inf = x.Inf();
+  const Num y_positive = y > 0;
+  Num result = Select(Equal(a, zero), Select(y_positive, zero, inf), finite);
+  result = Select(Equal(a, inf), Select(y_positive, inf, zero), result);
+  result = Select(Equal(Abs(y), inf), Select(y_positive ^ (a < 1), inf, zero), result);
+  result = Select(Equal(a, 1), x.Const(1), result);
+  const Num whole = Equal(TruncateFp(y), y);
+  const Num half = y * 0.5;
+  const Num odd = whole & !Equal(TruncateFp(half), half);
+  result = Select(odd, CopySign(result, x), result);
+  const Num undefined = (x < 0) & (a < inf) & !whole;
+  result = Select(undefined, x.NaN(), result);
+  result = Select(IsNaN(x) | IsNaN(y), x.NaN(), result);
+  return Select(Equal(y, 0) | Equal(x, 1), x.Const(1), result);
+}
+
+Value* BuildMath(Builder& b, const NativeMath& native, ExprOp op, DType dtype, std::span<Value* const> args, bool fast) {
+  llvm::IRBuilderBase::FastMathFlagGuard guard(b);
+  b.clearFastMathFlags();
+  const llvm::Intrinsic::ID plain = PlainIntrinsic(op);
+  const bool half = dtype == DType::kF16 || dtype == DType::kBF16;
+  if (op == ExprOp::kIsNan) return b.CreateFCmpUNO(args[0], args[0]);
+  const auto apply = [&](std::span<Value* const> values) -> Value* {
+    if (plain != llvm::Intrinsic::not_intrinsic) {
+      return b.CreateIntrinsic(plain, {values[0]->getType()}, llvm::ArrayRef<Value*>(values.data(), values.size()));
+    }
+    // f16's subnormals are normal in f32.
+    return InOwnType(b, native, op, values, {.fast = fast, .flush = fast || dtype == DType::kF16});
+  };
+  if (!half || (plain != llvm::Intrinsic::not_intrinsic && dtype == DType::kF16)) return apply(args);
+  std::vector<Value*> wide;
+  for (Value* arg : args) wide.push_back(b.CreateFPExt(arg, b.getFloatTy()));
+  return b.CreateFPTrunc(apply(wide), args[0]->getType());
+}
+
+}  // namespace kiln::llvm_ir
