@@ -64,12 +64,10 @@ redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return {1, fence}
 )";
 
-// KEYS lease. ARGV token, time of the lease in ms. A lease that nobody holds any more, as after a server was lost, is taken again.
+// KEYS lease. ARGV token, time of the lease in ms.
 inline constexpr std::string_view kRenew = R"(
-local owner = redis.call('GET', KEYS[1])
-if owner and owner ~= ARGV[1] then return 0 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return 1
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])
 )";
 
 }  // namespace kiln::cache::redis::scripts

@@ -288,7 +288,8 @@ std::optional<Outcome> CompileFlow::FromMemory(const cache::Digest& kept_under, 
 std::optional<Outcome> CompileFlow::FromCache(const cache::Digest& kept_under, std::string_view tenant) {
   auto hit = parts_.cache.Get(kept_under);
   if (!hit) return std::nullopt;
-  return OutcomeFrom(hit->entry, tenant, hit->level == 0 ? v1::MEMORY : v1::DISK, hit->durable);
+  if (hit->outside) parts_.store_keeper.Note(std::string(tenant), hit->entry.sealed().size());
+  return OutcomeFrom(hit->entry, tenant, hit->outside ? v1::CLUSTER : hit->level == 0 ? v1::MEMORY : v1::DISK, hit->durable);
 }
 
 // `starts` says at the end whether this call's request was the one that was compiled; null: it was not.

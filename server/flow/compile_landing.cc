@@ -138,7 +138,8 @@ Failure CompileFlow::Refusal(Compile& compile, JobOutcome& outcome) {
 void CompileFlow::Remember(const Compile& compile, const Failure& failure) {
   if (compile.request.has_explain()) return;
   const cache::Digest key = FailureKey(compile.kept_under, compile.request.module());
-  auto entry = SealFailure(key, compile.caller.tenant, failure, compile.request.target(), compile.name);
+  const v1::KeptFailure kept = parts_.sealer.Seal(key, ToKeep(failure));
+  auto entry = SealFailure(key, compile.caller.tenant, kept, compile.request.target(), compile.name);
   if (!entry) return;
   const std::size_t sealed_bytes = entry->sealed().size();
   if (!parts_.store_keeper.Fits(compile.caller.tenant, sealed_bytes)) return;

@@ -31,6 +31,7 @@
 #include "server/pool/zygote.h"
 #include "server/queue/heartbeat.h"
 #include "server/reply/status_map.h"
+#include "server/service/cluster_store.h"
 #include "server/service/front.h"
 #include "server/system/deadline.h"
 #include "server/system/file_watch.h"
@@ -142,6 +143,7 @@ struct Daemon::Parts {
   Journal journal;
   cache::SqliteSlot* disk = nullptr;            // of the cache
   std::optional<cache::SigningKey> unkept_key;  // made because the kept key could not be read, or none could be kept
+  std::unique_ptr<ClusterStore> cluster;        // null: there is none
   std::unique_ptr<cache::TieredCache> cache;
   std::unique_ptr<Authenticator> authenticator;
   std::unique_ptr<Gate> gate;
@@ -170,7 +172,8 @@ struct Daemon::Parts {
   void NoteReload(std::string_view event, std::string_view error) const;
   std::expected<void, std::string> OpenGate();
   std::expected<void, std::string> OpenCache();
-  bool Accepts(const cache::Entry& entry);  // of the disk
+  bool Accepts(const cache::Entry& entry);                         // of the disk
+  std::optional<cache::Entry> TakesIn(const cache::Entry& entry);  // of the cluster store
   std::expected<void, cache::Error> KeepKey();
   std::expected<void, std::string> OpenSealer();
   std::expected<void, std::string> WatchTrustedKeys();
@@ -228,8 +231,16 @@ std::expected<void, std::string> Daemon::Parts::OpenCache() {
   }
   disk = slot.get();
   tiers.push_back(std::move(slot));
-  cache = std::make_unique<cache::TieredCache>(
-      std::move(tiers), clock, cache::TieredCache::Options{.on_error = warn, .accept = [this](const cache::Entry& entry) { return Accepts(entry); }});
+  if (config.cluster.store) {
+    auto store = ClusterStore::Open(config.cluster, telemetry, clock);
+    if (!store) return std::unexpected(std::move(store.error()));
+    cluster = std::move(*store);
+    tiers.push_back(cluster->tier());
+  }
+  cache = std::make_unique<cache::TieredCache>(std::move(tiers), clock,
+                                               cache::TieredCache::Options{.on_error = warn,
+                                                                           .accept = [this](const cache::Entry& entry) { return Accepts(entry); },
+                                                                           .take_in = [this](const cache::Entry& entry) { return TakesIn(entry); }});
   return {};
 }
 
@@ -237,6 +248,14 @@ bool Daemon::Parts::Accepts(const cache::Entry& entry) {
   const auto sealed = sealer->Check(entry);
   if (!sealed) telemetry.Log(Level::kWarning, "forged", {{"key", entry.key().ToHex().substr(0, 16)}, {"why", std::string_view(sealed.error())}});
   return sealed.has_value();
+}
+
+std::optional<cache::Entry> Daemon::Parts::TakesIn(const cache::Entry& entry) {
+  auto taken = sealer->TakeIn(entry);
+  if (taken) return std::move(*taken);
+  telemetry.Log(Level::kWarning, "refused-entry",
+                {{"tier", "redis"}, {"key", entry.key().ToHex().substr(0, 16)}, {"why", std::string_view(taken.error())}});
+  return std::nullopt;
 }
 
 std::expected<void, std::string> Daemon::Parts::OpenSealer() {

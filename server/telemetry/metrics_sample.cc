@@ -68,6 +68,8 @@ void DescribeStore(const Sample& sample, Families& out) {
   EachTier(out, sample, [](const TierReport& t) { return t.stats.evictions; });
   out.Counter("kiln_store_corrupt_total", "Entries found corrupt and evicted");
   EachTier(out, sample, [](const TierReport& t) { return t.stats.corrupt; });
+  out.Counter("kiln_store_refused_total", "Entries from other hosts without the seal of a trusted key");
+  EachTier(out, sample, [](const TierReport& t) { return t.stats.refused; });
   out.Counter("kiln_store_errors_total", "Operations of a tier that failed");
   EachTier(out, sample, [](const TierReport& t) { return t.stats.errors; });
   out.Counter("kiln_store_dropped_puts_total", "Entries a tier did not take");
