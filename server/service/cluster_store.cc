@@ -61,9 +61,10 @@ std::expected<std::unique_ptr<ClusterStore>, std::string> ClusterStore::Open(con
   };
   const auto cluster = std::make_shared<redis::Cluster>(std::move(options), clock);
   std::unique_ptr<ClusterStore> store(new ClusterStore());
-  store->tier_ =
-      std::make_shared<redis::RedisTier>(redis::RedisTier::Options{.max_entry = config.max_entry_bytes, .queue = {.expiry = config.expiry}}, cluster,
-                                         std::make_shared<redis::LeaseTable>());
+  const auto table = std::make_shared<redis::LeaseTable>();
+  store->tier_ = std::make_shared<redis::RedisTier>(
+      redis::RedisTier::Options{.max_entry = config.max_entry_bytes, .queue = {.expiry = config.expiry}}, cluster, table);
+  store->leases_ = std::make_unique<redis::RedisLeases>(cluster, table, store->tier_);
   cluster->AwaitAvailable(kPatience);
   return store;
 }

@@ -8,6 +8,8 @@
 #include <string>
 
 #include "cache/clock.h"
+#include "cache/leases.h"
+#include "cache/redis/redis_leases.h"
 #include "cache/redis/redis_tier.h"
 #include "server/config/cluster_config.h"
 #include "server/telemetry/telemetry.h"
@@ -21,11 +23,13 @@ class ClusterStore {
                                                                         const cache::Clock& clock);
 
   std::shared_ptr<cache::Tier> tier() const { return tier_; }
+  cache::Leases* leases() const { return leases_.get(); }
 
  private:
   ClusterStore() = default;
 
   std::shared_ptr<cache::redis::RedisTier> tier_;
+  std::unique_ptr<cache::redis::RedisLeases> leases_;
 };
 
 // What would keep it from being opened, that can be known without asking it.

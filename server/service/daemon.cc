@@ -310,16 +310,16 @@ void Daemon::Parts::MakeFlow() {
   executor = std::make_unique<Executor>(kExecutorThreads, config.request_queue, clock);
   heavy = std::make_unique<Executor>(kHeavyThreads, config.request_queue, clock);
   heartbeat = std::make_unique<Heartbeat>(*executor, clock);
-  flow = std::make_unique<CompileFlow>(
-      CompileFlow::Options{.compile_limit = config.compile_limit,
-                           .worker_memory_bytes = config.worker_memory_bytes,
-                           .max_pending_bytes = config.request_memory_bytes,
-                           .between_decodes = BetweenDecodes(std::thread::hardware_concurrency(), config.workers),
-                           .accept_unsigned = config.accept_unsigned,
-                           .limits = config.limits,
-                           .build_id = std::string(compiler::BuildId()),
-                           .ptxas_version = [this] { return ptxas.Version(); }},
-      CompileFlow::Parts{*cache, *admission, *executor, *heavy, *reproducers, telemetry, *gate, metrics, *sealer, *quotas, *store_keeper, clock});
+  flow = std::make_unique<CompileFlow>(CompileFlow::Options{.compile_limit = config.compile_limit,
+                                                            .worker_memory_bytes = config.worker_memory_bytes,
+                                                            .max_pending_bytes = config.request_memory_bytes,
+                                                            .between_decodes = BetweenDecodes(std::thread::hardware_concurrency(), config.workers),
+                                                            .accept_unsigned = config.accept_unsigned,
+                                                            .limits = config.limits,
+                                                            .build_id = std::string(compiler::BuildId()),
+                                                            .ptxas_version = [this] { return ptxas.Version(); }},
+                                       CompileFlow::Parts{*cache, *admission, *executor, *heavy, *reproducers, telemetry, *gate, metrics, *sealer,
+                                                          *quotas, *store_keeper, clock, cluster ? cluster->leases() : nullptr});
   const auto on_replaced = [this](std::string_view request, std::string_view cause) {
     const bool wanted = cause == "cancelled";  // killing is the only way to stop LLVM
     telemetry.Log(wanted ? Level::kDebug : Level::kWarning, "worker-replaced", {{"request", request}, {"cause", cause}});
@@ -404,6 +404,7 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
                  {"version", KILN_VERSION},
                  {"compiler", compiler::BuildId()},
                  {"workers", static_cast<std::int64_t>(config.workers)},
+                 {"signing-key", sealer->public_key().ToText()},
                  {"disk", !disk->available() ? "none" : std::string_view(config.state_directory.native())}});
   return {};
 }
@@ -424,6 +425,7 @@ Sample Daemon::Parts::Look() const {
           .workers = workers->workers(),
           .workers_busy = workers->busy(),
           .tiers = cache->Report(),
+          .leases = cluster ? std::optional(cluster->leases()->Stats()) : std::nullopt,
           .devices = devices->Stats(),
           .records_dropped = journal.dropped()};
 }
@@ -528,6 +530,7 @@ Daemon::~Daemon() {
   p.monitor.reset();
   p.workers->Stop();
   p.devices->Close();
+  p.flow->Close();  // those who wait for other hosts
   p.front.reset();
   p.description.reset();
   p.workers.reset();
