@@ -24,6 +24,7 @@ struct TierStats {
   std::uint64_t evictions = 0;  // for space
   std::uint64_t corrupt = 0;    // entries found corrupt and evicted
   std::uint64_t errors = 0;     // operations that ended in kUnreachable or kFull
+  std::uint64_t refused = 0;    // entries that came from outside and were not taken in
   std::uint64_t set_aside = 0;  // stores that were found damaged and replaced by an empty one
   std::uint64_t wal_bytes = 0;
   bool read_only = false;  // the disk is full: lookups work, puts are refused for now
@@ -48,8 +49,13 @@ class Tier {
   // True when Get may wait for a disk or a network. Threads that must not wait ask only the other tiers.
   virtual bool blocking() const = 0;
 
-  // False while the tier's storage could not be opened yet; callers then do not ask it for anything.
+  // False while the tier's storage could not be opened yet, or an outside tier's servers are left alone; callers then do not ask it for
+  // anything.
   virtual bool available() const { return true; }
+
+  // True when others than this process write it. What is read there is taken in (TieredCache::Options) before anybody sees it, and what is put
+  // there may be lost. Such a tier decides by itself when it is left alone and tried again.
+  virtual bool outside() const { return false; }
 
   virtual std::expected<std::optional<Entry>, Error> Get(const Digest& key) = 0;
 

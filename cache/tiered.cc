@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -17,9 +18,11 @@ const Error& Disabled() {
 }  // namespace
 
 struct TieredCache::Slot {
-  explicit Slot(std::shared_ptr<Tier> tier) : tier(std::move(tier)) {}
+  explicit Slot(std::shared_ptr<Tier> tier) : tier(std::move(tier)), outside(this->tier->outside()) {}
 
   const std::shared_ptr<Tier> tier;
+  const bool outside;
+  std::atomic<std::uint64_t> refused{0};
 
   // Steady time in ticks until which the tier is left alone; 0 while it works. The thread that moves an expired time forward is the one
   // that tries the tier again.
@@ -51,6 +54,7 @@ TieredCache::TieredCache(std::vector<std::shared_ptr<Tier>> tiers, const Clock& 
     : clock_(clock), options_(std::move(options)) {
   for (auto& tier : tiers) slots_.push_back(std::make_unique<Slot>(std::move(tier)));
   while (nonblocking_ < slots_.size() && !slots_[nonblocking_]->tier->blocking()) ++nonblocking_;
+  while (own_ < slots_.size() && !slots_[own_]->outside) ++own_;
 }
 
 TieredCache::~TieredCache() {
@@ -70,12 +74,15 @@ bool TieredCache::MayUse(Slot& slot) {
 
 // kUnreachable disables, any answer that the tier itself gave enables again.
 void TieredCache::Note(Slot& slot, const std::expected<void, Error>& outcome) {
-  if (!outcome && outcome.error().code == ErrorCode::kUnreachable) {
+  if (slot.outside) {
+    // It says by itself when it is available.
+  } else if (!outcome && outcome.error().code == ErrorCode::kUnreachable) {
     slot.disabled_until = (clock_.SteadyNow() + options_.disable_for).time_since_epoch().count();
   } else if (slot.disabled_until.load(std::memory_order_relaxed) != 0) {
     slot.disabled_until = 0;
   }
-  const bool told = !outcome && outcome.error().code == ErrorCode::kFull;  // by the tier itself, once
+  // By the tier itself, once; an outside one tells of all but its entries.
+  const bool told = !outcome && (outcome.error().code == ErrorCode::kFull || (slot.outside && outcome.error().code != ErrorCode::kCorrupt));
   if (!outcome && !told && options_.on_error) options_.on_error(slot.tier->name(), outcome.error());
 }
 
@@ -84,6 +91,17 @@ std::optional<TieredCache::Hit> TieredCache::Get(const Digest& key) { return Get
 std::optional<TieredCache::Hit> TieredCache::GetWithoutBlocking(const Digest& key) { return GetThrough(key, nonblocking_); }
 
 bool TieredCache::Accepts(const Slot& slot, const Entry& entry) const { return !options_.accept || !slot.tier->blocking() || options_.accept(entry); }
+
+std::optional<Entry> TieredCache::Accepted(Slot& slot, Entry entry) {
+  if (slot.outside) {
+    auto taken = options_.take_in ? options_.take_in(entry) : std::nullopt;
+    if (!taken) ++slot.refused;
+    return taken;
+  }
+  if (Accepts(slot, entry)) return entry;
+  if (auto erased = slot.tier->Erase(entry.key()); !erased) Note(slot, std::unexpected(std::move(erased.error())));
+  return std::nullopt;
+}
 
 std::uint64_t TieredCache::losses() const {
   std::uint64_t sum = 0;
@@ -103,16 +121,18 @@ std::optional<TieredCache::Hit> TieredCache::GetThrough(const Digest& key, std::
     }
     Note(slot, {});
     if (!*found) continue;
-    if (!Accepts(slot, **found)) {
-      if (auto erased = slot.tier->Erase(key); !erased) Note(slot, std::unexpected(std::move(erased.error())));
-      continue;
+    auto entry = Accepted(slot, std::move(**found));
+    if (!entry) continue;
+    if (slot.outside) {
+      Keep(*entry, {});
+      return Hit{std::move(*entry), level, slot.tier->name(), false, true};
     }
     for (std::size_t nearer = 0; nearer < level; ++nearer) {
-      if (MayUse(*slots_[nearer])) PutInto(*slots_[nearer], **found, {});
+      if (MayUse(*slots_[nearer])) PutInto(*slots_[nearer], *entry, {});
     }
     if (slot.tier->blocking()) unsettled_.Found(key, losses);
     const bool durable = slot.tier->blocking() || (nonblocking_ < slots_.size() && unsettled_.IsSettled(key, losses));
-    return Hit{std::move(**found), level, slot.tier->name(), durable};
+    return Hit{std::move(*entry), level, slot.tier->name(), durable, false};
   }
   return std::nullopt;
 }
@@ -132,6 +152,15 @@ void TieredCache::PutInto(Slot& slot, Entry entry, PutDone done) {
 }
 
 void TieredCache::Put(Entry entry, PutDone done) {
+  for (std::size_t level = own_; level < slots_.size(); ++level) {
+    if (MayUse(*slots_[level])) PutInto(*slots_[level], entry, {});
+  }
+  Keep(entry, std::move(done));
+}
+
+// In this host's own tiers.
+void TieredCache::Keep(const Entry& entry, PutDone done) {
+  const std::span own(slots_.data(), own_);
   const Digest key = entry.key();
   unsettled_.Begin(key);
   auto pending = std::make_shared<PendingPut>();
@@ -140,14 +169,14 @@ void TieredCache::Put(Entry entry, PutDone done) {
     if (done) done(std::move(outcome));
   };
   std::vector<Slot*> used;
-  for (const auto& slot : slots_) {
+  for (const auto& slot : own) {
     if (MayUse(*slot)) used.push_back(slot.get());
   }
-  const bool any_blocking = std::ranges::any_of(slots_, [](const auto& slot) { return slot->tier->blocking(); });
+  const bool any_blocking = std::ranges::any_of(own, [](const auto& slot) { return slot->tier->blocking(); });
   {
     MutexLock lock(pending->mutex);
     pending->waiting = used.size() + 1;  // one for this function, so that nobody finishes before all are asked
-    if (used.size() < slots_.size()) pending->failure = std::unexpected(Disabled());
+    if (used.size() < own.size()) pending->failure = std::unexpected(Disabled());
   }
   for (Slot* slot : used) {
     const bool counts = slot->tier->blocking() || !any_blocking;
@@ -161,13 +190,14 @@ void TieredCache::MakeDurable(const Digest& key, PutDone done) {
   auto hit = Get(key);
   if (!hit) return done(Fail(ErrorCode::kInvalid, "the entry is in no tier any more"));
   if (hit->durable) return done({});
-  Put(std::move(hit->entry), std::move(done));
+  if (hit->outside && unsettled_.Await(key, done)) return;  // Get has just put it
+  Keep(hit->entry, std::move(done));
 }
 
 std::expected<bool, Error> TieredCache::Erase(const Digest& key) {
   bool had = false;
   std::optional<Error> failure;
-  for (const auto& slot : slots_) {
+  for (const auto& slot : std::span(slots_.data(), own_)) {
     if (!MayUse(*slot)) {
       failure = Disabled();
       continue;
@@ -189,6 +219,7 @@ std::vector<TieredCache::TierReport> TieredCache::Report() const {
   std::vector<TierReport> reports;
   for (const auto& slot : slots_) {
     reports.push_back({slot->tier->name(), slot->tier->available() && slot->disabled_until.load() == 0, slot->tier->Stats()});
+    reports.back().stats.refused += slot->refused;
   }
   return reports;
 }

@@ -22,6 +22,8 @@ namespace kiln::cache {
 //
 // A tier that answers kUnreachable is left alone for `disable_for`. When that has passed, one caller tries it again
 // while the others still pass by, so that a tier that hangs holds up one thread per period and no more.
+//
+// Outside tiers (Tier::outside) come last. They are no part of what a put promises: nobody waits for them, and their errors fail nothing.
 class TieredCache {
  public:
   struct Options {
@@ -31,13 +33,17 @@ class TieredCache {
     // Whether an entry of a tier that blocks may be served. One that may not is erased there, and never seen by anybody: it is
     // asked before the entry is copied into a nearer tier. Empty: all may. Any thread, and never under a lock.
     std::function<bool(const Entry&)> accept;
+    // What becomes of an entry of an outside tier: as this process keeps and serves it, or nothing where it is refused. A refused one stays
+    // where it is, since others may trust it. Empty: all are refused. Any thread, and never under a lock.
+    std::function<std::optional<Entry>(const Entry&)> take_in;
   };
 
   struct Hit {
     Entry entry;
     std::size_t level;      // 0 is the nearest
     std::string_view tier;  // its name; lives as long as the cache
-    bool durable;           // a blocking tier has it, as far as this cache put it there itself, or found it there
+    bool durable;           // a blocking tier of this host has it, as far as this cache put it there itself, or found it there
+    bool outside;           // it came from an outside tier
   };
 
   TieredCache(std::vector<std::shared_ptr<Tier>> tiers, const Clock& clock, Options options);
@@ -51,15 +57,15 @@ class TieredCache {
   // As Get, but asks only the leading tiers that never block.
   std::optional<Hit> GetWithoutBlocking(const Digest& key);
 
-  // Puts into every tier. `done` is called once, when the last has answered: with success if the entry is in at least
-  // one blocking tier (or in any, where none blocks), else with the last error.
+  // Puts into every tier. `done` is called once, when the last of this host's own has answered: with success if the entry is in at least
+  // one that blocks (or in any, where none blocks), else with the last error.
   void Put(Entry entry, PutDone done = {});
 
   // Calls `done` once a blocking tier has the entry, or cannot take it: puts anew what could not be kept before. An entry that is in no tier
   // fails with kInvalid.
   void MakeDurable(const Digest& key, PutDone done);
 
-  // Erases from every tier; whether one had it. An error, a disabled tier included, is returned after all were asked,
+  // Erases from every tier of this host's own; whether one had it. An error, a disabled tier included, is returned after all were asked,
   // for the caller wanted the entry gone and it may not be.
   std::expected<bool, Error> Erase(const Digest& key);
 
@@ -77,14 +83,17 @@ class TieredCache {
   std::optional<Hit> GetThrough(const Digest& key, std::size_t levels);
   std::uint64_t losses() const;
   bool Accepts(const Slot& slot, const Entry& entry) const;
+  std::optional<Entry> Accepted(Slot& slot, Entry entry);
   bool MayUse(Slot& slot);
   void Note(Slot& slot, const std::expected<void, Error>& outcome);
   void PutInto(Slot& slot, Entry entry, PutDone done);
+  void Keep(const Entry& entry, PutDone done);
 
   const Clock& clock_;
   const Options options_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::size_t nonblocking_ = 0;  // leading tiers that never block
+  std::size_t own_ = 0;          // leading tiers that are not outside
 
   Mutex mutex_;
   CondVar answered_;

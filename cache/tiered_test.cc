@@ -22,6 +22,8 @@ class FakeTier final : public Tier {
  public:
   std::string_view name() const override { return "fake"; }
   bool blocking() const override { return true; }
+  bool outside() const override { return from_others; }
+  bool available() const override { return up; }
   std::expected<std::optional<Entry>, Error> Get(const Digest& key) override {
     ++asked;
     if (failure) return std::unexpected(*failure);
@@ -49,6 +51,7 @@ class FakeTier final : public Tier {
     ++lost;
   }
 
+  bool from_others = false, up = true;
   int asked = 0;
   std::uint64_t lost = 0;
   bool hold = false;
@@ -227,6 +230,97 @@ TEST_F(TieredTest, WithoutTiersNothingIsStored) {
   empty.Put(NumberedEntry(1), [&](std::expected<void, Error> result) { outcome = std::move(result); });
   EXPECT_TRUE(outcome && !*outcome);
   EXPECT_FALSE(empty.Get(KeyOf(1)));
+}
+
+class OutsideTierTest : public TieredTest {
+ protected:
+  TieredCache::Options TakingIn() {
+    TieredCache::Options options = Options();
+    options.take_in = [this](const Entry& entry) -> std::optional<Entry> {
+      ++offered;
+      if (entry.metadata() == "forged") return std::nullopt;
+      return testing::MakeEntry(entry.key(), "taken in");
+    };
+    return options;
+  }
+
+  int offered = 0;
+  std::shared_ptr<FakeTier> others = [] {
+    auto tier = std::make_shared<FakeTier>();
+    tier->from_others = true;
+    return tier;
+  }();
+  TieredCache shared{{memory, disk, others}, clock, TakingIn()};
+};
+
+TEST_F(OutsideTierTest, WhatComesFromOutsideIsTakenIn) {
+  others->entries.emplace(KeyOf(1), NumberedEntry(1));
+  const auto hit = shared.Get(KeyOf(1));
+  ASSERT_TRUE(hit);
+  EXPECT_TRUE(hit->outside);
+  EXPECT_EQ(hit->level, 2u);
+  EXPECT_EQ(hit->entry.blob("ptx"), "taken in");
+  EXPECT_EQ(disk->entries.at(KeyOf(1)).blob("ptx"), "taken in");
+  EXPECT_EQ(others->entries.at(KeyOf(1)).digest(), NumberedEntry(1).digest());
+  const auto again = shared.Get(KeyOf(1));
+  EXPECT_EQ(again->level, 0u);
+  EXPECT_TRUE(again->durable);
+  EXPECT_EQ(offered, 1);
+}
+
+TEST_F(OutsideTierTest, WhatIsRefusedIsNeitherServedNorErased) {
+  others->entries.emplace(KeyOf(1), testing::MakeEntry(KeyOf(1), "x", "forged"));
+  EXPECT_FALSE(shared.Get(KeyOf(1)));
+  EXPECT_FALSE(shared.GetWithoutBlocking(KeyOf(1)));
+  EXPECT_TRUE(others->entries.contains(KeyOf(1))) << "others may trust it";
+  EXPECT_TRUE(disk->entries.empty());
+  EXPECT_EQ(shared.Report()[2].stats.refused, 1u);
+  TieredCache trusts_nobody({memory, disk, others}, clock, Options());
+  others->entries.emplace(KeyOf(2), NumberedEntry(2));
+  EXPECT_FALSE(trusts_nobody.Get(KeyOf(2)));
+}
+
+TEST_F(OutsideTierTest, NoPutWaitsForIt) {
+  others->hold = true;
+  std::optional<std::expected<void, Error>> outcome;
+  shared.Put(NumberedEntry(1), [&](std::expected<void, Error> result) { outcome = std::move(result); });
+  ASSERT_TRUE(outcome && *outcome);
+  EXPECT_TRUE(others->entries.contains(KeyOf(1)));
+  others->held.front()(Fail(ErrorCode::kOverloaded, "lost"));
+  EXPECT_TRUE(errors.empty()) << "it tells by itself";
+}
+
+TEST_F(OutsideTierTest, ItIsNoSubstituteForTheDisk) {
+  disk->failure = Error{ErrorCode::kFull, "no space"};
+  std::optional<std::expected<void, Error>> outcome;
+  shared.Put(NumberedEntry(1), [&](std::expected<void, Error> result) { outcome = std::move(result); });
+  EXPECT_TRUE(outcome && !*outcome);
+  others->entries.emplace(KeyOf(2), NumberedEntry(2));
+  EXPECT_FALSE(shared.Get(KeyOf(2))->durable);
+  EXPECT_FALSE(shared.Get(KeyOf(2))->durable);
+  std::optional<std::expected<void, Error>> durable;
+  shared.MakeDurable(KeyOf(2), [&](std::expected<void, Error> result) { durable = std::move(result); });
+  EXPECT_TRUE(durable && !*durable);
+  disk->failure.reset();
+  shared.MakeDurable(KeyOf(2), [&](std::expected<void, Error> result) { durable = std::move(result); });
+  EXPECT_TRUE(durable && *durable);
+  EXPECT_TRUE(disk->entries.contains(KeyOf(2)));
+}
+
+TEST_F(OutsideTierTest, ItSaysItselfWhenItIsLeftAlone) {
+  others->failure = Error{ErrorCode::kUnreachable, "timeout"};
+  EXPECT_FALSE(shared.Get(KeyOf(1)));
+  EXPECT_FALSE(shared.Get(KeyOf(1)));
+  EXPECT_EQ(others->asked, 2);
+  others->up = false;
+  EXPECT_FALSE(shared.Get(KeyOf(1)));
+  EXPECT_EQ(others->asked, 2);
+  EXPECT_FALSE(shared.Report()[2].enabled);
+  EXPECT_TRUE(shared.Erase(KeyOf(1))) << "only this host's own";
+  others->failure.reset();
+  others->up = true;
+  EXPECT_FALSE(shared.Get(KeyOf(1)));
+  EXPECT_EQ(others->asked, 3);
 }
 
 }  // namespace

@@ -129,6 +129,7 @@ std::string_view Name(Origin origin) {
     case Origin::kDisk: return "disk";
     case Origin::kCompiled: return "compiled";
     case Origin::kJoined: return "joined";
+    case Origin::kCluster: return "cluster";
     case Origin::kUnknown: break;
   }
   return "unknown";

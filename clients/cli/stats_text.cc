@@ -30,7 +30,8 @@ Json ToJson(const TierStats& t) {
                        {"hits", t.hits},
                        {"misses", t.misses},
                        {"evictions", t.evictions},
-                       {"corrupt", t.corrupt}});
+                       {"corrupt", t.corrupt},
+                       {"refused", t.refused}});
 }
 
 Json ToJson(const TargetStats& t) { return Json::Object({{"name", t.name}, {"compiles", t.compiles}, {"failed", t.failed}, {"mean_ms", t.mean_ms}}); }
@@ -62,10 +63,11 @@ std::string TierTable(const Stats& s, bool colours) {
                {"hits", Align::kRight},
                {"misses", Align::kRight},
                {"evicted", Align::kRight},
-               {"corrupt", Align::kRight}});
+               {"corrupt", Align::kRight},
+               {"refused", Align::kRight}});
   for (const TierStats& t : s.tiers) {
     tiers.Add({t.name, t.state, std::to_string(t.entries), Bytes(t.bytes), Bytes(t.capacity_bytes), std::to_string(t.hits), std::to_string(t.misses),
-               std::to_string(t.evictions), std::to_string(t.corrupt)});
+               std::to_string(t.evictions), std::to_string(t.corrupt), std::to_string(t.refused)});
   }
   return tiers.Text(colours);
 }

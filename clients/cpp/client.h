@@ -56,7 +56,7 @@ struct Error {
 };
 
 enum class CodeKind : std::uint8_t { kNone, kPtx, kHsaco, kCubin, kEmulator };
-enum class Origin : std::uint8_t { kUnknown, kMemory, kDisk, kCompiled, kJoined };
+enum class Origin : std::uint8_t { kUnknown, kMemory, kDisk, kCompiled, kJoined, kCluster };
 enum class Priority : std::uint8_t { kInteractive, kBatch, kTuning };
 enum class StreamK : std::uint8_t { kAuto, kNever, kAlways };
 
@@ -148,6 +148,7 @@ struct TierStats {
   std::string name;
   std::uint64_t entries = 0, bytes = 0, capacity_bytes = 0, hits = 0, misses = 0, evictions = 0, corrupt = 0;
   std::string state;
+  std::uint64_t refused = 0;  // entries that came from outside without the seal of a trusted key
 };
 struct NamedCount {
   std::string name;

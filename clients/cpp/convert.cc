@@ -7,7 +7,7 @@ namespace kiln {
 
 static_assert(static_cast<int>(Severity::kNote) == v1::Diagnostic::NOTE);
 static_assert(static_cast<int>(CodeKind::kEmulator) == v1::EMULATOR);
-static_assert(static_cast<int>(Origin::kJoined) == v1::JOINED);
+static_assert(static_cast<int>(Origin::kCluster) == v1::CLUSTER);
 static_assert(static_cast<int>(Priority::kTuning) == v1::TUNING);
 static_assert(static_cast<int>(StreamK::kAlways) == v1::STREAM_K_ALWAYS);
 
@@ -109,7 +109,8 @@ Stats FromProto(const v1::StatsReply& r) {
   out.uptime_seconds = r.uptime_seconds();
   out.state = r.state();
   for (const v1::TierStats& t : r.tiers()) {
-    out.tiers.push_back({t.name(), t.entries(), t.bytes(), t.capacity_bytes(), t.hits(), t.misses(), t.evictions(), t.corrupt(), t.state()});
+    out.tiers.push_back(
+        {t.name(), t.entries(), t.bytes(), t.capacity_bytes(), t.hits(), t.misses(), t.evictions(), t.corrupt(), t.state(), t.refused()});
   }
   out.requests = r.requests();
   out.hits = r.hits();

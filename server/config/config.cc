@@ -75,6 +75,9 @@ struct Raw {
   std::string access;
   std::string metrics_listen = "none";
   bool check_config = false;
+  std::string cluster_store;
+  double cluster_expiry = std::chrono::duration<double>(ClusterConfig().expiry).count();
+  double tier_timeout = 50;
   double compile_limit = 120;
   double run_limit = 60;
   double run_transfer = 60;
@@ -88,6 +91,26 @@ CLI::Validator Seconds(double least, double most) {
     return std::isnan(std::strtod(text.c_str(), nullptr)) ? text + " is no number" : std::string();
   };
   return CLI::Range(least, most) & CLI::Validator(is_number, "");
+}
+
+void AddClusterOptions(CLI::App& app, ClusterConfig& config, Raw& raw) {
+  app.add_option("--cluster-store", raw.cluster_store,
+                 "redis://HOST:PORT,HOST:PORT (rediss:// for TLS): a Redis server or cluster through which hosts share "
+                 "results");
+  app.add_option("--cluster-ca", config.ca, "PEM roots of the cluster store's certificates (the system's)");
+  app.add_option("--cluster-credentials", config.credentials,
+                 "file with the password for the cluster store, or with the user on its first line and the password on "
+                 "its second");
+  app.add_option("--cluster-max-entry", config.max_entry_bytes, "bytes of a result; larger ones stay out of the cluster store")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{256} << 20))
+      ->default_str("8MiB");
+  app.add_option("--cluster-expiry", raw.cluster_expiry, "seconds after its last use that a result stays in the cluster store")
+      ->check(Seconds(1.0, 1e9))
+      ->capture_default_str();
+  app.add_option("--tier-timeout", raw.tier_timeout, "milliseconds that a request waits for the cluster store at most")
+      ->check(Seconds(1.0, 10'000.0))
+      ->capture_default_str();
 }
 
 void AddOptions(CLI::App& app, Config& config, Raw& raw) {
@@ -113,6 +136,7 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
       ->transform(CLI::AsSizeValue(false))
       ->default_str("256MiB");
   app.add_option("--disk-cache", config.disk_cache_bytes, "bytes of results kept on disk")->transform(CLI::AsSizeValue(false))->default_str("8GiB");
+  AddClusterOptions(app, config.cluster, raw);
   app.add_option("--worker-executable", raw.worker_executable, "kiln-worker")->capture_default_str();
   app.add_option("--workers", config.workers, "compiles at one time")->check(CLI::Range(1u, 1024u))->capture_default_str();
   app.add_option("--worker-memory", config.worker_memory_bytes, "memory limit of a worker; 0: none")
@@ -294,6 +318,20 @@ std::expected<std::optional<unsigned>, std::string> ParseUser(const std::string&
   return std::unexpected(fmt::format("--worker-user: there is no user {}", text));
 }
 
+std::expected<void, std::string> FinishCluster(const Raw& raw, ClusterConfig& config) {
+  config.expiry = std::chrono::milliseconds(static_cast<std::int64_t>(raw.cluster_expiry * 1000));
+  config.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(raw.tier_timeout));
+  if (raw.cluster_store.empty()) {
+    if (config.ca.empty() && config.credentials.empty()) return {};
+    return std::unexpected("--cluster-ca and --cluster-credentials belong to --cluster-store, which is not given");
+  }
+  auto store = cache::redis::ParseStoreAddress(raw.cluster_store);
+  if (!store) return std::unexpected("--cluster-store: " + store.error());
+  if (!config.ca.empty() && !store->tls) return std::unexpected("--cluster-ca: the store is asked without TLS; write rediss:// in --cluster-store");
+  config.store = std::move(*store);
+  return {};
+}
+
 // What the options mean together.
 std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   auto endpoint = ParseEndpoint(raw.listen);
@@ -319,6 +357,7 @@ std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   config.access = raw.access;
   config.signing_key = raw.signing_key.empty() ? config.state_directory / "signing-key.pem" : fs::path(raw.signing_key);
   config.trusted_keys = raw.trusted_keys;
+  if (auto cluster = FinishCluster(raw, config.cluster); !cluster) return cluster;
   config.worker_executable = raw.worker_executable;
   const auto worker_user = ParseUser(raw.worker_user);
   if (!worker_user) return std::unexpected(worker_user.error());

@@ -15,6 +15,7 @@
 
 #include "clients/common/endpoint.h"
 #include "server/config/accept_unsigned.h"
+#include "server/config/cluster_config.h"
 #include "server/config/request_limits.h"
 #include "server/system/service_manager.h"
 #include "server/telemetry/telemetry.h"
@@ -40,6 +41,7 @@ struct Config {
   std::optional<std::filesystem::path> own_state_directory;
   std::uint64_t memory_cache_bytes = std::uint64_t{256} << 20;
   std::uint64_t disk_cache_bytes = std::uint64_t{8} << 30;
+  ClusterConfig cluster;
 
   std::filesystem::path worker_executable;
   unsigned workers = 1;

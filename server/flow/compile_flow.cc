@@ -99,6 +99,11 @@ std::string CompileFlow::PtxasVersion() {
   return version;
 }
 
+void CompileFlow::Close() {
+  closed_ = true;
+  if (parts_.leases != nullptr) parts_.leases->Close();
+}
+
 void CompileFlow::LookAtPtxas() {
   if (looking_at_ptxas_.exchange(true)) return;
   parts_.executor.PostFirst([this] {
@@ -288,7 +293,8 @@ std::optional<Outcome> CompileFlow::FromMemory(const cache::Digest& kept_under, 
 std::optional<Outcome> CompileFlow::FromCache(const cache::Digest& kept_under, std::string_view tenant) {
   auto hit = parts_.cache.Get(kept_under);
   if (!hit) return std::nullopt;
-  return OutcomeFrom(hit->entry, tenant, hit->level == 0 ? v1::MEMORY : v1::DISK, hit->durable);
+  if (hit->outside) parts_.store_keeper.Note(std::string(tenant), hit->entry.sealed().size());
+  return OutcomeFrom(hit->entry, tenant, hit->outside ? v1::CLUSTER : hit->level == 0 ? v1::MEMORY : v1::DISK, hit->durable);
 }
 
 // `starts` says at the end whether this call's request was the one that was compiled; null: it was not.
@@ -320,9 +326,9 @@ void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest req
   }
   if (joined.flight) {
     *starts = true;
-    Launch(std::make_shared<Compile>(Compile{resolved.key, kept_under, call->request.digest, index_.generation(), resolved.name, resolved.ptxas,
-                                             call->request.id, call->request.caller, call->request.notes, std::move(request), std::move(charge),
-                                             std::move(*joined.flight)}));
+    Launch(std::shared_ptr<Compile>(new Compile{resolved.key, kept_under, call->request.digest, index_.generation(), resolved.name, resolved.ptxas,
+                                                call->request.id, call->request.caller, call->request.notes, std::move(request), std::move(charge),
+                                                std::move(*joined.flight)}));
   } else {
     ++parts_.metrics.counts.joined;
     parts_.admission.Promote(flight_key, request.priority());
@@ -357,7 +363,15 @@ void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
     return may ? parts_.quotas.MayCompile(caller.tenant) : may;
   };
   // Not on the worker's thread, which has to start the next job. But usage is charged and a crash noted before.
+  if (parts_.leases != nullptr && !job->work.request().has_explain()) {
+    job->is_ours = [this, compile, refresh = job->work.request().refresh()] { return IsOurs(*compile, refresh); };
+  }
+  job->had_place = compile->again;
   job->done = [this, compile, work = &job->work](JobOutcome outcome) {
+    if (outcome.end == JobOutcome::End::kElsewhere) {
+      compile->request.Swap(work->mutable_request());
+      return parts_.executor.PostFirst([this, compile] { AwaitOthers(compile); });
+    }
     parts_.quotas.ChargeCompile(compile->caller.tenant, outcome.ran);
     compile->request.Swap(work->mutable_request());
     if (outcome.end == JobOutcome::End::kDied) return Land(*compile, std::move(outcome));

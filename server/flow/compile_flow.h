@@ -21,6 +21,7 @@
 
 #include "cache/clock.h"
 #include "cache/digest.h"
+#include "cache/leases.h"
 #include "cache/mutex.h"
 #include "cache/single_flight.h"
 #include "cache/tiered.h"
@@ -76,6 +77,7 @@ class CompileFlow {
     Quotas& quotas;
     StoreKeeper& store_keeper;
     const cache::Clock& clock;
+    cache::Leases* leases = nullptr;  // among the hosts that share a store; null: there is none
   };
 
   struct Request {
@@ -128,7 +130,7 @@ class CompileFlow {
   void Drain() { draining_ = true; }
   bool draining() const { return draining_; }
   // The grace period has ended, for those too. Before the workers stop.
-  void Close() { closed_ = true; }
+  void Close();
   bool closed() const { return closed_; }
   bool ComesTooLate(bool accepted) const { return closed_ || (draining_ && !accepted); }
   // Whether another ptxas is there by now, on the executor: what is answered without decoding says nothing of that.
@@ -165,6 +167,9 @@ class CompileFlow {
   void Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved, TenantBudget::Charge charge);
   void Launch(std::shared_ptr<Compile> compile);
   void Land(Compile& compile, JobOutcome outcome);
+  bool IsOurs(Compile& compile, bool refresh);
+  void AwaitOthers(const std::shared_ptr<Compile>& compile);
+  void LookAgain(const std::shared_ptr<Compile>& compile);
   struct ToPut;
   std::expected<ToPut, Failure> PrepareToPut(const Caller& caller, v1::PutRequest put);
   std::expected<void, Failure> MayPut(const Caller& caller, const v1::PutRequest& put, const std::string& key) const;

@@ -41,6 +41,7 @@ void CompileFlow::Land(Compile& compile, JobOutcome outcome) {
     parts_.reproducers.NoteEnd(CrashKey(compile.kept_under));
   }
   Report({compile.request_id, compile.key, compile.request, outcome, made}, parts_.telemetry, parts_.metrics);
+  compile.lease.reset();  // behind the put, or at once where there is nothing for others
   compile.flight.Finish(std::move(made));
 }
 
@@ -68,6 +69,7 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
       return std::unexpected(WorkerLost(outcome.cause));
     case JobOutcome::End::kNoWorker: return std::unexpected(Failure{.kind = Kind::kNoWorker, .message = outcome.cause});
     case JobOutcome::End::kRefused: return std::unexpected(std::move(outcome.refusal));
+    case JobOutcome::End::kElsewhere: break;  // does not land here
     case JobOutcome::End::kCancelled:
       outcome.cause = "cancelled";
       if (outcome.ran >= options_.suspicious_after) {
@@ -138,7 +140,8 @@ Failure CompileFlow::Refusal(Compile& compile, JobOutcome& outcome) {
 void CompileFlow::Remember(const Compile& compile, const Failure& failure) {
   if (compile.request.has_explain()) return;
   const cache::Digest key = FailureKey(compile.kept_under, compile.request.module());
-  auto entry = SealFailure(key, compile.caller.tenant, failure, compile.request.target(), compile.name);
+  const v1::KeptFailure kept = parts_.sealer.Seal(key, ToKeep(failure));
+  auto entry = SealFailure(key, compile.caller.tenant, kept, compile.request.target(), compile.name);
   if (!entry) return;
   const std::size_t sealed_bytes = entry->sealed().size();
   if (!parts_.store_keeper.Fits(compile.caller.tenant, sealed_bytes)) return;

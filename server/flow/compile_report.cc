@@ -17,6 +17,7 @@ std::string_view OutcomeName(const JobOutcome& outcome, const Outcome& made) {
     case JobOutcome::End::kLost:
     case JobOutcome::End::kNoWorker: return "no-worker";
     case JobOutcome::End::kRefused: return "refused";
+    case JobOutcome::End::kElsewhere: break;  // no compile of this host
   }
   return "other";
 }

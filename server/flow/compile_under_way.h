@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "server/flow/compile_flow.h"
@@ -24,6 +26,14 @@ struct CompileFlow::Compile {
   v1::CompileRequest request;        // while the job exists, in the job
   TenantBudget::Charge charge;       // of the request
   Flights::Flight flight;
+
+  // Of the hosts that share a store (compile_elsewhere.cc).
+  std::optional<cache::Lease> lease = std::nullopt;  // this host makes it
+  cache::Leases::Taken elsewhere = {};               // how another host does
+  bool in_vain = false;                              // what the store has is of no use to this host
+  bool again = false;                                // it had its turn before
+  std::uint64_t wait = 0;
+  std::optional<std::stop_callback<std::function<void()>>> on_stop = std::nullopt;  // last: it uses the others
 };
 
 }  // namespace kiln::server

@@ -38,7 +38,7 @@ std::expected<void, QueueFull> Admission::Enqueue(std::unique_ptr<Job>& job) {
   cache::MutexLock lock(mutex_);
   const std::size_t cls = ClassOf(job->priority);
   const std::string& tenant = job->caller.tenant;
-  if (closed_ || !queue_.HasRoomFor(tenant, cls)) return std::unexpected(QueueFull{queue_.size(), RetryAfter()});
+  if (closed_ || (!job->had_place && !queue_.HasRoomFor(tenant, cls))) return std::unexpected(QueueFull{queue_.size(), RetryAfter()});
   if (job->stop.stop_requested()) return {};
   Job& waiting = *job;
   waiting.queued = queue_.Push(tenant, cls, std::move(job));

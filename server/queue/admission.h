@@ -36,6 +36,7 @@ struct JobOutcome {
     kCancelled,  // nobody waits any more, or kilnd stops
     kNoWorker,   // none could be started: `cause`
     kRefused,    // it was not begun: `refusal`
+    kElsewhere,  // it was not begun: another host makes it, or has made it
   };
   End end = End::kCancelled;
   v1::WorkerResult result;
@@ -58,6 +59,8 @@ struct Job {
   std::chrono::steady_clock::time_point queued{};
   FairTurn turn;                                            // by Take
   std::function<std::expected<void, Failure>()> may_begin;  // asked when its turn has come; empty: it may
+  std::function<bool()> is_ours;                            // asked then; false: it is left to another host. Empty: it is
+  bool had_place = false;                                   // it was taken before, and comes again: there is room for it
   std::function<void(std::string_view stage)> on_stage;
   std::move_only_function<void(JobOutcome)> done;                    // called once, while the job is there
   std::optional<std::stop_callback<std::function<void()>>> on_stop;  // Admission's own; the last member, so that it is destroyed before what it uses

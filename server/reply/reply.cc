@@ -54,6 +54,7 @@ std::string_view OriginText(v1::Origin origin) {
     case v1::DISK: return "disk";
     case v1::COMPILED: return "compiled";
     case v1::JOINED: return "joined";
+    case v1::CLUSTER: return "cluster";
     default: return {};
   }
 }
@@ -65,13 +66,17 @@ std::expected<cache::Entry, cache::Error> SealReply(const cache::Digest& kept_un
   return cache::Seal(kept_under, Label(tenant, target, name, false), blobs);
 }
 
-std::expected<cache::Entry, cache::Error> SealFailure(const cache::Digest& kept_under, std::string_view tenant, const Failure& failure,
-                                                      std::string_view target, std::string_view name) {
+v1::KeptFailure ToKeep(const Failure& failure) {
   v1::KeptFailure message;
   message.set_unsupported(failure.kind == Failure::Kind::kUnsupported);
   message.set_message(failure.message);
   for (const v1::Diagnostic& diagnostic : failure.diagnostics) *message.add_diagnostics() = diagnostic;
-  const std::string bytes = message.SerializeAsString();
+  return message;
+}
+
+std::expected<cache::Entry, cache::Error> SealFailure(const cache::Digest& kept_under, std::string_view tenant, const v1::KeptFailure& failure,
+                                                      std::string_view target, std::string_view name) {
+  const std::string bytes = failure.SerializeAsString();
   const std::string blob = BlobOf(kFailure, tenant);
   const std::array<cache::BlobView, 1> blobs = {cache::BlobView{blob, bytes}};
   return cache::Seal(kept_under, Label(tenant, target, name, true), blobs);

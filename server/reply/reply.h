@@ -35,7 +35,7 @@ struct Reply {
   std::string Tail() const;
 };
 
-// "memory", "disk", "compiled", "joined"; empty where nothing is known.
+// "memory", "disk", "compiled", "joined", "cluster"; empty where nothing is known.
 std::string_view OriginText(v1::Origin origin);
 
 using Outcome = std::expected<Reply, Failure>;
@@ -45,8 +45,11 @@ std::expected<cache::Entry, cache::Error> SealReply(const cache::Digest& kept_un
                                                     std::string_view target, std::string_view name);
 
 // The entry under which the compiler's refusal of a program is kept: its diagnostics come back without another try.
-std::expected<cache::Entry, cache::Error> SealFailure(const cache::Digest& kept_under, std::string_view tenant, const Failure& failure,
+std::expected<cache::Entry, cache::Error> SealFailure(const cache::Digest& kept_under, std::string_view tenant, const v1::KeptFailure& failure,
                                                       std::string_view target, std::string_view name);
+
+// The failure as it is kept, not sealed yet (sealer.h).
+v1::KeptFailure ToKeep(const Failure& failure);
 
 // Under which key a refusal is kept. It quotes lines and names, which a program's key leaves out: so it is of these bytes alone.
 cache::Digest FailureKey(const cache::Digest& key, std::string_view module);

@@ -52,7 +52,34 @@ std::expected<void, std::string> CheckRefusal(const cache::Entry& entry) {
   return {};
 }
 
+// What is signed of a refusal: no artifact begins like this.
+std::string SignedPart(const v1::KeptFailure& failure) { return "refusal\n" + failure.SerializeAsString(); }
+
 }  // namespace
+
+v1::KeptFailure Sealer::Seal(const cache::Digest& kept_under, v1::KeptFailure failure) const {
+  failure.clear_seal();
+  v1::Provenance provenance;
+  provenance.set_compiler(options_.compiler);
+  provenance.set_host(options_.host);
+  failure.set_seal(MakeSeal(key_, std::move(provenance), kept_under.view(), SignedPart(failure)).SerializeAsString());
+  return failure;
+}
+
+std::expected<cache::Entry, std::string> Sealer::TakeInRefusal(const cache::Entry& entry) const {
+  if (auto checked = CheckRefusal(entry); !checked) return std::unexpected(std::move(checked.error()));
+  v1::KeptFailure failure;
+  failure.ParseFromString(std::string(entry.blobs().front().bytes));
+  v1::SealedReply signed_part;
+  if (failure.seal().empty() || !signed_part.mutable_seal()->ParseFromString(failure.seal())) {
+    return std::unexpected("a refusal by another compiler is not accepted without its seal");
+  }
+  failure.clear_seal();
+  signed_part.set_key(std::string(entry.key().view()));
+  signed_part.set_artifact(SignedPart(failure));
+  if (const auto provenance = Verify(signed_part, Trusted()); !provenance) return std::unexpected(provenance.error());
+  return entry;
+}
 
 std::string Sealer::Seal(v1::CompileReply&& reply, const v1::CompileRequest& request, std::string_view put_by) const {
   v1::Provenance provenance;
@@ -106,7 +133,7 @@ std::expected<void, std::string> Sealer::Check(const cache::Entry& entry) const 
 }
 
 std::expected<cache::Entry, std::string> Sealer::TakeIn(const cache::Entry& entry) const {
-  if (IsRefusal(entry)) return std::unexpected("a refusal by another compiler is not accepted");
+  if (IsRefusal(entry)) return TakeInRefusal(entry);
   auto kept = ReplyIn(entry);
   if (!kept) return std::unexpected(std::move(kept.error()));
   v1::SealedReply& reply = kept->reply;

@@ -36,6 +36,9 @@ class Sealer {
   // not this daemon.
   std::string Seal(v1::CompileReply&& reply, const v1::CompileRequest& request, std::string_view put_by = {}) const;
 
+  // A refusal, as it is kept under that key. Only other hosts look at its seal.
+  v1::KeptFailure Seal(const cache::Digest& kept_under, v1::KeptFailure failure) const;
+
   // Checks that an artifact from elsewhere carries the seal of a trusted key. The error says what to do.
   std::expected<void, std::string> CheckForeign(const v1::SealedReply& reply) const;
 
@@ -43,10 +46,11 @@ class Sealer {
   // nothing run; for these it checks only that they are refusals for their tenant.
   std::expected<void, std::string> Check(const cache::Entry& entry) const;
 
-  // The entry of another host as this one keeps it.
+  // The entry of another host as this one keeps it. A refusal keeps that host's seal.
   std::expected<cache::Entry, std::string> TakeIn(const cache::Entry& entry) const;
 
  private:
+  std::expected<cache::Entry, std::string> TakeInRefusal(const cache::Entry& entry) const;
   std::vector<cache::PublicKey> Trusted() const;
 
   const cache::SigningKey key_;

@@ -14,6 +14,7 @@
 #include "cache/sqlite/store_directory.h"
 #include "server/access/authenticator.h"
 #include "server/access/tls.h"
+#include "server/service/cluster_store.h"
 #include "server/system/script.h"
 
 namespace kiln::server {
@@ -94,6 +95,7 @@ std::vector<std::string> ProblemsOf(const Config& config) {
   if (const auto rules = Authenticator::Open({.tokens = config.tokens, .access = config.access, .on_reload = [](std::string_view) {}}); !rules) {
     check.Says("access", rules.error());
   }
+  if (const auto cluster = CheckClusterStore(config.cluster); !cluster) check.Says("cluster-store", cluster.error());
   return check.Take();
 }
 

@@ -31,6 +31,7 @@
 #include "server/pool/zygote.h"
 #include "server/queue/heartbeat.h"
 #include "server/reply/status_map.h"
+#include "server/service/cluster_store.h"
 #include "server/service/front.h"
 #include "server/system/deadline.h"
 #include "server/system/file_watch.h"
@@ -142,6 +143,7 @@ struct Daemon::Parts {
   Journal journal;
   cache::SqliteSlot* disk = nullptr;            // of the cache
   std::optional<cache::SigningKey> unkept_key;  // made because the kept key could not be read, or none could be kept
+  std::unique_ptr<ClusterStore> cluster;        // null: there is none
   std::unique_ptr<cache::TieredCache> cache;
   std::unique_ptr<Authenticator> authenticator;
   std::unique_ptr<Gate> gate;
@@ -170,7 +172,8 @@ struct Daemon::Parts {
   void NoteReload(std::string_view event, std::string_view error) const;
   std::expected<void, std::string> OpenGate();
   std::expected<void, std::string> OpenCache();
-  bool Accepts(const cache::Entry& entry);  // of the disk
+  bool Accepts(const cache::Entry& entry);                         // of the disk
+  std::optional<cache::Entry> TakesIn(const cache::Entry& entry);  // of the cluster store
   std::expected<void, cache::Error> KeepKey();
   std::expected<void, std::string> OpenSealer();
   std::expected<void, std::string> WatchTrustedKeys();
@@ -228,8 +231,16 @@ std::expected<void, std::string> Daemon::Parts::OpenCache() {
   }
   disk = slot.get();
   tiers.push_back(std::move(slot));
-  cache = std::make_unique<cache::TieredCache>(
-      std::move(tiers), clock, cache::TieredCache::Options{.on_error = warn, .accept = [this](const cache::Entry& entry) { return Accepts(entry); }});
+  if (config.cluster.store) {
+    auto store = ClusterStore::Open(config.cluster, telemetry, clock);
+    if (!store) return std::unexpected(std::move(store.error()));
+    cluster = std::move(*store);
+    tiers.push_back(cluster->tier());
+  }
+  cache = std::make_unique<cache::TieredCache>(std::move(tiers), clock,
+                                               cache::TieredCache::Options{.on_error = warn,
+                                                                           .accept = [this](const cache::Entry& entry) { return Accepts(entry); },
+                                                                           .take_in = [this](const cache::Entry& entry) { return TakesIn(entry); }});
   return {};
 }
 
@@ -237,6 +248,14 @@ bool Daemon::Parts::Accepts(const cache::Entry& entry) {
   const auto sealed = sealer->Check(entry);
   if (!sealed) telemetry.Log(Level::kWarning, "forged", {{"key", entry.key().ToHex().substr(0, 16)}, {"why", std::string_view(sealed.error())}});
   return sealed.has_value();
+}
+
+std::optional<cache::Entry> Daemon::Parts::TakesIn(const cache::Entry& entry) {
+  auto taken = sealer->TakeIn(entry);
+  if (taken) return std::move(*taken);
+  telemetry.Log(Level::kWarning, "refused-entry",
+                {{"tier", "redis"}, {"key", entry.key().ToHex().substr(0, 16)}, {"why", std::string_view(taken.error())}});
+  return std::nullopt;
 }
 
 std::expected<void, std::string> Daemon::Parts::OpenSealer() {
@@ -291,16 +310,16 @@ void Daemon::Parts::MakeFlow() {
   executor = std::make_unique<Executor>(kExecutorThreads, config.request_queue, clock);
   heavy = std::make_unique<Executor>(kHeavyThreads, config.request_queue, clock);
   heartbeat = std::make_unique<Heartbeat>(*executor, clock);
-  flow = std::make_unique<CompileFlow>(
-      CompileFlow::Options{.compile_limit = config.compile_limit,
-                           .worker_memory_bytes = config.worker_memory_bytes,
-                           .max_pending_bytes = config.request_memory_bytes,
-                           .between_decodes = BetweenDecodes(std::thread::hardware_concurrency(), config.workers),
-                           .accept_unsigned = config.accept_unsigned,
-                           .limits = config.limits,
-                           .build_id = std::string(compiler::BuildId()),
-                           .ptxas_version = [this] { return ptxas.Version(); }},
-      CompileFlow::Parts{*cache, *admission, *executor, *heavy, *reproducers, telemetry, *gate, metrics, *sealer, *quotas, *store_keeper, clock});
+  flow = std::make_unique<CompileFlow>(CompileFlow::Options{.compile_limit = config.compile_limit,
+                                                            .worker_memory_bytes = config.worker_memory_bytes,
+                                                            .max_pending_bytes = config.request_memory_bytes,
+                                                            .between_decodes = BetweenDecodes(std::thread::hardware_concurrency(), config.workers),
+                                                            .accept_unsigned = config.accept_unsigned,
+                                                            .limits = config.limits,
+                                                            .build_id = std::string(compiler::BuildId()),
+                                                            .ptxas_version = [this] { return ptxas.Version(); }},
+                                       CompileFlow::Parts{*cache, *admission, *executor, *heavy, *reproducers, telemetry, *gate, metrics, *sealer,
+                                                          *quotas, *store_keeper, clock, cluster ? cluster->leases() : nullptr});
   const auto on_replaced = [this](std::string_view request, std::string_view cause) {
     const bool wanted = cause == "cancelled";  // killing is the only way to stop LLVM
     telemetry.Log(wanted ? Level::kDebug : Level::kWarning, "worker-replaced", {{"request", request}, {"cause", cause}});
@@ -385,6 +404,7 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
                  {"version", KILN_VERSION},
                  {"compiler", compiler::BuildId()},
                  {"workers", static_cast<std::int64_t>(config.workers)},
+                 {"signing-key", sealer->public_key().ToText()},
                  {"disk", !disk->available() ? "none" : std::string_view(config.state_directory.native())}});
   return {};
 }
@@ -405,6 +425,7 @@ Sample Daemon::Parts::Look() const {
           .workers = workers->workers(),
           .workers_busy = workers->busy(),
           .tiers = cache->Report(),
+          .leases = cluster ? std::optional(cluster->leases()->Stats()) : std::nullopt,
           .devices = devices->Stats(),
           .records_dropped = journal.dropped()};
 }
@@ -509,6 +530,7 @@ Daemon::~Daemon() {
   p.monitor.reset();
   p.workers->Stop();
   p.devices->Close();
+  p.flow->Close();  // those who wait for other hosts
   p.front.reset();
   p.description.reset();
   p.workers.reset();

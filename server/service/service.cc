@@ -49,6 +49,7 @@ void DescribeTier(const cache::TieredCache::TierReport& from, v1::TierStats& to)
   to.set_misses(from.stats.misses);
   to.set_evictions(from.stats.evictions);
   to.set_corrupt(from.stats.corrupt);
+  to.set_refused(from.stats.refused);
   to.set_state(!from.enabled ? "disabled" : from.stats.read_only ? "read-only" : "ok");
 }
 

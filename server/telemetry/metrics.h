@@ -13,10 +13,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cache/leases.h"
 #include "cache/tiered.h"
 #include "kiln/v1/compile.pb.h"
 #include "kiln/v1/service.pb.h"
@@ -35,6 +37,7 @@ struct Sample {
   unsigned workers = 0;
   unsigned workers_busy = 0;
   std::vector<cache::TieredCache::TierReport> tiers;
+  std::optional<cache::LeaseStats> leases;  // nothing: there is no store that hosts share
   std::vector<v1::DeviceStats> devices;
   std::uint64_t records_dropped = 0;  // of the journal
 };

@@ -17,6 +17,7 @@ RANK = {
     "cache/": 0,
     "ir/": 0,
     "cache/sqlite/": 1,
+    "cache/redis/": 1,
     "cache/bundle/": 2,
     "cache/testing/": 3,
     "compiler/target/": 1,
@@ -84,6 +85,7 @@ INCLUDES = (
     IncludeRule(r"^google/protobuf/|" + PROTO,
                 ("ir/codec/", "compiler/", "clients/", "server/", "tests/"),
                 "in ir only ir/codec sees protobuf, and cache sees bytes"),
+    IncludeRule(r"^hiredis/", ("cache/redis/",), "the protocol of the cluster store is seen by cache/redis only"),
     IncludeRule(r"^(cuda|hip/|cuda_runtime|nvml)", (), "no GPU toolkit is needed to build; clients/runtime declares what it "
                 "opens at run time"),
 )

@@ -53,6 +53,8 @@ class Layering(unittest.TestCase):
         self.refused("server/worker/a.cc", "#include <grpcpp/grpcpp.h>\n", "no network")
         self.refused("clients/common/a.cc", '#include "server/system/wakeup.h"\n', "may not see server/system/")
         self.refused("cache/a.cc", '#include "cache/sqlite/sqlite_tier.h"\n', "cache/ may not see cache/sqlite/")
+        self.refused("cache/sqlite/a.cc", '#include "cache/redis/node.h"\n', "cache/sqlite/ may not see cache/redis/")
+        self.refused("server/flow/a.cc", "#include <hiredis/hiredis.h>\n", "cache/redis only")
         self.allowed("cache/sqlite/a_test.cc", '#include "cache/testing/store.h"\n')
 
     def test_rooms_of_the_compiler_have_an_order(self):

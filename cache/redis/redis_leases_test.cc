@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/redis/redis_leases.h"
+
+#include "cache/redis/redis_test_servers.h"
+#include "cache/redis/stored_entry.h"
+
+namespace kiln::cache::redis {
+namespace {
+
+using cache::testing::KeyOf;
+using cache::testing::MakeEntry;
+using cache::testing::NumberedEntry;
+using testing::Eventually;
+using testing::Server;
+using End = Leases::End;
+
+// One process of those that share a store.
+struct Host {
+  Host(const std::vector<HostPort>& servers, const Clock& clock)
+      : cluster(std::make_shared<Cluster>(Cluster::Options{.servers = servers}, clock)),
+        table(std::make_shared<LeaseTable>()),
+        tier(std::make_shared<RedisTier>(RedisTier::Options{.queue = {.expiry = std::chrono::hours(1)}}, cluster, table)),
+        leases(std::make_unique<RedisLeases>(cluster, table, tier)) {
+    EXPECT_TRUE(cluster->AwaitAvailable(std::chrono::seconds(10)));
+  }
+
+  std::string Blob(int number) const {
+    const auto found = tier->Get(KeyOf(number));
+    return found && *found ? std::string((*found)->blob("ptx")) : "none";
+  }
+
+  std::shared_ptr<Cluster> cluster;
+  std::shared_ptr<LeaseTable> table;
+  std::shared_ptr<RedisTier> tier;
+  std::unique_ptr<RedisLeases> leases;
+};
+
+class RedisLeasesTest : public ::testing::Test {
+ protected:
+  // How long it takes until who waits is woken; nothing: longer than 10 s.
+  std::optional<std::chrono::milliseconds> TimeUntilWoken(Host& host, int number, std::chrono::milliseconds left, const std::function<void()>& then) {
+    const auto woken = std::make_shared<std::atomic<bool>>(false);
+    const SteadyTime began = clock_.SteadyNow();
+    host.leases->Await(host.leases->NewWait(), KeyOf(number), left, [woken] { *woken = true; });
+    then();
+    if (!Eventually([&] { return woken->load(); }, std::chrono::seconds(10))) return std::nullopt;
+    return std::chrono::duration_cast<std::chrono::milliseconds>(clock_.SteadyNow() - began);
+  }
+
+  const testing::RealClock clock_;
+};
+
+TEST_F(RedisLeasesTest, OneHostMakesIt) {
+  KILN_NEEDS_REDIS();
+  const Server server;
+  Host one({server.at()}, clock_), other({server.at()}, clock_);
+  const auto mine = one.leases->Take(KeyOf(1), false);
+  ASSERT_EQ(mine.end, End::kMine);
+  const auto theirs = other.leases->Take(KeyOf(1), false);
+  EXPECT_EQ(theirs.end, End::kOthers);
+  EXPECT_GT(theirs.left.count(), 2'000);
+  EXPECT_EQ(other.leases->Take(KeyOf(2), false).end, End::kMine) << "each key has its own";
+  const auto took = TimeUntilWoken(other, 1, theirs.left, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    one.tier->Put(NumberedEntry(1));
+    one.leases->Release(KeyOf(1), mine.token);
+  });
+  ASSERT_TRUE(took);
+  EXPECT_LT(took->count(), 1'500) << "it is told, and does not wait for the lease to expire";
+  EXPECT_EQ(other.leases->Take(KeyOf(1), false).end, End::kThere);
+  EXPECT_EQ(other.leases->Take(KeyOf(1), true).end, End::kMine) << "what is there is of no use to it";
+}
+
+TEST_F(RedisLeasesTest, WhoGivesUpIsReplacedAtOnce) {
+  KILN_NEEDS_REDIS();
+  const Server server;
+  Host one({server.at()}, clock_), other({server.at()}, clock_);
+  const auto mine = one.leases->Take(KeyOf(1), false);
+  const auto theirs = other.leases->Take(KeyOf(1), false);
+  const auto took = TimeUntilWoken(other, 1, theirs.left, [&] { one.leases->Release(KeyOf(1), mine.token); });
+  ASSERT_TRUE(took);
+  EXPECT_LT(took->count(), 1'000);
+  EXPECT_EQ(other.leases->Take(KeyOf(1), false).end, End::kMine);
+}
+
+// What was told before anybody listened is not told again.
+TEST_F(RedisLeasesTest, AnEndBeforeTheWaitIsSeen) {
+  KILN_NEEDS_REDIS();
+  const Server server;
+  Host one({server.at()}, clock_), other({server.at()}, clock_);
+  const auto mine = one.leases->Take(KeyOf(1), false);
+  const auto theirs = other.leases->Take(KeyOf(1), false);
+  one.leases->Release(KeyOf(1), mine.token);
+  ASSERT_TRUE(Eventually([&] { return server.Ask({"EXISTS", Names(KeyOf(1)).lease})->integer == 0; }));
+  const auto took = TimeUntilWoken(other, 1, theirs.left, [] {});
+  ASSERT_TRUE(took);
+  EXPECT_LT(took->count(), 1'000);
+}
+
+TEST_F(RedisLeasesTest, ALeaseIsRenewedWhileItIsHeld) {
+  KILN_NEEDS_REDIS();
+  const Server server;
+  Host one({server.at()}, clock_), other({server.at()}, clock_);
+  const auto mine = one.leases->Take(KeyOf(1), false);
+  std::this_thread::sleep_for(std::chrono::milliseconds(4'000));
+  EXPECT_EQ(other.leases->Take(KeyOf(1), false).end, End::kOthers);
+  one.leases->Release(KeyOf(1), mine.token);
+}
+
+TEST_F(RedisLeasesTest, AnOwnerThatDiesIsReplacedWithinThreeSeconds) {
+  KILN_NEEDS_REDIS();
+  const Server server;
+  Host other({server.at()}, clock_);
+  const Names names(KeyOf(1));
+  server.Ask({"SET", names.lease, "somebody who renews no more", "PX", "2500"});
+  const auto theirs = other.leases->Take(KeyOf(1), false);
+  ASSERT_EQ(theirs.end, End::kOthers);
+  const auto took = TimeUntilWoken(other, 1, theirs.left, [] {});
+  ASSERT_TRUE(took);
+  EXPECT_LT(took->count(), 3'000);
+  EXPECT_EQ(other.leases->Take(KeyOf(1), false).end, End::kMine);
+}
+
+TEST_F(RedisLeasesTest, ALeaseThatNeverEndsIsNone) {
+  KILN_NEEDS_REDIS();
+  const Server server;
+  Host host({server.at()}, clock_);
+  server.Ask({"SET", Names(KeyOf(1)).lease, "planted"});
+  server.Ask({"SET", Names(KeyOf(2)).lease, "planted", "EX", "86400"});
+  EXPECT_EQ(host.leases->Take(KeyOf(1), false).end, End::kNone);
+  EXPECT_EQ(host.leases->Take(KeyOf(2), false).end, End::kNone);
+}
+
+// One stalls; its lease expires, another makes the result, and then the first comes back with its own.
+TEST_F(RedisLeasesTest, WhoStalledOverwritesNothingNewer) {
+  KILN_NEEDS_REDIS();
+  const Server server;
+  Host stalled({server.at()}, clock_), newer({server.at()}, clock_);
+  const auto first = stalled.leases->Take(KeyOf(1), false);
+  server.Ask({"DEL", Names(KeyOf(1)).lease});  // it has expired
+  const auto second = newer.leases->Take(KeyOf(1), false);
+  ASSERT_EQ(first.end, End::kMine);
+  ASSERT_EQ(second.end, End::kMine);
+  ASSERT_TRUE(PutAndWait(*newer.tier, MakeEntry(KeyOf(1), "newer")));
+  newer.leases->Release(KeyOf(1), second.token);
+  ASSERT_TRUE(PutAndWait(*stalled.tier, MakeEntry(KeyOf(1), "stalled")));
+  stalled.leases->Release(KeyOf(1), first.token);
+  EXPECT_EQ(newer.Blob(1), "newer");
+  ASSERT_TRUE(PutAndWait(*stalled.tier, MakeEntry(KeyOf(1), "without a lease")));
+  EXPECT_EQ(newer.Blob(1), "newer");
+  // Where the newer owner has nothing yet, the result of the first is better than none.
+  const auto third = stalled.leases->Take(KeyOf(2), false);
+  server.Ask({"DEL", Names(KeyOf(2)).lease});
+  const auto fourth = newer.leases->Take(KeyOf(2), false);
+  ASSERT_TRUE(PutAndWait(*stalled.tier, MakeEntry(KeyOf(2), "stalled")));
+  EXPECT_EQ(newer.Blob(2), "stalled");
+  ASSERT_TRUE(PutAndWait(*newer.tier, MakeEntry(KeyOf(2), "newer")));
+  EXPECT_EQ(newer.Blob(2), "newer");
+  stalled.leases->Release(KeyOf(2), third.token);
+  newer.leases->Release(KeyOf(2), fourth.token);
+}
+
+TEST_F(RedisLeasesTest, WhatWasPlantedKeepsNobodyFromPutting) {
+  KILN_NEEDS_REDIS();
+  const Server server;
+  Host host({server.at()}, clock_);
+  for (const char* fence : {"99999999999999999999", "nan", "inf", "no number"}) {
+    server.Ask({"HSET", Names(KeyOf(1)).entry, "h", "planted", "b", "planted", "f", fence});
+    const auto mine = host.leases->Take(KeyOf(1), true);
+    ASSERT_EQ(mine.end, End::kMine) << fence;
+    ASSERT_TRUE(PutAndWait(*host.tier, MakeEntry(KeyOf(1), fence)));
+    EXPECT_EQ(host.Blob(1), fence);
+    host.leases->Release(KeyOf(1), mine.token);
+  }
+}
+
+TEST_F(RedisLeasesTest, AStoreThatIsGoneGivesNone) {
+  KILN_NEEDS_REDIS();
+  Server server;
+  Host one({server.at()}, clock_), other({server.at()}, clock_);
+  const auto mine = one.leases->Take(KeyOf(1), false);
+  const auto theirs = other.leases->Take(KeyOf(1), false);
+  const auto took = TimeUntilWoken(other, 1, theirs.left, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    server.Kill();
+  });
+  ASSERT_TRUE(took);
+  EXPECT_LT(took->count(), 1'500) << "nobody waits for a dead store";
+  EXPECT_TRUE(Eventually([&] { return other.leases->Take(KeyOf(1), false).end == End::kNone; }));
+  EXPECT_GT(other.leases->Stats().none, 0u);
+  one.leases->Release(KeyOf(1), mine.token);
+}
+
+TEST_F(RedisLeasesTest, WhoLeavesIsNotCalledAndCloseWakesTheRest) {
+  KILN_NEEDS_REDIS();
+  const Server server;
+  Host one({server.at()}, clock_), other({server.at()}, clock_);
+  const auto mine = one.leases->Take(KeyOf(1), false);
+  const auto theirs = other.leases->Take(KeyOf(1), false);
+  std::atomic<bool> left_was_called = false, other_was_called = false;
+  const std::uint64_t leaves = other.leases->NewWait(), stays = other.leases->NewWait();
+  other.leases->Await(leaves, KeyOf(1), theirs.left, [&] { left_was_called = true; });
+  other.leases->Await(stays, KeyOf(1), theirs.left, [&] { other_was_called = true; });
+  EXPECT_TRUE(other.leases->Leave(leaves));
+  EXPECT_FALSE(other.leases->Leave(leaves));
+  other.leases->Close();
+  EXPECT_TRUE(Eventually([&] { return other_was_called.load(); }, std::chrono::milliseconds(500)));
+  EXPECT_FALSE(other.leases->Leave(stays));
+  EXPECT_FALSE(left_was_called);
+  one.leases->Release(KeyOf(1), mine.token);
+}
+
+TEST_F(RedisLeasesTest, AClusterHasLeasesToo) {
+  KILN_NEEDS_REDIS();
+  testing::Servers servers;
+  ASSERT_TRUE(servers.ready());
+  Host one(servers.addresses(), clock_), other(servers.addresses(), clock_);
+  for (int i = 0; i < 12; ++i) {
+    const auto mine = one.leases->Take(KeyOf(i), false);
+    ASSERT_EQ(mine.end, End::kMine) << i;
+    const auto theirs = other.leases->Take(KeyOf(i), false);
+    ASSERT_EQ(theirs.end, End::kOthers) << i;
+    const auto took = TimeUntilWoken(other, i, theirs.left, [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      one.tier->Put(NumberedEntry(i));
+      one.leases->Release(KeyOf(i), mine.token);
+    });
+    ASSERT_TRUE(took) << i;
+    EXPECT_LT(took->count(), 1'000) << i;
+    EXPECT_TRUE(other.tier->Get(KeyOf(i))->has_value()) << i;
+  }
+}
+
+}  // namespace
+}  // namespace kiln::cache::redis

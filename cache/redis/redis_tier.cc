@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/redis/redis_tier.h"
+
+#include <utility>
+
+#include "cache/redis/scripts.h"
+#include "cache/redis/stored_entry.h"
+#include "cache/try.h"
+
+namespace kiln::cache::redis {
+
+RedisTier::RedisTier(Options options, std::shared_ptr<Cluster> cluster, std::shared_ptr<LeaseTable> leases)
+    : options_(std::move(options)), cluster_(std::move(cluster)), leases_(std::move(leases)), writes_(options_.queue, *cluster_, *leases_) {}
+
+std::expected<std::optional<Entry>, Error> RedisTier::Read(const Digest& key) {
+  const Names names(key);
+  const Command command{names.slot, Format({"HMGET", names.entry, "h", "b"}), true};
+  const auto answer = cluster_->Ask(command, cluster_->clock().SteadyNow() + cluster_->timeout());
+  if (!answer && answer.error().message.contains("WRONGTYPE")) {
+    writes_.Evict(key, {});
+    return Fail(ErrorCode::kCorrupt, "entry of the cluster store: under its name is something else");
+  }
+  if (!answer) return std::unexpected(answer.error());
+  if (!answer->is_array() || answer->items.size() != 2) return Fail(ErrorCode::kUnreachable, "the cluster store answers HMGET with something else");
+  const Reply& head = answer->items[0];
+  const Reply& body = answer->items[1];
+  if (!head.is_text() && !body.is_text()) return std::nullopt;
+  auto entry = EntryFrom(key, head.text, body.text, options_.max_entry);
+  if (!entry) {
+    writes_.Evict(key, head.text);
+    return std::unexpected(std::move(entry.error()));
+  }
+  writes_.Touch(key);
+  return std::move(*entry);
+}
+
+std::expected<std::optional<Entry>, Error> RedisTier::Get(const Digest& key) {
+  auto found = Read(key);
+  if (found && *found) ++hits_;
+  else ++misses_;
+  if (!found) ++(found.error().code == ErrorCode::kCorrupt ? corrupt_ : errors_);
+  return found;
+}
+
+void RedisTier::Put(Entry entry, PutDone done) {
+  if (entry.sealed().size() <= options_.max_entry) return writes_.Put(std::move(entry), std::move(done));
+  if (done) done({});
+}
+
+std::expected<bool, Error> RedisTier::Erase(const Digest& key) {
+  const Names names(key);
+  const Command command{names.slot, Format({"EVAL", scripts::kEvict, "1", names.entry, ""})};
+  KILN_ASSIGN_OR_RETURN(const Reply reply, cluster_->Ask(command, cluster_->clock().SteadyNow() + cluster_->timeout()));
+  return reply.integer > 0;
+}
+
+TierStats RedisTier::Stats() const {
+  const WriteQueue::Counters& writes = writes_.counters();
+  return {.hits = hits_,
+          .misses = misses_,
+          .puts = writes.puts,
+          .dropped_puts = writes.dropped,
+          .corrupt = corrupt_,
+          .errors = errors_ + writes.errors,
+          .read_only = writes.full};
+}
+
+}  // namespace kiln::cache::redis

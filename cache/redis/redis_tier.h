@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The tier that hosts share: one Redis server, or a Redis Cluster.
+//
+// It is an outside tier: what it holds is verified by its digests here, and by its signature in TieredCache. Get waits no longer than the
+// timeout for it, and not at all for a server that is left alone (node.h). Put hands over to the queue (write_queue.h).
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+
+#include "cache/redis/cluster.h"
+#include "cache/redis/lease_table.h"
+#include "cache/redis/write_queue.h"
+#include "cache/tier.h"
+
+namespace kiln::cache::redis {
+
+class RedisTier final : public Tier {
+ public:
+  struct Options {
+    std::uint64_t max_entry = std::uint64_t{8} << 20;  // bytes of a sealed entry; larger ones stay out
+    WriteQueue::Options queue;
+  };
+
+  RedisTier(Options options, std::shared_ptr<Cluster> cluster, std::shared_ptr<LeaseTable> leases);
+
+  std::string_view name() const override { return "redis"; }
+  bool blocking() const override { return true; }
+  bool outside() const override { return true; }
+  bool available() const override { return cluster_->available(); }
+  std::expected<std::optional<Entry>, Error> Get(const Digest& key) override;
+  void Put(Entry entry, PutDone done = {}) override;
+  std::expected<bool, Error> Erase(const Digest& key) override;
+  TierStats Stats() const override;
+
+  // Ends a lease of this process after what was put under it.
+  void Release(const Digest& key, std::string token) { writes_.Release(key, std::move(token)); }
+
+ private:
+  std::expected<std::optional<Entry>, Error> Read(const Digest& key);
+
+  const Options options_;
+  const std::shared_ptr<Cluster> cluster_;
+  const std::shared_ptr<LeaseTable> leases_;
+  std::atomic<std::uint64_t> hits_ = 0, misses_ = 0, errors_ = 0, corrupt_ = 0;
+  WriteQueue writes_;
+};
+
+}  // namespace kiln::cache::redis

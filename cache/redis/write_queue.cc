@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/redis/write_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cache/redis/scripts.h"
+#include "cache/redis/stored_entry.h"
+
+namespace kiln::cache::redis {
+namespace {
+
+// Of one batch, whose answers are awaited before the next.
+constexpr std::size_t kMostItems = 256;
+constexpr std::uint64_t kMostBytes = std::uint64_t{4} << 20;
+
+constexpr std::uint64_t kItemBytes = 256;  // of memory, beside what it holds
+
+template <class... Cases>
+struct Overload : Cases... {
+  using Cases::operator()...;
+};
+template <class... Cases>
+Overload(Cases...) -> Overload<Cases...>;
+
+}  // namespace
+
+WriteQueue::WriteQueue(Options options, Cluster& cluster, const LeaseTable& leases)
+    : options_(std::move(options)), cluster_(cluster), leases_(leases), writer_([this] { Run(); }) {}
+
+WriteQueue::~WriteQueue() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  arrived_.NotifyAll();
+  writer_.join();
+}
+
+std::uint64_t WriteQueue::Weight(const Item& item) {
+  if (const auto* put = std::get_if<PutItem>(&item)) return kItemBytes + put->entry.sealed().size();
+  if (const auto* evict = std::get_if<EvictItem>(&item)) return kItemBytes + evict->head.size();
+  return kItemBytes;
+}
+
+bool WriteQueue::Add(Item& item) {
+  const std::uint64_t weight = Weight(item);
+  {
+    MutexLock lock(mutex_);
+    if (bytes_ + weight > options_.max_bytes) return false;
+    bytes_ += weight;
+    queue_.push_back(std::move(item));
+  }
+  arrived_.NotifyOne();
+  return true;
+}
+
+void WriteQueue::Put(Entry entry, PutDone done) {
+  HeldLease lease = leases_.Find(entry.key()).value_or(HeldLease());
+  Item item = PutItem{std::move(entry), std::move(lease), std::move(done)};
+  if (Add(item)) return;
+  ++counters_.dropped;
+  if (PutDone& told = std::get<PutItem>(item).done) told(Fail(ErrorCode::kOverloaded, "too many writes wait for the cluster store"));
+}
+
+void WriteQueue::Touch(const Digest& key) {
+  Item item = TouchItem{key};
+  Add(item);
+}
+
+void WriteQueue::Evict(const Digest& key, std::string head) {
+  Item item = EvictItem{key, std::move(head)};
+  Add(item);
+}
+
+void WriteQueue::Release(const Digest& key, std::string token) {
+  Item item = ReleaseItem{key, std::move(token)};
+  Add(item);
+}
+
+void WriteQueue::Run() {
+  for (;;) {
+    std::vector<Item> batch;
+    {
+      MutexLock lock(mutex_);
+      arrived_.Wait(mutex_, [&]() KILN_REQUIRES(mutex_) { return stopping_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      std::uint64_t taken = 0;
+      while (!queue_.empty() && batch.size() < kMostItems && taken < kMostBytes) {
+        taken += Weight(queue_.front());
+        batch.push_back(std::move(queue_.front()));
+        queue_.pop_front();
+      }
+      bytes_ -= taken;
+    }
+    Write(std::move(batch));
+  }
+}
+
+void WriteQueue::Write(std::vector<Item> batch) {
+  std::vector<Command> commands;
+  for (const Item& item : batch) commands.push_back(CommandFor(item));
+  const std::vector<Cluster::Answer> answers = cluster_.AskAll(commands, options_.patience);
+  for (std::size_t i = 0; i < batch.size(); ++i) Note(batch[i], answers[i]);
+}
+
+Command WriteQueue::CommandFor(const Item& item) const {
+  const std::string expiry = std::to_string(options_.expiry.count());
+  return std::visit(Overload{[&](const PutItem& put) {
+                               const Names names(put.entry.key());
+                               return Command{names.slot, Format({"EVAL", scripts::kPut, "2", names.entry, names.lease, put.entry.head(),
+                                                                  Compress(put.entry.body()), expiry, std::to_string(put.lease.fence),
+                                                                  put.lease.token, names.channel})};
+                             },
+                             [&](const TouchItem& touch) {
+                               const Names names(touch.key);
+                               return Command{names.slot, Format({"PEXPIRE", names.entry, expiry})};
+                             },
+                             [](const EvictItem& evict) {
+                               const Names names(evict.key);
+                               return Command{names.slot, Format({"EVAL", scripts::kEvict, "1", names.entry, evict.head})};
+                             },
+                             [](const ReleaseItem& release) {
+                               const Names names(release.key);
+                               return Command{names.slot, Format({"EVAL", scripts::kRelease, "1", names.lease, release.token, names.channel})};
+                             }},
+                    item);
+}
+
+void WriteQueue::Note(Item& item, const Cluster::Answer& answer) {
+  auto* const put = std::get_if<PutItem>(&item);
+  if (!answer) ++counters_.errors;
+  if (put == nullptr) return;
+  if (answer) ++counters_.puts;
+  else ++counters_.dropped;
+  counters_.full = !answer && answer.error().code == ErrorCode::kFull;
+  if (!put->done) return;
+  if (answer) put->done({});
+  else put->done(std::unexpected(answer.error()));
+}
+
+}  // namespace kiln::cache::redis

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Writes to the cluster store, behind the replies that they belong to.
+//
+// Threads. One of our own, the writer: it takes what waits, in order, compresses it, and sends it to the servers in pipelines. Any thread adds
+// to the queue and returns at once; where the queue is full, the write is lost, which costs a later miss. So does whatever a server does not
+// take, and what waits when the process ends and the store does not answer.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "cache/mutex.h"
+#include "cache/redis/cluster.h"
+#include "cache/redis/lease_table.h"
+#include "cache/tier.h"
+
+namespace kiln::cache::redis {
+
+class WriteQueue {
+ public:
+  struct Options {
+    std::chrono::milliseconds expiry{};  // of an entry that nobody uses
+    std::uint64_t max_bytes = std::uint64_t{64} << 20;
+    std::chrono::milliseconds patience{1'000};  // with one server and one pipeline
+  };
+  struct Counters {
+    std::atomic<std::uint64_t> puts = 0;
+    std::atomic<std::uint64_t> dropped = 0;  // puts that were lost
+    std::atomic<std::uint64_t> errors = 0;
+    std::atomic<bool> full = false;  // the store took nothing, for lack of memory
+  };
+
+  WriteQueue(Options options, Cluster& cluster, const LeaseTable& leases);
+  // What waits is written as long as the store takes it.
+  ~WriteQueue();
+
+  // Under the lease that this process holds on the key, which then ends, or else only where there is nothing yet.
+  void Put(Entry entry, PutDone done);
+  // It was used: it expires that much later.
+  void Touch(const Digest& key);
+  // Removes it if it is still the one with that head; an empty head: whatever is there.
+  void Evict(const Digest& key, std::string head);
+  // Ends a lease of this process, after the puts that were given before.
+  void Release(const Digest& key, std::string token);
+
+  const Counters& counters() const { return counters_; }
+
+ private:
+  struct PutItem {
+    Entry entry;
+    HeldLease lease;  // without a token: none
+    PutDone done;
+  };
+  struct TouchItem {
+    Digest key;
+  };
+  struct EvictItem {
+    Digest key;
+    std::string head;
+  };
+  struct ReleaseItem {
+    Digest key;
+    std::string token;
+  };
+  using Item = std::variant<PutItem, TouchItem, EvictItem, ReleaseItem>;
+
+  static std::uint64_t Weight(const Item& item);
+  // False where there is no room; the item is then as it was.
+  bool Add(Item& item);
+  void Run();
+  void Write(std::vector<Item> batch);
+  Command CommandFor(const Item& item) const;
+  void Note(Item& item, const Cluster::Answer& answer);
+
+  const Options options_;
+  Cluster& cluster_;
+  const LeaseTable& leases_;
+  Counters counters_;
+  Mutex mutex_;
+  CondVar arrived_;
+  std::deque<Item> queue_ KILN_GUARDED_BY(mutex_);
+  std::uint64_t bytes_ KILN_GUARDED_BY(mutex_) = 0;
+  bool stopping_ KILN_GUARDED_BY(mutex_) = false;
+  std::thread writer_;  // last: it uses the others
+};
+
+}  // namespace kiln::cache::redis

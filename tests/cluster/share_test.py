@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts share results through one store, believe nothing of what is in it, and wait for nobody.
+
+KILN_PLANTED (120) is how many damaged, swapped, unsigned and re-signed entries are planted; a release has seen 1000."""
+
+import os
+import random
+import time
+
+import stored
+from daemon import TARGET, compile_many, program
+from redis_servers import eventually, signal
+
+
+def origin(client, reply):
+    return client._pb.enums["Origin"].values_by_number[reply.origin].name
+
+
+def tier(host, name="redis"):
+    return next(t for t in host.client().stats().tiers if t.name == name)
+
+
+def metric_hits(host):
+    return tier(host).hits
+
+
+def arrived(server, keys):
+    """Waits until the server has an entry for each key: puts go out behind the replies."""
+    eventually(lambda: all(server.ask("EXISTS", stored.name_of(key)) == 1 for key in keys))
+
+
+def test_a_result_of_one_host_serves_the_others(redis_cluster, hosts):
+    one = hosts.start(redis_cluster.address)
+    other = hosts.start(redis_cluster.address)
+    made = compile_many(one.client(), range(8))
+    eventually(lambda: sum(s.ask("DBSIZE") for s in redis_cluster.servers[:3]) >= 8)
+    for number, (key, code) in made.items():
+        reply = other.client().compile(program(number), TARGET)
+        assert (reply.key, reply.artifact.code) == (key, code)
+        assert origin(other.client(), reply) == "CLUSTER"
+        again = other.client().compile(program(number), TARGET)
+        assert origin(other.client(), again) == "MEMORY"
+    assert other.client().stats().compiles == 0
+    assert tier(other).hits == 8 and tier(other).refused == 0
+    # What was taken in is this host's own from now on.
+    assert other.stop() == 0
+    redis_cluster.end()
+    other.start(*other.options)
+    for number in made:
+        assert origin(other.client(), other.client().compile(program(number), TARGET)) == "DISK"
+
+
+def test_nobody_is_trusted_who_is_not_named(redis, hosts):
+    one = hosts.start(redis.address)
+    stranger = hosts.start(redis.address, trusts=False)
+    made = compile_many(one.client(), range(3))
+    arrived(redis, [key for key, _ in made.values()])
+    assert compile_many(stranger.client(), range(3)) == made
+    assert stranger.client().stats().compiles == 3
+    assert tier(stranger).refused >= 3
+    assert "event=refused-entry" in stranger.log.read_text()
+
+
+def spoil(rng, redis, pb, entry, foreign, others):
+    """Plants something in place of `entry` that must not be served; says what."""
+    key, head, frame = entry
+    kind = rng.choice(("damaged head", "damaged body", "swapped", "swapped body", "unsigned", "changed", "re-signed", "empty"))
+    if kind == "damaged head":
+        at = rng.randrange(len(head))
+        head = head[:at] + bytes([head[at] ^ (1 << rng.randrange(8))]) + head[at + 1:]
+    elif kind == "damaged body":
+        frame = frame[:rng.randrange(len(frame))]
+    elif kind == "swapped":
+        head, frame = rng.choice(others)
+    elif kind == "swapped body":
+        frame = rng.choice(others)[1]
+    elif kind == "empty":
+        head = b""
+    elif kind == "re-signed":
+        head, frame = foreign[key]
+    else:
+        _, metadata, name, blob = stored.open_entry(head, frame)
+        reply = pb.SealedReply.FromString(blob)
+        artifact = pb.Artifact.FromString(reply.artifact)
+        artifact.code = b"planted" + artifact.code
+        reply.artifact = artifact.SerializeToString()
+        if kind == "unsigned":
+            reply.ClearField("seal")
+        head, frame = stored.seal_entry(key, metadata, name, reply.SerializeToString())
+    fence = rng.choice(("0", "1", "9007199254740993", "nan", "no number"))
+    redis.ask("HSET", stored.name_of(key), "h", head, "b", frame, "f", fence)
+    return kind
+
+
+def test_what_is_planted_is_not_served(redis, hosts):
+    seed = int(os.environ.get("KILN_SEED", random.randrange(1 << 30)))
+    print("KILN_SEED =", seed)
+    rng = random.Random(seed)
+    numbers = range(10)
+    stranger = hosts.start(redis.address, trusts=False)
+    foreign = compile_many(stranger.client(), numbers)
+    arrived(redis, [key for key, _ in foreign.values()])
+    foreign = {key: tuple(redis.ask("HMGET", stored.name_of(key), "h", "b")) for key, _ in foreign.values()}
+    stranger.end()
+    redis.ask("FLUSHALL")
+    maker = hosts.start(redis.address)
+    made = compile_many(maker.client(), numbers)
+    arrived(redis, [key for key, _ in made.values()])
+    entries = [(key, *redis.ask("HMGET", stored.name_of(key), "h", "b")) for key, _ in made.values()]
+    maker.end()
+    planted, served = 0, 0
+    while planted < int(os.environ.get("KILN_PLANTED", "120")):
+        redis.ask("FLUSHALL")
+        victim = hosts.start(redis.address)
+        pb = victim.client()._pb
+        kinds = {}
+        for entry in entries:
+            others = [(head, frame) for key, head, frame in entries if key != entry[0]]
+            kinds[entry[0]] = spoil(rng, redis, pb, entry, foreign, others)
+        planted += len(entries)
+        for number, (key, code) in made.items():
+            reply = victim.client().compile(program(number), TARGET)
+            assert (reply.key, reply.artifact.code) == (key, code), kinds[key]
+            served += origin(victim.client(), reply) == "CLUSTER"
+        assert served == 0, kinds
+        found = tier(victim)
+        assert found.refused + found.corrupt >= len(entries), kinds
+        assert "event=refused-entry" in victim.log.read_text() or "error=corrupt" in victim.log.read_text()
+        victim.end()
+
+
+def timed(call):
+    began = time.monotonic()
+    call()
+    return time.monotonic() - began
+
+
+def test_a_store_that_stands_still_costs_a_moment_once(redis, proxy, hosts):
+    host = hosts.start(proxy.address)
+    compile_many(host.client(), range(3))
+    assert tier(host).state == "ok"
+    proxy.set("stall")
+    times = [timed(lambda n=n: host.client().compile(program(n), TARGET)) for n in range(10, 30)]
+    assert tier(host).state == "disabled"
+    # A compile takes tens of milliseconds; one of them has waited for the store.
+    assert sorted(times)[len(times) // 2] < sorted(times)[0] + 0.1, times
+    eventually(lambda: 'state="left-alone"' in host.log.read_text())
+    proxy.set("pass")
+    eventually(lambda: tier(host).state == "ok")
+    eventually(lambda: 'state="ok"' in host.log.read_text())
+    compile_many(host.client(), range(30, 32))
+
+
+def test_a_store_that_loses_connections_fails_nothing(redis, proxy, hosts):
+    host = hosts.start(proxy.address)
+    for number in range(30):
+        if number % 3 == 0:
+            proxy.set("lose")
+        if number % 3 == 1:
+            proxy.set("pass")
+        host.client().compile(program(number), TARGET)
+    proxy.set("pass")
+    eventually(lambda: tier(host).state == "ok")
+
+
+def test_a_store_that_dies_costs_nothing_but_speed(redis_cluster, hosts):
+    host = hosts.start(redis_cluster.address)
+    other = hosts.start(redis_cluster.address)
+    compile_many(host.client(), range(6))
+    redis_cluster.servers[0].kill()
+    compile_many(other.client(), range(12))
+    for server in redis_cluster.servers:
+        server.kill()
+    compile_many(host.client(), range(20))
+    assert tier(host).state == "disabled"
+    assert host.stop() == 0
+    host.start(*host.options)  # without any store
+    compile_many(host.client(), range(22))
+
+
+def test_a_store_that_only_hangs_does_not_hold_up_the_end(redis, hosts):
+    host = hosts.start(redis.address)
+    compile_many(host.client(), range(2))
+    redis.signal(signal.SIGSTOP)
+    compile_many(host.client(), range(2, 4))
+    assert timed(host.stop) < 5.0
+    redis.signal(signal.SIGCONT)
