@@ -413,7 +413,7 @@ Sample Daemon::Parts::Look() const {
           .workers = workers->workers(),
           .workers_busy = workers->busy(),
           .tiers = cache->Report(),
-          .leases = cluster ? std::optional(cluster->leases()->Stats()) : std::nullopt,
+          .leases = cluster ? cluster->leases()->Stats() : cache::LeaseStats(),
           .devices = devices->Stats(),
           .records_dropped = journal.dropped()};
 }
