@@ -6,10 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <fstream>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -20,7 +18,6 @@
 
 #include "cache/memory_tier.h"
 #include "cache/sqlite/sqlite_slot.h"
-#include "clients/common/seal.h"
 #include "compiler/key.h"
 #include "compiler/target/target.h"
 #include "ir/codec/decode.h"
@@ -31,6 +28,7 @@
 #include "server/pool/zygote.h"
 #include "server/queue/heartbeat.h"
 #include "server/reply/status_map.h"
+#include "server/reply/trusted_keys.h"
 #include "server/service/cluster_store.h"
 #include "server/service/front.h"
 #include "server/system/deadline.h"
@@ -71,16 +69,6 @@ std::string HostName() {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
   return name.data();
-}
-
-std::expected<std::vector<cache::PublicKey>, std::string> ReadTrustedKeys(const fs::path& path) {
-  std::ostringstream text;
-  std::ifstream file(path, std::ios::binary);
-  text << file.rdbuf();
-  if (!file) return std::unexpected(fmt::format("cannot read {} (--trusted-keys)", path.string()));
-  auto keys = ParseTrustedKeys(text.view());
-  if (!keys) return std::unexpected(fmt::format("{}, {}", path.string(), keys.error()));
-  return keys;
 }
 
 // Null: what it would get goes into the log.
@@ -425,7 +413,7 @@ Sample Daemon::Parts::Look() const {
           .workers = workers->workers(),
           .workers_busy = workers->busy(),
           .tiers = cache->Report(),
-          .leases = cluster ? std::optional(cluster->leases()->Stats()) : std::nullopt,
+          .leases = cluster ? cluster->leases()->Stats() : cache::LeaseStats(),
           .devices = devices->Stats(),
           .records_dropped = journal.dropped()};
 }

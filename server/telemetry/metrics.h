@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,7 +36,7 @@ struct Sample {
   unsigned workers = 0;
   unsigned workers_busy = 0;
   std::vector<cache::TieredCache::TierReport> tiers;
-  std::optional<cache::LeaseStats> leases;  // nothing: there is no store that hosts share
+  cache::LeaseStats leases;  // of hosts that share a store
   std::vector<v1::DeviceStats> devices;
   std::uint64_t records_dropped = 0;  // of the journal
 };

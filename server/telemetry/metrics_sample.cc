@@ -74,12 +74,11 @@ void DescribeStore(const Sample& sample, Families& out) {
   EachTier(out, sample, [](const TierReport& t) { return t.stats.errors; });
   out.Counter("kiln_store_dropped_puts_total", "Entries a tier did not take");
   EachTier(out, sample, [](const TierReport& t) { return t.stats.dropped_puts; });
-  if (!sample.leases) return;
   out.Counter("kiln_leases_total", "Leases on what the cluster store lacked: taken by this host, held by another, or none to be had");
   const auto count = [&](const char* result, std::uint64_t value) { out.Value(static_cast<double>(value), {{"result", result}}); };
-  count("taken", sample.leases->taken);
-  count("awaited", sample.leases->awaited);
-  count("none", sample.leases->none);
+  count("taken", sample.leases.taken);
+  count("awaited", sample.leases.awaited);
+  count("none", sample.leases.none);
 }
 
 void DescribeDevices(const Sample& sample, Families& out) {
