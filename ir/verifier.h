@@ -51,6 +51,8 @@ class Verifier {
 
   // Shape, strides and attributes.
   void CheckBuffer(BufferId id);
+  // Reports an expression that reads a tile which its statement writes.
+  void CheckOwnReads(const Op& op);
   // Checks a nested block, whose bindings end with it.
   void CheckBlock(const Block& block);
   // Checks a branch; `threads`, if set, are the only ones that come to it.

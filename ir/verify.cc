@@ -4,11 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "ir/op.h"
 #include "ir/verifier.h"
+#include "ir/visit.h"
 
 namespace kiln::ir {
 namespace {
@@ -290,10 +293,38 @@ void Verifier::CheckBlock(const Block& block) {
   for (const Stmt& stmt : block) {
     stmt_ = &stmt;
     std::visit([this](const auto& op) { Check(*this, op); }, stmt.op);
+    CheckOwnReads(stmt.op);
   }
   stmt_ = outer;
   Unbind(bound);
   for (; brought_.size() > brought; brought_.pop_back()) buffer_scope_[Index(brought_.back())] = false;
+}
+
+// Each thread evaluates the expressions for itself, while others may have begun to write the tile.
+void Verifier::CheckOwnReads(const Op& op) {
+  std::set<BufferId> written;
+  ForEachRegion(op, [&](const Region& region, Use use) {
+    if (use != Use::kRead) written.insert(region.buffer);
+  });
+  if (written.empty()) return;
+  std::vector<ExprId> open;
+  ForEachExpr(op, [&](ExprId id) { open.push_back(id); });
+  // A fill with an element of the tile leaves that element as it is, so that only its indices count.
+  if (const auto* fill = std::get_if<Fill>(&op); fill != nullptr && exprs()[fill->value].op == ExprOp::kLoad) {
+    std::erase(open, fill->value);
+    for (ExprId index : exprs()[fill->value].Args()) open.push_back(index);
+  }
+  std::set<ExprId> seen(open.begin(), open.end());
+  while (!open.empty()) {
+    const ExprNode& node = exprs()[open.back()];
+    open.pop_back();
+    if (node.op == ExprOp::kLoad && written.contains(BufferId(node.ref))) {
+      return Error(fmt::format("an expression of the statement reads {}, which the statement writes", Name(BufferId(node.ref))),
+                   "read it into a variable before the statement: x = …");
+    }
+    for (ExprId arg : node.Args())
+      if (seen.insert(arg).second) open.push_back(arg);
+  }
 }
 
 Result Verify(const Module& module, Diagnostics& diagnostics) {
