@@ -15,13 +15,16 @@
 #include "compiler/grid/persist.h"
 #include "compiler/grid/split_pairs.h"
 #include "compiler/grid/stream_k.h"
+#include "compiler/loops/clear_sums.h"
 #include "compiler/loops/overlap.h"
 #include "compiler/loops/pipeline.h"
 #include "compiler/loops/prefetch.h"
 #include "compiler/loops/rings.h"
 #include "compiler/loops/scale_sums.h"
+#include "compiler/loops/schedule.h"
 #include "compiler/loops/split_k.h"
 #include "compiler/loops/split_operands.h"
+#include "compiler/loops/split_ranges.h"
 #include "compiler/loops/tile_reads.h"
 #include "compiler/mapping/instructions.h"
 #include "compiler/mapping/layouts.h"
@@ -65,11 +68,14 @@ constexpr Pass kPasses[] = {
     {"rings", Each<Rings>},               // needs: sizes of shared buffers, that is layouts
     {"prefetch", Each<Prefetch>},         // needs: rings
     {"overlap", Each<Overlap>},           // needs: bodies that prefetch repeated
+    {"schedule", Each<Schedule>},         // needs: rings, and what overlap left in order
     {"stream_k", Each<StreamK>},          // needs: rings; before blocks are paired, for it deals steps to single ones
     {"multicast", Each<Multicast>},       // needs: rings
     {"split_stores", Each<SplitStores>},  // needs: rings, for warp roles
     {"persist", Each<Persist>},           // needs: which blocks are paired
     {"pipeline", Pipeline},               // takes the loops that have no ring
+    {"split_ranges", Each<SplitRanges>},  // needs: layouts, and all loops in their last order
+    {"clear_sums", Each<ClearSums>},      // needs: masks removed where they hold
     {"shared_memory", SharedMemory},      // needs: versions
     {"synchronize", Synchronize},         // needs: which buffers share bytes
     {"threads", Threads},

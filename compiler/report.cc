@@ -41,7 +41,7 @@ class Reporter {
               [&](const ir::Barrier&) { ++barriers_; },
               [&](const ir::AsyncWait& op) {
                 if (op.product) {
-                  return Add("overlap", "wait", fmt::format("for {}, {} products in flight behind it", module_[*op.product].name, op.pending),
+                  return Add("synchronize", "wait", fmt::format("for {}, {} products in flight behind it", module_[*op.product].name, op.pending),
                              "one sum is used while the next product is computed", stmt);
                 }
                 if (op.stores) Add("synchronize", "wait", "until tensor stores have read their tiles", "", stmt);

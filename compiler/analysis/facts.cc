@@ -62,11 +62,11 @@ bool IsWideningCast(const ir::ExprPool& pool, const ExprNode& node) {
 }  // namespace
 
 void Facts::EnterKernel(const ir::Kernel& kernel) {
-  for (size_t axis = 0; axis < kernel.block_vars.size(); ++axis) Index(kernel.block_vars[axis], kernel.grid[axis]);
   for (uint32_t id = 0; id < module_->vars.size(); ++id) {
     if (module_->vars[id].kind == ir::VarKind::kThread) vars_.Set(id, {{0, int64_t(kernel.threads) - 1}, 1});
     if (module_->vars[id].kind == ir::VarKind::kSymbol) vars_.Set(id, {{0, kUnbounded}, 1});
   }
+  for (size_t axis = 0; axis < kernel.block_vars.size(); ++axis) Index(kernel.block_vars[axis], kernel.grid[axis]);
 }
 
 void Facts::EnterLoop(const ir::For& loop) {

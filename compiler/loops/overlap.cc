@@ -56,6 +56,7 @@ class Overlapper {
     if (!Fits(loop.body)) return;
     const auto gemm_of = [](Stmt& stmt) { return std::get_if<ir::Gemm>(&stmt.op); };
     const BufferId sums[] = {Sum(loop.body), FreshCopy(module_, Sum(loop.body), "_next")};
+    kernel_.decisions.push_back({"overlap", sums[0], "two sums in turn", "one is used while the next product is computed"});
     std::vector<Block> leads(1), rests(1);  // rests[u]: the statements between products u − 1 and u
     Stmt release;
     for (Stmt& stmt : loop.body) {

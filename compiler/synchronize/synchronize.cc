@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/synchronize/synchronize.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <initializer_list>
 #include <iterator>
@@ -23,6 +21,7 @@
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/reduce.h"
+#include "compiler/synchronize/insert_needs.h"
 #include "compiler/synchronize/pending.h"
 #include "compiler/synchronize/range_barriers.h"
 #include "compiler/synchronize/shared_memory.h"
@@ -63,6 +62,8 @@ class Analysis {
       const auto* copy = std::get_if<ir::Copy>(&stmt.op);
       if (copy != nullptr && copy->plan && copy->plan->ring) in_rings_.insert(copy->dst.buffer);
       if (copy != nullptr && copy->plan && copy->plan->groups_m != 0) by_group_.insert(copy->src.buffer);
+      const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+      if (gemm != nullptr && gemm->plan && gemm->plan->in_flight) in_flight_[gemm->c.buffer].push_back(&stmt);
     });
     loops_visited_.Find(body);
     State state;
@@ -112,7 +113,7 @@ class Analysis {
                        if (p.age < kStoring) ++p.age;
                    },
                    [&](const ir::AsyncWait& wait) {
-                     if (wait.product) return;
+                     if (wait.product) return EndProducts(*wait.product, state);
                      for (Pending& p : state)
                        if (wait.stores ? p.age == kStoring : p.age < kStoring && p.age >= wait.pending) p.age = kDone;
                    },
@@ -140,6 +141,12 @@ class Analysis {
                            T>(const T&) { Simple(stmt, state); },
                },
                stmt.op);
+  }
+
+  // A product in flight may read its operands until the wait for its sum, whatever barriers passed before.
+  void EndProducts(BufferId sum, State& state) {
+    for (const Stmt* product : in_flight_[sum])
+      for (const Access& access : Accesses(*product)) Record(*product, access, state);
   }
 
   // A barrier in a branch with threads of its own joins only these threads: for all others, what came before it is still pending.
@@ -484,11 +491,12 @@ class Analysis {
   struct Exits {
     State by_break, by_continue;
   };
-  std::vector<Exits> exits_;             // of the loops around
-  std::set<BufferId> in_rings_;          // rings hand these over with mbarriers of their own
-  std::set<BufferId> by_group_;          // each group of warps stores the part that it wrote
-  int divergent_ = 0;                    // enclosing conditions that differ between threads, within the last scope
-  std::vector<ir::ThreadRange> scopes_;  // threads of the kernel's body, then of each enclosing branch that narrows them
+  std::vector<Exits> exits_;                                // of the loops around
+  std::set<BufferId> in_rings_;                             // rings hand these over with mbarriers of their own
+  std::map<BufferId, std::vector<const Stmt*>> in_flight_;  // products that run on until a wait for their sum
+  std::set<BufferId> by_group_;                             // each group of warps stores the part that it wrote
+  int divergent_ = 0;                                       // enclosing conditions that differ between threads, within the last scope
+  std::vector<ir::ThreadRange> scopes_;                     // threads of the kernel's body, then of each enclosing branch that narrows them
   int64_t visits_ = 0, limit_ = kMostVisited;
   const Stmt* beyond_ = nullptr;  // where the limit was reached
   const Stmt* endless_ = nullptr;
@@ -496,28 +504,6 @@ class Analysis {
   bool met_ = true;
   std::set<ir::VarId> loops_;  // serial loops entered so far
 };
-
-void Insert(ir::Kernel& kernel, Block& block, const std::map<const Stmt*, Need>& needs) {
-  Block result;
-  for (Stmt& stmt : block) {
-    if (const auto it = needs.find(&stmt); it != needs.end()) {
-      const Need& need = it->second;
-      if (need.Has(Need::kCommit)) result.push_back({ir::AsyncCommit{}, stmt.loc});
-      if (need.Has(Need::kCopies)) {
-        result.push_back({ir::AsyncWait{need.groups}, stmt.loc});
-        const std::string what = fmt::format("waits for all but {} of the async copy groups", need.groups);
-        kernel.decisions.push_back({"synchronize", std::nullopt, what, "", stmt.loc});
-      }
-      if (need.Has(Need::kStores)) result.push_back({ir::AsyncWait{0, /*stores=*/true}, stmt.loc});
-      if (need.Meets()) result.push_back({ir::Barrier{/*by_group=*/!need.Has(Need::kBarrier)}, stmt.loc});
-    }
-    if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) Insert(kernel, loop->body, needs);
-    if (auto* loop = std::get_if<ir::While>(&stmt.op)) Insert(kernel, loop->body, needs);
-    if (auto* branch = std::get_if<ir::If>(&stmt.op)) Insert(kernel, branch->then_body, needs), Insert(kernel, branch->else_body, needs);
-    result.push_back(std::move(stmt));
-  }
-  block = std::move(result);
-}
 
 // Makes room for a barrier before each test of a loop whose condition reads memory.
 void TestReadsInside(ir::Module& module, Block& block) {
@@ -540,7 +526,7 @@ ir::Result Synchronize(ir::Module& module, const Context& context, ir::Diagnosti
                               "split some of the loops, or merge two nested loops into one", stmt->loc, ir::PrintStmt(module, *stmt).substr(0, 400));
     }
     if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
-    Insert(kernel, kernel.body, analysis.needs());
+    InsertNeeds(kernel, kernel.body, analysis.needs());
     BindBarriers(module, kernel, *context.target, diagnostics);
     if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
   }

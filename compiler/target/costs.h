@@ -20,6 +20,9 @@ struct Costs {
   double latency = 1200;            // cycles of a load from memory while others are under way
   double hidden = 0.85;             // part of the products' time: copies that take less are hidden
 
+  double lanes = 128;         // operations a cycle: one of each lane
+  double special_lanes = 16;  // of exponentials, logarithms, roots, sines and reciprocals
+
   double step = 40;    // cycles of a step of a product's loop besides its products and copies
   double tile = 3000;  // cycles of a tile that nothing hides: the first copies' latency and part of storing the result
 

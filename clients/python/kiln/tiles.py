@@ -140,8 +140,8 @@ def attention(dim: int, target=None) -> dict:
     shared memory, and fills it with copies under way during other steps.) Turing, without asynchronous copies, keeps tiles in registers on their way, too: the
     largest heads' take more threads."""
     plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False}
-    if _has_wgmma(target) and dim <= 128:
-        return {**plain, "block_m": 128, "block_n": 128, "threads": 256}
+    if _has_wgmma(target):
+        return {**plain, "block_m": 128, "block_n": 128 if dim <= 128 else 64, "threads": 256}
     if _has_waves_of(32, target):
         keys = {"block_n": 64, "stages": 2} if dim <= 128 else {"block_n": 32, "stages": 1}
         return {**plain, **keys, "threads": 256, "columns": -(-dim // 32) * 32, "exchanged": True}

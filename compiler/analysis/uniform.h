@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where the conditions within a parallel loop hold for all of its iterations.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "compiler/analysis/facts.h"
+#include "ir/module.h"
+#include "ir/op.h"
+
+namespace kiln::compiler {
+
+// The sums that are all at least 0 exactly where the condition, comparisons of integers joined by "and", holds in every iteration of `loop`,
+// whose extents are constants. No sum has the loop's variables, and none leaves the 32-bit integers. nullopt: the condition is of another form,
+// or its arithmetic may wrap as far as `facts`, into which the loop was entered, can tell.
+std::optional<std::vector<Linear>> HoldsEverywhere(const ir::Module& module, const Facts& facts, ir::ExprId cond, const ir::For& loop);
+
+// The values between which the sum lies.
+Range RangeOf(const Facts& facts, const Linear& sum);
+
+}  // namespace kiln::compiler

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/loops/split_ranges.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "compiler/analysis/contains.h"
+#include "compiler/analysis/facts.h"
+#include "compiler/analysis/uniform.h"
+#include "compiler/rewrite/fresh.h"
+#include "compiler/rewrite/repeat.h"
+#include "compiler/rewrite/versions.h"
+#include "compiler/rules/arithmetic.h"
+#include "compiler/rules/gemm.h"
+#include "ir/visit.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::Block;
+using ir::ExprId;
+using ir::ExprOp;
+using ir::Stmt;
+
+// A choice: a body is written twice or three times only if that saves so much of an iteration.
+constexpr double kLeastSaved = 1.0 / 32;
+constexpr int64_t kFewIterations = 3;
+// Larger sizes of tensors are not ordinary: a loop over them keeps its masks, and index arithmetic on ordinary ones stays within 32 bits.
+constexpr int64_t kOrdinary = int64_t{1} << 28;
+
+// Whether the loop may end before its count, and would then skip only one of its parts.
+bool IsLeft(const Block& body) {
+  bool left = false;
+  ir::Walk(body, [&](const Stmt& stmt) { left |= std::holds_alternative<ir::Break>(stmt.op); });
+  return left;
+}
+
+bool IsParallel(const Stmt& stmt) {
+  const auto* loop = std::get_if<ir::For>(&stmt.op);
+  return loop != nullptr && loop->kind == ir::LoopKind::kParallel && loop->layout;
+}
+
+class Splitter {
+ public:
+  Splitter(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
+
+  void Run() {
+    Known known{Facts(module_), Facts(module_)};
+    Bounded(known.sized);
+    known.always.EnterKernel(kernel_);
+    Visit(kernel_.body, std::move(known));
+  }
+
+ private:
+  // What holds in any case, and what holds for tensors of ordinary sizes, whose index arithmetic never wraps.
+  struct Known {
+    Facts always, sized;
+    void Apply(const auto& step) { step(always), step(sized); }
+  };
+
+  // The iterations in which all masks of a body hold: from the largest of `from` to one before the smallest of `until`.
+  struct Ranges {
+    std::vector<ExprId> from, until;
+    bool none() const { return from.empty() && until.empty(); }
+  };
+
+  // Assumes that every size which the kernel computes with is an ordinary one, and finds the condition for it.
+  void Bounded(Facts& facts) {
+    std::set<ir::VarId> sizes;
+    const auto find = [&](ExprId id) {
+      (void)Contains(module_.exprs, id, [&](ExprId part) {
+        const ir::ExprNode& node = module_.exprs[part];
+        if (node.op == ExprOp::kVar && module_[ir::VarId(node.ref)].kind == ir::VarKind::kSymbol) sizes.insert(ir::VarId(node.ref));
+        return false;
+      });
+    };
+    std::ranges::for_each(kernel_.grid, find);
+    ir::Walk(kernel_.body, [&](const Stmt& stmt) { ir::ForEachExpr(stmt.op, find); });
+    ordinary_ = module_.exprs.Bool(true);
+    for (const ir::VarId size : sizes) {
+      const ExprId is_ordinary = Made(ExprOp::kLe, module_.VarRef(size), module_.exprs.Int(kOrdinary, module_[size].dtype));
+      facts.Assume(is_ordinary);
+      ordinary_ = Made(ExprOp::kAnd, ordinary_, is_ordinary);
+    }
+    facts.EnterKernel(kernel_);
+  }
+
+  void Visit(Block& block, Known known) {
+    Block result;
+    for (Stmt& stmt : block) {
+      if (const auto* let = std::get_if<ir::Let>(&stmt.op)) known.Apply([&](Facts& facts) { facts.Bind(*let); });
+      if (const auto* assume = std::get_if<ir::Assume>(&stmt.op)) known.Apply([&](Facts& facts) { facts.Assume(assume->cond); });
+      if (IsParallel(stmt)) Unmask(std::get<ir::For>(stmt.op), known.always);
+      if (auto* branch = std::get_if<ir::If>(&stmt.op)) Visit(branch->then_body, known), Visit(branch->else_body, known);
+      if (auto* repeat = std::get_if<ir::While>(&stmt.op)) Visit(repeat->body, known);
+      auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop != nullptr && loop->kind != ir::LoopKind::kParallel) {
+        Known inside = known;
+        inside.Apply([&](Facts& facts) { facts.EnterLoop(*loop); });
+        Visit(loop->body, inside);
+        if (std::optional<Block> parts = Divide(*loop, inside.sized, stmt.loc)) {
+          std::ranges::move(*parts, std::back_inserter(result));
+          continue;
+        }
+      }
+      result.push_back(std::move(stmt));
+    }
+    block = std::move(result);
+  }
+
+  // Calls fn(condition, sums) for each select in what the loop stores whose condition has a sum for each comparison (HoldsEverywhere).
+  template <typename Fn>
+  void ForEachMask(const ir::For& loop, const Facts& facts, Fn&& fn) {
+    Facts inside = facts;
+    inside.EnterLoop(loop);
+    std::set<ExprId> seen;
+    const auto visit = [&](const auto& self, ExprId id) -> void {
+      if (!seen.insert(id).second) return;
+      const ir::ExprNode node = module_.exprs[id];
+      if (node.op == ExprOp::kSelect)
+        if (const auto sums = HoldsEverywhere(module_, inside, node.args[0], loop)) fn(node.args[0], *sums);
+      for (ExprId arg : node.Args()) self(self, arg);
+    };
+    for (const Stmt& stmt : loop.body)
+      if (const auto* store = std::get_if<ir::Store>(&stmt.op)) visit(visit, store->value);
+  }
+
+  // The loop's values with the conditions replaced by true.
+  void Assume(ir::For& loop, const std::set<ExprId>& conditions) {
+    if (conditions.empty()) return;
+    const auto rebuilt = [&](const auto& self, ExprId id) -> ExprId {
+      ir::ExprNode node = module_.exprs[id];
+      if (node.op == ExprOp::kSelect && conditions.contains(node.args[0])) return self(self, node.args[1]);
+      for (int i = 0; i < node.arg_count; ++i) node.args[size_t(i)] = self(self, node.args[size_t(i)]);
+      return node.arg_count == 0 ? id : module_.exprs.Simplified(node);
+    };
+    for (Stmt& stmt : loop.body)
+      if (auto* store = std::get_if<ir::Store>(&stmt.op)) store->value = rebuilt(rebuilt, store->value);
+  }
+
+  // Removes the masks that hold here in any case.
+  void Unmask(ir::For& loop, const Facts& facts) {
+    std::set<ExprId> always;
+    ForEachMask(loop, facts, [&](ExprId condition, const std::vector<Linear>& sums) {
+      if (std::ranges::all_of(sums, [&](const Linear& sum) { return RangeOf(facts, sum).min >= 0; })) always.insert(condition);
+    });
+    Assume(loop, always);
+  }
+
+  // The parts that stand in the loop's place, if it is worth dividing. `facts` hold inside.
+  std::optional<Block> Divide(const ir::For& loop, const Facts& facts, ir::SourceLoc loc) {
+    if (loop.kind != ir::LoopKind::kSerial || IsLeft(loop.body)) return std::nullopt;
+    if (module_.exprs.ConstInt(loop.extents[0]).value_or(kFewIterations) < kFewIterations) return std::nullopt;
+    Ranges ranges;
+    std::vector<std::set<ExprId>> conditions(loop.body.size());  // to assume, of each statement
+    double saved = 0, cycles = 0;
+    for (size_t i = 0; i < loop.body.size(); ++i) {
+      const Stmt& stmt = loop.body[i];
+      if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) cycles += CyclesOf(*gemm);
+      if (!IsParallel(stmt)) continue;
+      const double before = Cycles(stmt);
+      cycles += before;
+      ForEachMask(std::get<ir::For>(stmt.op), facts, [&](ExprId condition, const std::vector<Linear>& sums) {
+        if (AddTo(ranges, loop.vars[0], facts, sums)) conditions[i].insert(condition);
+      });
+      if (conditions[i].empty()) continue;
+      Stmt open = stmt;
+      Assume(std::get<ir::For>(open.op), conditions[i]);
+      saved += before - Cycles(open);
+    }
+    if (ranges.none() || saved < kLeastSaved * cycles) return std::nullopt;
+    kernel_.decisions.push_back({"split_ranges", std::nullopt,
+                                 fmt::format("loop over {}: iterations without masks apart", module_[loop.vars[0]].name),
+                                 fmt::format("saves {:.0f} of {:.0f} cycles in each of them", saved, cycles), loc});
+    return Parts(loop, ranges, conditions, loc);
+  }
+
+  double Cycles(const Stmt& stmt) const { return ArithmeticCycles(module_, kernel_, stmt, *context_.target); }
+
+  ExprId Int(int64_t value) { return module_.exprs.Int(value); }
+  ExprId Made(ExprOp op, ExprId a, ExprId b) { return module_.exprs.Make(op, {a, b}); }
+
+  ExprId Written(const Linear& sum) {
+    ExprId value = Int(sum.constant);
+    for (const auto& [term, coefficient] : sum.terms)
+      value = module_.exprs.Add(value, module_.exprs.Mul(module_.exprs.Cast(ir::DType::kI32, ExprId(term)), Int(coefficient)));
+    return value;
+  }
+
+  // Adds where sums that grow or fall with `var` alone become 0. False, and nothing is added, if some sum depends on it otherwise or not at all:
+  // whether such a mask holds is no matter of the iteration.
+  bool AddTo(Ranges& ranges, ir::VarId var, const Facts& facts, const std::vector<Linear>& sums) {
+    Ranges found;
+    bool moves = false;
+    for (Linear sum : sums) {
+      const ExprId own = module_.VarRef(var);
+      const int64_t step = sum.Coefficient(own);
+      sum.terms.erase(ir::Index(own));
+      for (const auto& [term, coefficient] : sum.terms)
+        if (ContainsVar(module_.exprs, ExprId(term), std::set{var})) return false;
+      const Range rest = RangeOf(facts, sum);
+      if (rest.min < INT32_MIN / 2 || rest.max > INT32_MAX / 2) return false;
+      if (step == 0) {
+        if (rest.min < 0) return false;
+        continue;
+      }
+      moves = true;
+      if (step < 0) {  // holds while var ≤ sum / −step
+        found.until.push_back(module_.exprs.Add(Made(ExprOp::kFloorDiv, Written(sum), Int(-step)), Int(1)));
+      } else {  // holds from var ≥ −sum / step
+        Linear opposite;
+        opposite.Add(sum, -1);
+        opposite.constant += step - 1;
+        found.from.push_back(Made(ExprOp::kFloorDiv, Written(opposite), Int(step)));
+      }
+    }
+    if (!moves) return false;
+    ranges.from.insert(ranges.from.end(), found.from.begin(), found.from.end());
+    ranges.until.insert(ranges.until.end(), found.until.begin(), found.until.end());
+    return true;
+  }
+
+  Block Parts(const ir::For& loop, const Ranges& ranges, const std::vector<std::set<ExprId>>& conditions, ir::SourceLoc loc) {
+    const ir::DType type = module_[loop.vars[0]].dtype;
+    Block result;
+    const bool reads = !ir::LoadsOf(module_.exprs, loop.extents[0]).empty();
+    const ExprId count = reads ? Bound(loop.extents[0], "count", result, loc) : loop.extents[0];
+    ExprId begin = module_.exprs.Int(0, type), end = count;
+    for (ExprId from : ranges.from) begin = Made(ExprOp::kMax, begin, module_.exprs.Cast(type, from));
+    if (!ranges.from.empty()) begin = Bound(Made(ExprOp::kMin, begin, count), "open", result, loc);
+    for (ExprId until : ranges.until) end = Made(ExprOp::kMin, end, module_.exprs.Cast(type, until));
+    end = Bound(module_.exprs.Select(ordinary_, Made(ExprOp::kMax, end, begin), begin), "masked", result, loc);
+    Append(loop, module_.exprs.Int(0, type), begin, {}, result, loc);
+    Append(loop, begin, end, conditions, result, loc);
+    Append(loop, end, count, {}, result, loc);
+    return result;
+  }
+
+  // A variable for the value, unless it is a constant or the count itself.
+  ExprId Bound(ExprId value, std::string_view name, Block& result, ir::SourceLoc loc) {
+    const ir::ExprNode& node = module_.exprs[value];
+    if (node.arg_count == 0) return value;
+    const ir::VarId var = FreshVar(module_, ir::VarKind::kLet, node.dtype, name);
+    result.push_back({ir::Let{var, value}, loc});
+    return module_.VarRef(var);
+  }
+
+  // The iterations from `begin` to one before `end`, with conditions that hold in all of them.
+  void Append(const ir::For& loop, ExprId begin, ExprId end, const std::vector<std::set<ExprId>>& conditions, Block& result, ir::SourceLoc loc) {
+    if (begin == end) return;
+    Block part{{loop, loc}};
+    auto& own = std::get<ir::For>(part[0].op);
+    for (size_t i = 0; i < conditions.size(); ++i)
+      if (!conditions[i].empty()) Assume(std::get<ir::For>(own.body[i].op), conditions[i]);
+    part = Repeated(module_, part);
+    auto& fresh = std::get<ir::For>(part[0].op);
+    Substitute(module_, fresh.body, fresh.vars[0], module_.exprs.Add(module_.VarRef(fresh.vars[0]), begin));
+    fresh.extents[0] = module_.exprs.Sub(end, begin);
+    result.push_back(std::move(part[0]));
+  }
+
+  ir::Module& module_;
+  ir::Kernel& kernel_;
+  const Context& context_;
+  ExprId ordinary_{};
+};
+
+}  // namespace
+
+void SplitRanges(ir::Module& module, ir::Kernel& kernel, const Context& context) { Splitter(module, kernel, context).Run(); }
+
+}  // namespace kiln::compiler

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/synchronize/insert_needs.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "ir/op.h"
+
+namespace kiln::compiler {
+
+void InsertNeeds(ir::Kernel& kernel, ir::Block& block, const std::map<const ir::Stmt*, Need>& needs) {
+  ir::Block result;
+  for (ir::Stmt& stmt : block) {
+    if (const auto it = needs.find(&stmt); it != needs.end()) {
+      const Need& need = it->second;
+      if (need.Has(Need::kCommit)) result.push_back({ir::AsyncCommit{}, stmt.loc});
+      if (need.Has(Need::kCopies)) {
+        result.push_back({ir::AsyncWait{need.groups}, stmt.loc});
+        const std::string what = fmt::format("waits for all but {} of the async copy groups", need.groups);
+        kernel.decisions.push_back({"synchronize", std::nullopt, what, "", stmt.loc});
+      }
+      if (need.Has(Need::kStores)) result.push_back({ir::AsyncWait{0, /*stores=*/true}, stmt.loc});
+      if (need.Meets()) result.push_back({ir::Barrier{/*by_group=*/!need.Has(Need::kBarrier)}, stmt.loc});
+    }
+    if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) InsertNeeds(kernel, loop->body, needs);
+    if (auto* loop = std::get_if<ir::While>(&stmt.op)) InsertNeeds(kernel, loop->body, needs);
+    if (auto* branch = std::get_if<ir::If>(&stmt.op)) InsertNeeds(kernel, branch->then_body, needs), InsertNeeds(kernel, branch->else_body, needs);
+    result.push_back(std::move(stmt));
+  }
+  block = std::move(result);
+}
+
+}  // namespace kiln::compiler
