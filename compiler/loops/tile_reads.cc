@@ -62,7 +62,7 @@ class Reader {
     bool grouped = false;
     for (const ir::Stmt& stmt : loop.body) {
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-      grouped |= gemm != nullptr && RowOf(*gemm).IsByGroup();
+      grouped |= gemm != nullptr && RowOf(*gemm, *context_.target).IsByGroup();
       const auto* copy = std::get_if<ir::Copy>(&stmt.op);
       if (copy == nullptr || module_[copy->dst.buffer].space != Space::kShared) continue;
       more_bytes_ += BytesOf(copy->dst.buffer) * (std::min<int64_t>(context_.target->costs.enough_stages, loop.num_stages) - 1);

@@ -69,7 +69,7 @@ class Chooser {
       if (const auto* copy = std::get_if<ir::Copy>(&stmt.op)) stored_[copy->dst.buffer].push_back(copy->dst);
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
       if (gemm == nullptr) return;
-      if (RowOf(*gemm).reads_shared) {
+      if (RowOf(*gemm, *context_.target).reads_shared) {
         has_wgmma_ = true;
         grouped_.push_back(*gemm);
       } else {
@@ -272,7 +272,7 @@ class Chooser {
     if (long_.contains(fragment)) return std::nullopt;
     for (const ir::Gemm& gemm : grouped_) {
       if (gemm.c.extents != shape || gemm.plan->warps_k > 1) continue;
-      const bool by_rows = RowOf(gemm).swapped;
+      const bool by_rows = RowOf(gemm, *context_.target).swapped;
       if ((by_rows ? gemm.plan->warps_m : gemm.plan->warps_n) == 1) return shape.size() - (by_rows ? 2 : 1);
     }
     return std::nullopt;
@@ -382,7 +382,7 @@ ir::CopyInstruction PlainInstruction(const ir::Module& module, const ir::Copy& c
   return load && whole && zero_fill && allowed ? ir::CopyInstruction::kAsync : ir::CopyInstruction::kDirect;
 }
 
-void LayOutTiles(ir::Module& module, const ir::Kernel& kernel) {
+void LayOutTiles(ir::Module& module, const ir::Kernel& kernel, const target::Target& target) {
   const auto lay_out = [&](BufferId id) {
     ir::Buffer& buffer = module[id];
     if (buffer.space == Space::kShared) buffer.layout = WgmmaSharedLayout(module.ShapeOf(id), ir::Bits(buffer.dtype));
@@ -393,7 +393,7 @@ void LayOutTiles(ir::Module& module, const ir::Kernel& kernel) {
       lay_out(copy->src.buffer), lay_out(copy->dst.buffer);
     }
     const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-    if (gemm == nullptr || !RowOf(*gemm).reads_shared) return;
+    if (gemm == nullptr || !RowOf(*gemm, target).reads_shared) return;
     lay_out(gemm->a.buffer), lay_out(gemm->b.buffer);
   });
 }
