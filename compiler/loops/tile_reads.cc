@@ -16,6 +16,7 @@
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
+#include "compiler/rules/roles.h"
 #include "compiler/rules/tensor.h"
 #include "ir/visit.h"
 
@@ -26,8 +27,7 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Space;
 
-constexpr int64_t kBarrierRoom = 1024;  // for a kernel's mbarriers, whose rings are not known yet
-constexpr int64_t kVector = 16;         // bytes
+constexpr int64_t kVector = 16;  // bytes
 
 class Reader {
  public:
@@ -130,7 +130,7 @@ class Reader {
   // Whether shared memory holds the tile beside the kernel's tiles and one through which results are stored, of 128 bytes of each row.
   bool HasRoom(const ir::Region& tile) const {
     const int64_t rows = tile.extents[tile.extents.size() - 2];
-    int64_t bytes = more_bytes_ + kBarrierRoom + rows * 128;
+    int64_t bytes = more_bytes_ + kKernelBarrierRoom + rows * 128;
     bytes += rows * tile.extents.back() * ir::Bytes(module_[tile.buffer].dtype);
     for (BufferId id : used_)
       if (module_[id].space == Space::kShared) bytes += BytesOf(id);

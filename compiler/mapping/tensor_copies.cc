@@ -16,6 +16,7 @@
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
+#include "compiler/rules/roles.h"
 #include "compiler/rules/shared.h"
 #include "compiler/rules/tensor.h"
 #include "ir/visit.h"
@@ -27,9 +28,8 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Space;
 
-constexpr int64_t kSpan = 128;          // bytes of a row in one box
-constexpr int64_t kAtom = 8;            // columns of wgmma's result that stay together
-constexpr int64_t kBarrierRoom = 1024;  // for a kernel's mbarriers, whose rings are not known yet
+constexpr int64_t kSpan = 128;  // bytes of a row in one box
+constexpr int64_t kAtom = 8;    // columns of wgmma's result that stay together
 
 // A fragment is stored through one shared tile, piece by piece along a dimension. The last piece may be smaller.
 struct Pieces {
@@ -242,8 +242,8 @@ class Chooser {
     const std::vector<int64_t> tile = module_.ShapeOf(copy.src.buffer);
     const int64_t bytes = ir::Bits(module_[copy.dst.buffer].dtype) / 8;
     if (tile.size() < 2 || bytes == 0) return std::nullopt;
-    const int64_t room = int64_t(context_.target->max_shared_bytes) - kBarrierRoom - SharedBytes(/*every_stage=*/true);
-    const int64_t least = int64_t(context_.target->max_shared_bytes) - kBarrierRoom - SharedBytes(/*every_stage=*/false);
+    const int64_t room = int64_t(context_.target->max_shared_bytes) - kKernelBarrierRoom - SharedBytes(/*every_stage=*/true);
+    const int64_t least = int64_t(context_.target->max_shared_bytes) - kKernelBarrierRoom - SharedBytes(/*every_stage=*/false);
     const auto within = [&](size_t dim, int64_t extent, int64_t limit) -> std::optional<Pieces> {
       std::vector<int64_t> piece = tile;
       piece[dim] = extent;
