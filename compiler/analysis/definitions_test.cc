@@ -31,9 +31,7 @@ TEST(ZeroedBy, IsTheLastStatementThatTouchesTheBuffer) {
   EXPECT_EQ(ZeroingOfC("fill %c[0, 0; 2, 8] = 0\n"), -1);
 }
 
-TEST(ZeroedBy, IsNoStatementThatOnlyReadsTheBuffer) {
-  EXPECT_EQ(ZeroingOfC("fill %c[0, 0; 4, 8] = 1\nfill %d[%c[0, 0], 0; 4, 8] = 0\n"), -1);
-}
+TEST(ZeroedBy, IsNoStatementThatOnlyReadsTheBuffer) { EXPECT_EQ(ZeroingOfC("fill %c[0, 0; 4, 8] = 1\nfill %d[%c[0, 0], 0; 4, 8] = 0\n"), -1); }
 
 }  // namespace
 }  // namespace kiln::compiler
