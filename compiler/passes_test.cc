@@ -132,8 +132,8 @@ TEST(Passes, ConflictsTeach) {
   }
 }
 
-// Later passes ask a product for its row and nobody looks it up; the text form has the row's name.
-TEST(Passes, ProductsHoldTheRowThatTheirTextNames) {
+// A plan names its row, as the text form does.
+TEST(Passes, ProductsNameRowsOfTheirTarget) {
   std::set<target::Team> teams;
   std::vector<std::filesystem::path> programs = golden::Inputs("instructions");
   std::ranges::copy(golden::Inputs("tensor_copies"), std::back_inserter(programs));
@@ -145,7 +145,7 @@ TEST(Passes, ProductsHoldTheRowThatTheirTextNames) {
       ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
         const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
         if (gemm == nullptr) return;
-        const target::MmaInstruction& row = RowOf(*gemm);
+        const target::MmaInstruction& row = RowOf(*gemm, *context.target);
         EXPECT_EQ(row.name, gemm->plan->instruction) << path;
         EXPECT_TRUE(row.IsScalar() || &row == target::FindMma(*context.target, row.name)) << path;
         teams.insert(row.team);

@@ -70,7 +70,7 @@ class Writer : public FieldVisitor {
     PutAll(instruction, vector, layout, ring, multicast, panels, groups_m, groups_n);
   }
   void Put(const GemmPlan& plan) {
-    const auto& [instruction, warps_m, warps_n, warps_k, in_flight, by_warps, promoted, row] = plan;  // the instruction names the row
+    const auto& [instruction, warps_m, warps_n, warps_k, in_flight, by_warps, promoted] = plan;
     PutAll(instruction, warps_m, warps_n, warps_k, in_flight, by_warps, promoted);
   }
   void Put(const LoadPlan& plan) {

@@ -16,10 +16,6 @@
 #include "ir/expr.h"
 #include "ir/layout.h"
 
-namespace kiln::target {
-struct MmaInstruction;  // a row of a target's table; the IR knows its name
-}
-
 namespace kiln::ir {
 
 // offset[d] ≤ index[d] < offset[d] + extent[d]
@@ -152,15 +148,13 @@ struct Copy {
 
 enum class WarpPolicy : uint8_t { kSquare = 0, kFullRow = 1, kFullCol = 2 };
 struct GemmPlan {
-  std::string instruction;  // the name of its row, which is what the text form has
+  std::string instruction;  // the name of its row in the target's table
   int32_t warps_m = 1;
   int32_t warps_n = 1;
   int32_t warps_k = 1;     // parts of k, each with a sum of its own: the first dimension of c. Further warps compute copies
   bool in_flight = false;  // wgmma only: keeps running until an AsyncWait for c, or until the next product that adds to c has ended
   bool by_warps = false;   // each warp of a group computes its rows with mma.sync: faster than wgmma for few columns
   bool promoted = false;   // summed separately, then added to c, because the instruction's own sums have fewer bits than c
-  // The row itself, from compiler/target/instructions.h. Passes choose a row, so their plans have it; a plan read from a text has none.
-  const target::MmaInstruction* row = nullptr;
 };
 // c += op(a) · op(b), m × n from m × k and k × n: the last two dimensions of each region; the others are of extent 1. a and b are shared or
 // fragments of one float type, or both of 8-bit floats, or of integers of 8 or 4 bits; c is a fragment of floats at least as wide, or of i32.

@@ -51,7 +51,7 @@ class Verifier {
 
   // Shape, strides and attributes.
   void CheckBuffer(BufferId id);
-  // Reports an expression that reads a tile which its statement writes.
+  // Reports an expression that reads a tile which its statement writes, or a tensor that may share memory with it.
   void CheckOwnReads(const Op& op);
   // Checks a nested block, whose bindings end with it.
   void CheckBlock(const Block& block);

@@ -307,20 +307,20 @@ void Verifier::CheckOwnReads(const Op& op) {
     if (use != Use::kRead) written.insert(region.buffer);
   });
   if (written.empty()) return;
+  const auto overlaps = [&](BufferId read, BufferId tile) { return read == tile || (module_[read].may_alias && module_[tile].may_alias); };
   std::vector<ExprId> open;
   ForEachExpr(op, [&](ExprId id) { open.push_back(id); });
-  // A fill with an element of the tile leaves that element as it is, so that only its indices count.
-  if (const auto* fill = std::get_if<Fill>(&op); fill != nullptr && exprs()[fill->value].op == ExprOp::kLoad) {
-    std::erase(open, fill->value);
-    for (ExprId index : exprs()[fill->value].Args()) open.push_back(index);
-  }
   std::set<ExprId> seen(open.begin(), open.end());
   while (!open.empty()) {
     const ExprNode& node = exprs()[open.back()];
     open.pop_back();
-    if (node.op == ExprOp::kLoad && written.contains(BufferId(node.ref))) {
-      return Error(fmt::format("an expression of the statement reads {}, which the statement writes", Name(BufferId(node.ref))),
-                   "read it into a variable before the statement: x = …");
+    if (const BufferId read{node.ref}; node.op == ExprOp::kLoad) {
+      const auto tile = std::ranges::find_if(written, [&](BufferId id) { return overlaps(read, id); });
+      if (tile != written.end()) {
+        const std::string shared = *tile == read ? "" : fmt::format(", which may share memory with {}", Name(*tile));
+        return Error(fmt::format("an expression of the statement reads {}{}, which the statement writes", Name(read), shared),
+                     "read it into a variable before the statement: x = …");
+      }
     }
     for (ExprId arg : node.Args())
       if (seen.insert(arg).second) open.push_back(arg);

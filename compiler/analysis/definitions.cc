@@ -11,7 +11,8 @@ namespace kiln::compiler {
 namespace {
 
 bool SetsToZero(const ir::Module& module, const ir::Stmt& stmt, ir::BufferId buffer) {
-  if (const auto* fill = std::get_if<ir::Fill>(&stmt.op)) return fill->dst.extents == module.ShapeOf(buffer) && module.exprs.IsZero(fill->value);
+  if (const auto* fill = std::get_if<ir::Fill>(&stmt.op))
+    return fill->dst.buffer == buffer && fill->dst.extents == module.ShapeOf(buffer) && module.exprs.IsZero(fill->value);
   const auto* loop = std::get_if<ir::For>(&stmt.op);
   if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->body.size() != 1 || !CoversElements(module, *loop, buffer)) return false;
   const auto* store = std::get_if<ir::Store>(&loop->body[0].op);

@@ -90,7 +90,7 @@ class Pairing {
         loads_.push_back({copy, LinesOf(module_, facts, *copy, *context_.target)});
         lines_ += loads_.back().lines;
       }
-      if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) cycles_ += CyclesOf(*gemm);
+      if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) cycles_ += CyclesOf(*gemm, *context_.target);
     });
   }
 

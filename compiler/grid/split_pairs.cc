@@ -79,7 +79,8 @@ class Splitter {
     const int64_t steps = module_.exprs.ConstInt(loop->extents[0]).value_or(0);
     if (steps % 2 != 0 || steps / 2 < context_.target->costs.least_halved) return false;
     const ir::Gemm* gemm = ProductOf(*loop);
-    if (gemm == nullptr || !RowOf(*gemm).IsByGroup() || gemm->clear_accum || CountAccesses(module_, kernel_.body[at], gemm->c.buffer) != 2)
+    if (gemm == nullptr || gemm->clear_accum || !RowOf(*gemm, *context_.target).IsByGroup() ||
+        CountAccesses(module_, kernel_.body[at], gemm->c.buffer) != 2)
       return false;
     for (size_t i = 0; i <= at; ++i)
       if (WritesGlobal(module_, kernel_.body[i])) return false;
@@ -185,7 +186,7 @@ class Splitter {
     const int rank = int(module_[sum].shape.size());
     if (gemm.c.buffer != sum || gemm.c.extents != module_.ShapeOf(sum) || !WritesApart(rest)) return std::nullopt;
     if (!std::ranges::all_of(rest, [&](const Stmt& stmt) { return TakesElements(stmt, sum); })) return std::nullopt;
-    const ir::Layout layout = AccumulatorLayout(RowOf(gemm), ShapeOf(gemm), GridOf(gemm, kernel_.threads, *context_.target));
+    const ir::Layout layout = AccumulatorLayout(RowOf(gemm, *context_.target), ShapeOf(gemm), GridOf(gemm, kernel_.threads, *context_.target));
     for (int dim = layout.rank() - 1; dim >= 0; --dim)
       if (layout.Half(dim)) return dim + rank - layout.rank();  // the sum may have leading dimensions of one element
     return std::nullopt;

@@ -101,7 +101,7 @@ class Planner {
       if (!fills && !IsRingStep(stmt) && !std::holds_alternative<ir::Let>(stmt.op)) return false;
     }
     if (gemm == nullptr || gemm->clear_accum || gemm->plan->in_flight) return false;
-    if (!RowOf(*gemm).IsByGroup() || ir::Bits(module_[gemm->c.buffer].dtype) != 32) return false;
+    if (!RowOf(*gemm, *context_.target).IsByGroup() || ir::Bits(module_[gemm->c.buffer].dtype) != 32) return false;
     for (size_t i = 0; i < at; ++i)
       if (WritesGlobal(module_, kernel_.body[i])) return false;
     return ZeroedBy(module_, std::span(kernel_.body).first(at), gemm->c.buffer) != nullptr;

@@ -132,12 +132,12 @@ class Overlapper {
   }
 
   bool IsAlike(const ir::Gemm& gemm, const ir::Gemm* first) const {
-    const target::MmaInstruction& mma = RowOf(gemm);
+    const target::MmaInstruction& mma = RowOf(gemm, *context_.target);
     if (!mma.in_flight || !gemm.clear_accum) return false;
     const GemmShape shape = ShapeOf(gemm);
     if (shape.m != mma.m * gemm.plan->warps_m || shape.n != mma.n * gemm.plan->warps_n) return false;  // one instruction, one group
     if (!stages_.contains(gemm.a.buffer) || !stages_.contains(gemm.b.buffer)) return false;
-    return first == nullptr || (first->c.buffer == gemm.c.buffer && first->plan->row == gemm.plan->row);
+    return first == nullptr || (first->c.buffer == gemm.c.buffer && first->plan->instruction == gemm.plan->instruction);
   }
 
   // Registers of all fragments, with the sum counted twice.

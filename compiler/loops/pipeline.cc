@@ -48,6 +48,18 @@ bool EndsEarly(const Block& body) {
   });
 }
 
+// Whether the body assumes something that need not hold in each iteration of the loop: statements may leave the iteration, or the loop,
+// before.
+bool MayLeaveBeforeAssume(const Block& body) {
+  const auto leaves = [](const auto& self, const Block& block) -> bool {
+    return std::ranges::any_of(block, [&](const Stmt& stmt) {
+      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) return self(self, branch->then_body) || self(self, branch->else_body);
+      return std::holds_alternative<ir::Break>(stmt.op) || std::holds_alternative<ir::Continue>(stmt.op);
+    });
+  };
+  return leaves(leaves, body) && std::ranges::any_of(body, [](const Stmt& stmt) { return std::holds_alternative<ir::Assume>(stmt.op); });
+}
+
 // One pipelined loop, taken apart.
 class LoopPipeliner {
  public:
@@ -101,11 +113,13 @@ class LoopPipeliner {
   void SplitCopies() {
     const std::vector<Access> inside = AllAccesses(module_, loop_.body);
     const bool ends_early = EndsEarly(loop_.body);
+    // The width of an async copy may rest on what the body assumes. It would run ahead to iterations that never get so far.
+    const bool may_be_async = !MayLeaveBeforeAssume(loop_.body);
     std::vector<bool> movable;
     for (size_t i = 0; i < loop_.body.size(); ++i) {
       auto* copy = std::get_if<ir::Copy>(&loop_.body[i].op);
       // A copy through registers stores its next tile after the body, which a body that ends early never reaches.
-      movable.push_back(copy != nullptr && (IsAsync(*copy) || !ends_early) && Movable(*copy, i, inside));
+      movable.push_back(copy != nullptr && (IsAsync(*copy) ? may_be_async : !ends_early) && Movable(*copy, i, inside));
     }
     Block rest;
     for (size_t i = 0; i < loop_.body.size(); ++i) {

@@ -150,7 +150,7 @@ class Loads {
   double Cycles() const {
     double cycles = 0;
     for (const Stmt& stmt : loop_.body) {
-      if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) cycles += CyclesOf(*gemm);
+      if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) cycles += CyclesOf(*gemm, *context_.target);
     }
     return cycles;
   }

@@ -194,7 +194,7 @@ class Builder {
     int64_t fixed = 0;
     for (const auto& [buffer, count] : uses_)
       if (module_[buffer].space == Space::kShared && module_[buffer].layout && !tiles.contains(buffer)) fixed += VersionBytes(module_, buffer);
-    for (const BlockPlan& plan : plans_) fixed += int64_t(plan.groups.size()) * kBarrierRoom;
+    for (const BlockPlan& plan : plans_) fixed += int64_t(plan.groups.size()) * kRingBarrierRoom;
     fixed += scratch_;
     const auto total = [&] {
       int64_t bytes = fixed;
@@ -267,8 +267,6 @@ class Builder {
       if (ir::Copy* copy = TensorLoad(module_, stmt)) copy->plan->instruction = PlainInstruction(module_, *copy, copy->plan->vector, context_);
     });
   }
-
-  static constexpr int64_t kBarrierRoom = 128;  // a ring's mbarriers, with their alignment
 
   ir::Module& module_;
   ir::Kernel& kernel_;

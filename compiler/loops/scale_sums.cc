@@ -93,8 +93,10 @@ class Scaler {
   std::optional<Scaled> Find(const Stmt& elements, const Stmt& product) const {
     const auto* loop = std::get_if<ir::For>(&elements.op);
     const auto* gemm = std::get_if<ir::Gemm>(&product.op);
-    if (gemm == nullptr || !gemm->plan->by_warps || gemm->clear_accum || RowOf(*gemm).c != ir::DType::kF32) return std::nullopt;
-    const bool swapped = RowOf(*gemm).swapped;
+    if (gemm == nullptr || !gemm->plan->by_warps || gemm->clear_accum) return std::nullopt;
+    const target::MmaInstruction& mma = RowOf(*gemm, *context_.target);
+    if (mma.c != ir::DType::kF32) return std::nullopt;
+    const bool swapped = mma.swapped;
     if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->vars.size() != 2 || loop->body.size() != 1) return std::nullopt;
     const auto* store = std::get_if<ir::Store>(&loop->body[0].op);
     const BufferId held = (swapped ? gemm->b : gemm->a).buffer;
@@ -127,7 +129,7 @@ class Scaler {
   // Gives the product a sum of its own; returns the statement that adds it to the old sum.
   Stmt Use(ir::Gemm& gemm, const Scaled& scaled, const std::vector<ir::VarId>& variables, ir::SourceLoc loc) {
     const BufferId sum = gemm.c.buffer, own = OwnSum(sum);
-    const bool swapped = RowOf(gemm).swapped;
+    const bool swapped = RowOf(gemm, *context_.target).swapped;
     ElementLoop element = MakeElementLoop(module_, module_.ShapeOf(sum), "s");
     ir::ExprPool& exprs = module_.exprs;
     const size_t rank = element.indices.size();

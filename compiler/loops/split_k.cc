@@ -53,7 +53,7 @@ class Splitter {
  private:
   // The number of parts of k: one for each set of warp groups that the tile can feed.
   int64_t Parts(const ir::Gemm& gemm) const {
-    const target::MmaInstruction& mma = RowOf(gemm);
+    const target::MmaInstruction& mma = RowOf(gemm, *context_.target);
     if (!mma.IsByGroup() || gemm.c.extents.size() != 2) return 1;  // the parts come first of three
     const WarpGrid grid = GridOf(gemm, kernel_.threads, *context_.target);
     const int64_t parts = grid.warps / (grid.warps_m * grid.warps_n);

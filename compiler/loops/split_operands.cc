@@ -75,9 +75,9 @@ class Splitter {
   int64_t Pieces(const Stmt& elements, const Stmt& product) const {
     const auto* loop = std::get_if<ir::For>(&elements.op);
     const auto* gemm = std::get_if<ir::Gemm>(&product.op);
-    if (gemm == nullptr || !RowOf(*gemm).in_flight || gemm->clear_accum || gemm->plan->promoted) return 1;
-    if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->vars.size() != 2) return 1;
-    const target::MmaInstruction& mma = RowOf(*gemm);
+    if (gemm == nullptr || gemm->clear_accum || gemm->plan->promoted) return 1;
+    const target::MmaInstruction& mma = RowOf(*gemm, *context_.target);
+    if (!mma.in_flight || loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->vars.size() != 2) return 1;
     const ir::Store* store = OnlyStore(loop->body);
     const BufferId held = Held(*gemm, mma.swapped).buffer;
     if (store == nullptr || store->buffer != held || module_[held].space != ir::Space::kFragment || uses_.at(held).all() != 2) return 1;
@@ -94,7 +94,7 @@ class Splitter {
 
   void Split(const Stmt& elements, const Stmt& product, int64_t pieces, Block& result) {
     const auto& gemm = std::get<ir::Gemm>(product.op);
-    const bool swapped = RowOf(gemm).swapped;
+    const bool swapped = RowOf(gemm, *context_.target).swapped;
     const BufferId held = Held(gemm, swapped).buffer;
     const std::vector<int64_t> shape = module_.ShapeOf(held);
     const int64_t deep = shape[1] / pieces;

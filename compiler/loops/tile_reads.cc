@@ -16,6 +16,7 @@
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
+#include "compiler/rules/roles.h"
 #include "compiler/rules/tensor.h"
 #include "ir/visit.h"
 
@@ -26,8 +27,7 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Space;
 
-constexpr int64_t kBarrierRoom = 1024;  // for a kernel's mbarriers, whose rings are not known yet
-constexpr int64_t kVector = 16;         // bytes
+constexpr int64_t kVector = 16;  // bytes
 
 class Reader {
  public:
@@ -62,7 +62,7 @@ class Reader {
     bool grouped = false;
     for (const ir::Stmt& stmt : loop.body) {
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-      grouped |= gemm != nullptr && RowOf(*gemm).IsByGroup();
+      grouped |= gemm != nullptr && RowOf(*gemm, *context_.target).IsByGroup();
       const auto* copy = std::get_if<ir::Copy>(&stmt.op);
       if (copy == nullptr || module_[copy->dst.buffer].space != Space::kShared) continue;
       more_bytes_ += BytesOf(copy->dst.buffer) * (std::min<int64_t>(context_.target->costs.enough_stages, loop.num_stages) - 1);
@@ -130,7 +130,7 @@ class Reader {
   // Whether shared memory holds the tile beside the kernel's tiles and one through which results are stored, of 128 bytes of each row.
   bool HasRoom(const ir::Region& tile) const {
     const int64_t rows = tile.extents[tile.extents.size() - 2];
-    int64_t bytes = more_bytes_ + kBarrierRoom + rows * 128;
+    int64_t bytes = more_bytes_ + kKernelBarrierRoom + rows * 128;
     bytes += rows * tile.extents.back() * ir::Bytes(module_[tile.buffer].dtype);
     for (BufferId id : used_)
       if (module_[id].space == Space::kShared) bytes += BytesOf(id);

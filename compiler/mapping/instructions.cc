@@ -104,7 +104,7 @@ class Chooser {
     ir::Walk(body, [&](const ir::Stmt& stmt) {
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
       if (gemm == nullptr || !gemm->plan) return;
-      std::set<BufferId>& readers = RowOf(*gemm).reads_shared ? grouped : single;
+      std::set<BufferId>& readers = RowOf(*gemm, *context_.target).reads_shared ? grouped : single;
       readers.insert({gemm->a.buffer, gemm->b.buffer});
     });
     const size_t before = mixed_.size();

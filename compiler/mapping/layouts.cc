@@ -101,7 +101,7 @@ class Inference {
       }
       SetFragment(region.buffer, std::move(layout));
     };
-    const target::MmaInstruction& mma = RowOf(gemm);
+    const target::MmaInstruction& mma = RowOf(gemm, *context_.target);
     if (mma.IsScalar()) {
       set(gemm.c, ScalarAccumulatorLayout(shape, ThreadsOf(gemm.c.buffer)));
       return;
@@ -418,7 +418,7 @@ ir::Result Layouts(ir::Module& module, const Context& context, ir::Diagnostics& 
     Inference(module, kernel, context, diagnostics).Run();
     Stage(module, kernel, context);
     Declare(module, kernel, buffers);
-    LayOutTiles(module, kernel);
+    LayOutTiles(module, kernel, *context.target);
   }
   for (ir::Buffer& buffer : module.buffers) {
     if (buffer.space != Space::kShared || buffer.layout) continue;

@@ -156,7 +156,7 @@ class Stager {
 
   void Gemm(ir::Gemm& gemm) {
     const GemmShape shape = ShapeOf(gemm);
-    const target::MmaInstruction& mma = RowOf(gemm);
+    const target::MmaInstruction& mma = RowOf(gemm, *context_.target);
     if (mma.IsScalar()) {
       Operand(gemm.a, nullptr);
       Operand(gemm.b, nullptr);

@@ -16,6 +16,7 @@
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
+#include "compiler/rules/roles.h"
 #include "compiler/rules/shared.h"
 #include "compiler/rules/tensor.h"
 #include "ir/visit.h"
@@ -27,9 +28,8 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Space;
 
-constexpr int64_t kSpan = 128;          // bytes of a row in one box
-constexpr int64_t kAtom = 8;            // columns of wgmma's result that stay together
-constexpr int64_t kBarrierRoom = 1024;  // for a kernel's mbarriers, whose rings are not known yet
+constexpr int64_t kSpan = 128;  // bytes of a row in one box
+constexpr int64_t kAtom = 8;    // columns of wgmma's result that stay together
 
 // A fragment is stored through one shared tile, piece by piece along a dimension. The last piece may be smaller.
 struct Pieces {
@@ -69,7 +69,7 @@ class Chooser {
       if (const auto* copy = std::get_if<ir::Copy>(&stmt.op)) stored_[copy->dst.buffer].push_back(copy->dst);
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
       if (gemm == nullptr) return;
-      if (RowOf(*gemm).reads_shared) {
+      if (RowOf(*gemm, *context_.target).reads_shared) {
         has_wgmma_ = true;
         grouped_.push_back(*gemm);
       } else {
@@ -242,8 +242,8 @@ class Chooser {
     const std::vector<int64_t> tile = module_.ShapeOf(copy.src.buffer);
     const int64_t bytes = ir::Bits(module_[copy.dst.buffer].dtype) / 8;
     if (tile.size() < 2 || bytes == 0) return std::nullopt;
-    const int64_t room = int64_t(context_.target->max_shared_bytes) - kBarrierRoom - SharedBytes(/*every_stage=*/true);
-    const int64_t least = int64_t(context_.target->max_shared_bytes) - kBarrierRoom - SharedBytes(/*every_stage=*/false);
+    const int64_t room = int64_t(context_.target->max_shared_bytes) - kKernelBarrierRoom - SharedBytes(/*every_stage=*/true);
+    const int64_t least = int64_t(context_.target->max_shared_bytes) - kKernelBarrierRoom - SharedBytes(/*every_stage=*/false);
     const auto within = [&](size_t dim, int64_t extent, int64_t limit) -> std::optional<Pieces> {
       std::vector<int64_t> piece = tile;
       piece[dim] = extent;
@@ -272,7 +272,7 @@ class Chooser {
     if (long_.contains(fragment)) return std::nullopt;
     for (const ir::Gemm& gemm : grouped_) {
       if (gemm.c.extents != shape || gemm.plan->warps_k > 1) continue;
-      const bool by_rows = RowOf(gemm).swapped;
+      const bool by_rows = RowOf(gemm, *context_.target).swapped;
       if ((by_rows ? gemm.plan->warps_m : gemm.plan->warps_n) == 1) return shape.size() - (by_rows ? 2 : 1);
     }
     return std::nullopt;
@@ -382,7 +382,7 @@ ir::CopyInstruction PlainInstruction(const ir::Module& module, const ir::Copy& c
   return load && whole && zero_fill && allowed ? ir::CopyInstruction::kAsync : ir::CopyInstruction::kDirect;
 }
 
-void LayOutTiles(ir::Module& module, const ir::Kernel& kernel) {
+void LayOutTiles(ir::Module& module, const ir::Kernel& kernel, const target::Target& target) {
   const auto lay_out = [&](BufferId id) {
     ir::Buffer& buffer = module[id];
     if (buffer.space == Space::kShared) buffer.layout = WgmmaSharedLayout(module.ShapeOf(id), ir::Bits(buffer.dtype));
@@ -393,7 +393,7 @@ void LayOutTiles(ir::Module& module, const ir::Kernel& kernel) {
       lay_out(copy->src.buffer), lay_out(copy->dst.buffer);
     }
     const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-    if (gemm == nullptr || !RowOf(*gemm).reads_shared) return;
+    if (gemm == nullptr || !RowOf(*gemm, target).reads_shared) return;
     lay_out(gemm->a.buffer), lay_out(gemm->b.buffer);
   });
 }

@@ -15,7 +15,7 @@ namespace kiln::compiler {
 void TensorCopies(ir::Module& module, ir::Kernel& kernel, const Context& context);
 
 // Lays out the shared tiles that wgmma reads or tensor copies move.
-void LayOutTiles(ir::Module& module, const ir::Kernel& kernel);
+void LayOutTiles(ir::Module& module, const ir::Kernel& kernel, const target::Target& target);
 
 // The instruction for the copy if a pipeline cannot use tensor copies.
 ir::CopyInstruction PlainInstruction(const ir::Module& module, const ir::Copy& copy, int64_t vector, const Context& context);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Buffers and variables of a pass's own. The name ends with a number, which no other one of the module has there.
+// Buffers and variables of a pass's own. Each name ends with its own number in the module, so that those of one stem differ.
 #pragma once
 
 #include <span>

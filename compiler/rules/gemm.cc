@@ -57,15 +57,11 @@ GemmShape ShapeOf(const ir::Gemm& gemm) {
 }
 
 ir::GemmPlan PlanWith(const target::MmaInstruction& row, int64_t warps_m, int64_t warps_n) {
-  ir::GemmPlan plan{std::string(row.name), int32_t(warps_m), int32_t(warps_n)};
-  plan.row = &row;
-  return plan;
+  return {std::string(row.name), int32_t(warps_m), int32_t(warps_n)};
 }
 
-const target::MmaInstruction& RowOf(const ir::Gemm& gemm) { return *gemm.plan->row; }
-
-double CyclesOf(const ir::Gemm& gemm) {
-  const target::MmaInstruction& mma = RowOf(gemm);
+double CyclesOf(const ir::Gemm& gemm, const target::Target& target) {
+  const target::MmaInstruction& mma = RowOf(gemm, target);
   const GemmShape shape = ShapeOf(gemm);
   return double(shape.m / mma.m) * double(shape.n / mma.n) * double(shape.k / mma.k) * mma.cycles;
 }
@@ -114,7 +110,7 @@ Layout ScalarAccumulatorLayout(const GemmShape& shape, int64_t threads) {
 
 WarpGrid GridOf(const ir::Gemm& gemm, uint32_t threads, const target::Target& target) {
   const ir::GemmPlan& plan = *gemm.plan;
-  const int64_t unit = int64_t(target.warp_size) * RowOf(gemm).Warps();
+  const int64_t unit = int64_t(target.warp_size) * RowOf(gemm, target).Warps();
   return {plan.warps_m, plan.warps_n, plan.warps_k, int64_t(threads) / unit, unit};
 }
 

@@ -16,11 +16,10 @@ struct GemmShape {
   int64_t m, n, k;
 };
 GemmShape ShapeOf(const ir::Gemm& gemm);
-// A plan with the row, and the row of a product that has its plan: every product from instructions on.
+// A plan to compute a product with the row; RowOf then gives the row.
 ir::GemmPlan PlanWith(const target::MmaInstruction& row, int64_t warps_m = 1, int64_t warps_n = 1);
-const target::MmaInstruction& RowOf(const ir::Gemm& gemm);
 // Cycles of a multiprocessor, with the groups of warps one after the other. None of scalar products.
-double CyclesOf(const ir::Gemm& gemm);
+double CyclesOf(const ir::Gemm& gemm, const target::Target& target);
 
 // Where warp w of a block works: row block w % warps_m, column block (w / warps_m) % warps_n, then part of k; further warps hold copies.
 struct WarpGrid {

@@ -17,7 +17,7 @@ double Byte(const target::Costs& costs) { return 1.0 / costs.sum_bytes; }
 
 TileWork WorkOf(const ir::Module& module, const ir::Gemm& gemm, const target::Target& target, int64_t tiles, int64_t steps) {
   const GemmShape shape = ShapeOf(gemm);
-  return {tiles, steps, CyclesOf(gemm) + target.costs.step, double(shape.m * shape.n * ir::Bytes(module[gemm.c.buffer].dtype)), &target};
+  return {tiles, steps, CyclesOf(gemm, target) + target.costs.step, double(shape.m * shape.n * ir::Bytes(module[gemm.c.buffer].dtype)), &target};
 }
 
 double DealtCycles(const TileWork& work) {

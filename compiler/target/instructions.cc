@@ -5,6 +5,7 @@
 #include <deque>
 #include <iterator>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -209,6 +210,25 @@ std::vector<MmaInstruction> Select(const Target& target) {
   return selected;
 }
 
+struct Table {
+  std::vector<MmaInstruction> rows;
+  std::unordered_map<std::string_view, const MmaInstruction*> by_name;  // looked up, never walked
+};
+
+const Table& TableOf(const Target& target) {
+  static const std::vector<Table> tables = [] {
+    std::vector<Table> all;
+    for (const Target& t : All()) {
+      Table& table = all.emplace_back(Select(t));
+      for (const MmaInstruction& row : table.rows) table.by_name.emplace(row.name, &row);
+    }
+    return all;
+  }();
+  static const Table none{};
+  const auto found = std::ranges::find(All(), target.arch, &Target::arch);
+  return found == All().end() ? none : tables[size_t(found - All().begin())];
+}
+
 MmaInstruction Scalar(std::string_view name, Feature required, int k, DType operand, DType sum) {
   MmaInstruction row{};
   row.name = name, row.required = required;
@@ -220,16 +240,7 @@ MmaInstruction Scalar(std::string_view name, Feature required, int k, DType oper
 
 }  // namespace
 
-std::span<const MmaInstruction> MmaInstructions(const Target& target) {
-  static const std::vector<std::vector<MmaInstruction>> by_target = [] {
-    std::vector<std::vector<MmaInstruction>> lists;
-    for (const Target& t : All()) lists.push_back(Select(t));
-    return lists;
-  }();
-  const auto found = std::ranges::find(All(), target.arch, &Target::arch);
-  if (found == All().end()) return {};
-  return by_target[size_t(found - All().begin())];
-}
+std::span<const MmaInstruction> MmaInstructions(const Target& target) { return TableOf(target).rows; }
 
 const MmaInstruction& Fma() {
   static const MmaInstruction row = Scalar("fma", Feature::kNone, 1, DType::kF32, DType::kF32);
@@ -246,10 +257,16 @@ MmaInstruction Unswapped(const MmaInstruction& row) {
 }
 
 const MmaInstruction* FindMma(const Target& target, std::string_view name) {
-  for (const MmaInstruction& row : MmaInstructions(target)) {
-    if (row.name == name) return &row;
-  }
-  return nullptr;
+  const auto& rows = TableOf(target).by_name;
+  const auto found = rows.find(name);
+  return found == rows.end() ? nullptr : found->second;
+}
+
+const MmaInstruction& RowOf(const ir::Gemm& gemm, const Target& target) {
+  const std::string_view name = gemm.plan->instruction;
+  for (const MmaInstruction* row : {&Fma(), &Dp4a()})
+    if (row->name == name) return *row;
+  return *FindMma(target, name);
 }
 
 }  // namespace kiln::target

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Instructions that multiply matrices, as rows (nvptx.def, amdgpu.def). Choosing one is a query with a cost (mapping/instructions); a plan then
-// has the row itself. What the row says is all that passes, layouts and lowering know about it.
+// names the row. What the row says is all that passes, layouts and lowering know about it.
 #pragma once
 
 #include <span>
@@ -9,6 +9,7 @@
 
 #include "compiler/target/target.h"
 #include "ir/layout.h"
+#include "ir/op.h"
 #include "ir/type.h"
 
 namespace kiln::target {
@@ -53,7 +54,9 @@ const MmaInstruction& Fma();   // on every target and of every type
 const MmaInstruction& Dp4a();  // four products of 8-bit integers at once, with Feature::kDp4a
 // The row as the hardware names its operands.
 MmaInstruction Unswapped(const MmaInstruction& row);
-// For text, which has only names. nullptr: the target has no such matrix instruction.
+// nullptr: the target has no matrix instruction of that name.
 const MmaInstruction* FindMma(const Target& target, std::string_view name);
+// The row that the product's plan names. Every product has a plan from the pass instructions on, with a row of the target.
+const MmaInstruction& RowOf(const ir::Gemm& gemm, const Target& target);
 
 }  // namespace kiln::target

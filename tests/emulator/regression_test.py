@@ -188,3 +188,24 @@ def test_what_an_iteration_assumes_does_not_hold_in_the_next(emulator, target):
                 B[i * 64 + j] = 2
 
     check(emulator, program, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_tile_beyond_the_break_is_not_copied_as_its_iteration_assumes(emulator, target):
+    """The last iteration leaves before it assumes anything, so that a copy which runs ahead may not rely on it there."""
+    @T.prim_func
+    def program(A: T.Tensor((16, 64), "float16"), B: T.Tensor((16, 32), "float16")):
+        with T.Kernel(1, threads=64):
+            a, b = T.alloc_shared((16, 32), "float16"), T.alloc_fragment((16, 32), "float16")
+            T.clear(b)
+            for k in T.Pipelined(4, num_stages=2):
+                first = T.if_then_else(k < 3, k * 8, 13)
+                if k == 3:
+                    T.loop_break()
+                T.assume(first % 8 == 0)
+                T.copy(A[0:16, first : first + 32], a)
+                for i, j in T.Parallel(16, 32):
+                    b[i, j] += a[i, j]
+            T.copy(b, B)
+
+    check(emulator, program, target)

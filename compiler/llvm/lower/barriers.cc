@@ -19,7 +19,7 @@ constexpr int kRoleBarrier = 1;  // barrier of the threads that compute; 0 is th
 Barriers::Barriers(KernelContext& context) : Part(context) {
   ir::Walk(kernel().body, [&](const ir::Stmt& stmt) {
     const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-    has_wgmma_ |= gemm != nullptr && compiler::RowOf(*gemm).in_flight;
+    has_wgmma_ |= gemm != nullptr && RowOf(*gemm, target()).in_flight;
     const auto* copy = std::get_if<ir::Copy>(&stmt.op);
     has_stores_ |= copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor && !copy->plan->ring;
   });

@@ -11,7 +11,7 @@ using ir::BufferId;
 Registers::Registers(KernelContext& context, const Places& places) : Part(context), places_(places) {
   ir::Walk(kernel().body, [&](const ir::Stmt& stmt) {
     const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-    if (gemm != nullptr && compiler::RowOf(*gemm).in_flight) in_products_.insert({gemm->a.buffer, gemm->b.buffer, gemm->c.buffer});
+    if (gemm != nullptr && RowOf(*gemm, target()).in_flight) in_products_.insert({gemm->a.buffer, gemm->b.buffer, gemm->c.buffer});
   });
 }
 

@@ -2,6 +2,7 @@
 #include "compiler/llvm/lower/ops/combine.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "compiler/llvm/lower/arithmetic.h"
 

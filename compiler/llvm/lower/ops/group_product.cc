@@ -160,7 +160,7 @@ void GroupProducts::Lower(const ir::Gemm& gemm, const MmaInstruction& mma) {
 }  // namespace
 
 void LowerGroupProduct(KernelContext& context, Memory& memory, const ir::Gemm& gemm) {
-  GroupProducts(context, memory).Lower(gemm, compiler::RowOf(gemm));
+  GroupProducts(context, memory).Lower(gemm, RowOf(gemm, context.target()));
 }
 
 void WaitForProduct(KernelContext& context, Memory& memory, ir::BufferId sum, int32_t pending) {

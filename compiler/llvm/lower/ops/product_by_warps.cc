@@ -107,7 +107,7 @@ void ProductsByWarps::Lower(const ir::Gemm& gemm, const MmaInstruction& mma) {
 }  // namespace
 
 void LowerProductByWarps(KernelContext& context, Memory& memory, const ir::Gemm& gemm) {
-  ProductsByWarps(context, memory).Lower(gemm, compiler::RowOf(gemm));
+  ProductsByWarps(context, memory).Lower(gemm, RowOf(gemm, context.target()));
 }
 
 }  // namespace kiln::llvm_ir

@@ -7,7 +7,7 @@ namespace kiln::llvm_ir {
 
 void LowerProduct(KernelContext& context, Memory& memory, const ir::Gemm& gemm) {
   if (gemm.plan->by_warps) return LowerProductByWarps(context, memory, gemm);
-  switch (compiler::RowOf(gemm).team) {
+  switch (RowOf(gemm, context.target()).team) {
     case target::Team::kThread: return LowerScalarProduct(context, memory, gemm);
     case target::Team::kWarp: return LowerWarpProduct(context, memory, gemm);
     case target::Team::kGroup: return LowerGroupProduct(context, memory, gemm);

@@ -14,9 +14,9 @@ using ir::RingAction;
 namespace {
 
 // A product of groups that the matrix unit computes, reading its tiles itself; nullptr for every other statement.
-const ir::Gemm* ByUnit(const ir::Stmt& stmt) {
+const ir::Gemm* ByUnit(const ir::Stmt& stmt, const target::Target& target) {
   const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-  return gemm != nullptr && compiler::RowOf(*gemm).IsByGroup() && !gemm->plan->by_warps ? gemm : nullptr;
+  return gemm != nullptr && RowOf(*gemm, target).IsByGroup() && !gemm->plan->by_warps ? gemm : nullptr;
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ void Rings::FindUses() {
     multicast_ |= use.multicast;
   });
   ir::Walk(kernel().body, [&](const ir::Stmt& stmt) {
-    if (ByUnit(stmt) != nullptr || compiler::FillsRing(stmt)) return;
+    if (ByUnit(stmt, target()) != nullptr || compiler::FillsRing(stmt)) return;
     for (const compiler::Access& access : compiler::AccessesOf(module(), stmt)) {
       const auto it = rings.find(access.buffer);
       if (it == rings.end()) continue;
@@ -53,7 +53,7 @@ void Rings::FindReleases(const ir::Block& block, const std::map<ir::BufferId, ir
     for (const ir::Stmt& stmt : body) {
       const auto* loop = std::get_if<ir::For>(&stmt.op);
       if (loop != nullptr && pool().ConstInt(loop->extents[0]).value_or(0) > 0) self(self, loop->body);
-      const ir::Gemm* gemm = ByUnit(stmt);
+      const ir::Gemm* gemm = ByUnit(stmt, target());
       if (gemm == nullptr) continue;
       for (ir::BufferId operand : {gemm->a.buffer, gemm->b.buffer})
         if (const auto it = rings.find(operand); it != rings.end()) met.insert(it->second);

@@ -95,7 +95,7 @@ void ScalarProducts::Lower(const ir::Gemm& gemm, const target::MmaInstruction& r
 }  // namespace
 
 void LowerScalarProduct(KernelContext& context, Memory& memory, const ir::Gemm& gemm) {
-  ScalarProducts(context, memory).Lower(gemm, compiler::RowOf(gemm));
+  ScalarProducts(context, memory).Lower(gemm, RowOf(gemm, context.target()));
 }
 
 }  // namespace kiln::llvm_ir

@@ -211,7 +211,7 @@ Values WarpProducts::GatherWords(const Operand& operand, int64_t first) {
 }  // namespace
 
 void LowerWarpProduct(KernelContext& context, Memory& memory, const ir::Gemm& gemm) {
-  WarpProducts(context, memory).Lower(gemm, compiler::RowOf(gemm));
+  WarpProducts(context, memory).Lower(gemm, RowOf(gemm, context.target()));
 }
 
 }  // namespace kiln::llvm_ir
