@@ -36,9 +36,9 @@ constexpr double kWorth = 0.97;
 constexpr double kAlike = 1.01;
 
 // A product that may run on while its threads do something else.
-bool MayRunOn(const Stmt& stmt) {
+bool MayRunOn(const Stmt& stmt, const target::Target& target) {
   const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-  return gemm != nullptr && RowOf(*gemm).in_flight && !gemm->plan->in_flight && !gemm->plan->promoted && !gemm->plan->by_warps;
+  return gemm != nullptr && RowOf(*gemm, target).in_flight && !gemm->plan->in_flight && !gemm->plan->promoted && !gemm->plan->by_warps;
 }
 
 // Whether the statement may change its place at all. What waits, leaves the loop or says what holds from here on stays where it is.
@@ -92,7 +92,7 @@ class Scheduler {
   // What stands in the loop's place, if another order is worth it.
   std::optional<Block> Try(ir::For& loop, ir::SourceLoc loc) {
     const bool rings = std::ranges::any_of(loop.body, [](const Stmt& stmt) { return std::holds_alternative<ir::RingStep>(stmt.op); });
-    const bool products = std::ranges::any_of(loop.body, MayRunOn);
+    const bool products = std::ranges::any_of(loop.body, [&](const Stmt& stmt) { return MayRunOn(stmt, *context_.target); });
     if (!rings || !products) return std::nullopt;
     Block allocs;
     TakeAllocs(loop.body, allocs);
@@ -129,8 +129,9 @@ class Scheduler {
   }
 
   Work WorkOf(const Stmt& stmt) const {
-    if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.op); gemm != nullptr && !MayRunOn(stmt)) return {.threads = CyclesOf(*gemm)};
-    if (MayRunOn(stmt)) return {.unit = CyclesOf(std::get<ir::Gemm>(stmt.op))};
+    if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.op); gemm != nullptr && !MayRunOn(stmt, *context_.target))
+      return {.threads = CyclesOf(*gemm, *context_.target)};
+    if (MayRunOn(stmt, *context_.target)) return {.unit = CyclesOf(std::get<ir::Gemm>(stmt.op), *context_.target)};
     const auto* step = std::get_if<ir::RingStep>(&stmt.op);
     const bool steps_on = FillsRing(stmt) || (step != nullptr && step->action == ir::RingAction::kRelease);
     return {.threads = ArithmeticCycles(module_, kernel_, stmt, *context_.target), .at_once = steps_on};
@@ -194,7 +195,7 @@ class Scheduler {
         part.push_back({ir::AsyncWait{behind, false, std::get<ir::Gemm>(loop.body[step.stmt].op).c.buffer}, stmt.loc});
         continue;
       }
-      if (MayRunOn(stmt)) {
+      if (MayRunOn(stmt, *context_.target)) {
         std::get<ir::Gemm>(stmt.op).plan->in_flight = true;
         started.push_back(step.stmt);
       }

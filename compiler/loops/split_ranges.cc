@@ -161,7 +161,7 @@ class Splitter {
     double saved = 0, cycles = 0;
     for (size_t i = 0; i < loop.body.size(); ++i) {
       const Stmt& stmt = loop.body[i];
-      if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) cycles += CyclesOf(*gemm);
+      if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) cycles += CyclesOf(*gemm, *context_.target);
       if (!IsParallel(stmt)) continue;
       const double before = Cycles(stmt);
       cycles += before;
