@@ -61,7 +61,7 @@ TEST_F(HostileTest, AReplyOfTwoGigabytesTakesLittleMemory) {
   const auto found = tier_->Get(KeyOf(1));
   ASSERT_FALSE(found);
   EXPECT_TRUE(found.error().message.contains("bytes")) << found.error().message;
-  EXPECT_LT(peak() - before, 60'000) << "of which the server itself has 24 MiB";
+  EXPECT_LT(peak() - before, 500'000) << "a sanitizer takes several times what it watches, and the server has 24 MiB itself";
 }
 
 TEST_F(HostileTest, GarbageIsNeverMoreThanAMiss) {
