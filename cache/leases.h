@@ -13,7 +13,9 @@
 #include <string>
 #include <utility>
 
+#include "cache/clock.h"
 #include "cache/digest.h"
+#include "cache/tier.h"
 
 namespace kiln::cache {
 
@@ -40,8 +42,8 @@ class Leases {
 
   virtual ~Leases() = default;
 
-  // Waits for the store no longer than a request may. `even_if_there`: what the store has is of no use.
-  virtual Taken Take(const Digest& key, bool even_if_there) = 0;
+  // Waits for the store no longer than a request may. `even_if_there`: what the store has is of no use; then the answer is never kThere.
+  virtual Taken Take(const Digest& key, bool even_if_there, Waited& waited) = 0;
 
   // Ends a lease, once what was put before has arrived.
   virtual void Release(const Digest& key, const std::string& token) = 0;
@@ -49,9 +51,10 @@ class Leases {
   // A name for one wait.
   virtual std::uint64_t NewWait() = 0;
 
-  // Calls `woken` once, when the other's lease has ended, or may have, on a thread of its own and under no lock; perhaps before it has
-  // returned. After Close at once.
-  virtual void Await(std::uint64_t wait, const Digest& key, std::chrono::milliseconds left, std::move_only_function<void()> woken) = 0;
+  // Calls `woken` once, when the other's lease has ended, or may have, and at `until` at the latest; on a thread of its own and under no lock;
+  // perhaps before it has returned. After Close at once.
+  virtual void Await(std::uint64_t wait, const Digest& key, std::chrono::milliseconds left, SteadyTime until,
+                     std::move_only_function<void()> woken) = 0;
 
   // True: it was waiting, and is not called.
   virtual bool Leave(std::uint64_t wait) = 0;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "cache/clock.h"
 #include "cache/digest.h"
 #include "cache/entry.h"
 #include "cache/error.h"
@@ -34,6 +35,12 @@ struct TierStats {
 // and must not call back into a blocking operation of the same tier.
 using PutDone = std::move_only_function<void(std::expected<void, Error>)>;
 
+// How long one request has waited for what hosts share. Whoever waits for it adds to that, and waits no longer than what is left of its timeout:
+// so a request that asks several times waits no longer than one that asks once. Of one thread at a time.
+struct Waited {
+  SteadyTime::duration time{0};
+};
+
 // A place that stores entries. All members may be called from any thread.
 //
 // Corrupt, absent and unreachable are three things:
@@ -58,6 +65,9 @@ class Tier {
   virtual bool outside() const { return false; }
 
   virtual std::expected<std::optional<Entry>, Error> Get(const Digest& key) = 0;
+
+  // As Get, for a request that may have waited before. An outside tier says that nothing is there once no time is left.
+  virtual std::expected<std::optional<Entry>, Error> GetWithin(const Digest& key, Waited&) { return Get(key); }
 
   // Stores the entry under its own key, in place of what was there. Returns at once; an entry that was accepted may
   // become visible only when `done` is called. After that it survives the end of this process, however it ends.

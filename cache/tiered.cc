@@ -86,9 +86,17 @@ void TieredCache::Note(Slot& slot, const std::expected<void, Error>& outcome) {
   if (!outcome && !told && options_.on_error) options_.on_error(slot.tier->name(), outcome.error());
 }
 
-std::optional<TieredCache::Hit> TieredCache::Get(const Digest& key) { return GetThrough(key, slots_.size()); }
+std::optional<TieredCache::Hit> TieredCache::Get(const Digest& key) {
+  Waited waited;
+  return Get(key, waited);
+}
 
-std::optional<TieredCache::Hit> TieredCache::GetWithoutBlocking(const Digest& key) { return GetThrough(key, nonblocking_); }
+std::optional<TieredCache::Hit> TieredCache::Get(const Digest& key, Waited& waited) { return GetThrough(key, slots_.size(), waited); }
+
+std::optional<TieredCache::Hit> TieredCache::GetWithoutBlocking(const Digest& key) {
+  Waited waited;
+  return GetThrough(key, nonblocking_, waited);
+}
 
 bool TieredCache::Accepts(const Slot& slot, const Entry& entry) const { return !options_.accept || !slot.tier->blocking() || options_.accept(entry); }
 
@@ -109,12 +117,12 @@ std::uint64_t TieredCache::losses() const {
   return sum;
 }
 
-std::optional<TieredCache::Hit> TieredCache::GetThrough(const Digest& key, std::size_t levels) {
+std::optional<TieredCache::Hit> TieredCache::GetThrough(const Digest& key, std::size_t levels, Waited& waited) {
   const std::uint64_t losses = this->losses();
   for (std::size_t level = 0; level < levels; ++level) {
     Slot& slot = *slots_[level];
     if (!MayUse(slot)) continue;
-    auto found = slot.tier->Get(key);
+    auto found = slot.tier->GetWithin(key, waited);
     if (!found) {
       Note(slot, std::unexpected(std::move(found.error())));
       continue;
@@ -187,10 +195,10 @@ void TieredCache::Keep(const Entry& entry, PutDone done) {
 
 void TieredCache::MakeDurable(const Digest& key, PutDone done) {
   if (unsettled_.Await(key, done)) return;
-  auto hit = Get(key);
-  if (!hit) return done(Fail(ErrorCode::kInvalid, "the entry is in no tier any more"));
+  Waited waited;
+  auto hit = GetThrough(key, own_, waited);
+  if (!hit) return done(Fail(ErrorCode::kInvalid, "the entry is in no tier of this host any more"));
   if (hit->durable) return done({});
-  if (hit->outside && unsettled_.Await(key, done)) return;  // Get has just put it
   Keep(hit->entry, std::move(done));
 }
 

@@ -53,6 +53,8 @@ class TieredCache {
 
   // Asks tier after tier, and copies a hit that is accepted into those before it. May block.
   std::optional<Hit> Get(const Digest& key);
+  // As Get, for a request that may have waited for outside tiers before.
+  std::optional<Hit> Get(const Digest& key, Waited& waited);
 
   // As Get, but asks only the leading tiers that never block.
   std::optional<Hit> GetWithoutBlocking(const Digest& key);
@@ -62,7 +64,7 @@ class TieredCache {
   void Put(Entry entry, PutDone done = {});
 
   // Calls `done` once a blocking tier has the entry, or cannot take it: puts anew what could not be kept before. An entry that is in no tier
-  // fails with kInvalid.
+  // of this host's own fails with kInvalid.
   void MakeDurable(const Digest& key, PutDone done);
 
   // Erases from every tier of this host's own; whether one had it. An error, a disabled tier included, is returned after all were asked,
@@ -80,7 +82,7 @@ class TieredCache {
   struct Slot;
   struct PendingPut;
 
-  std::optional<Hit> GetThrough(const Digest& key, std::size_t levels);
+  std::optional<Hit> GetThrough(const Digest& key, std::size_t levels, Waited& waited);
   std::uint64_t losses() const;
   bool Accepts(const Slot& slot, const Entry& entry) const;
   std::optional<Entry> Accepted(Slot& slot, Entry entry);

@@ -21,6 +21,9 @@ struct HostPort {
   auto operator<=>(const HostPort&) const = default;
 };
 
+// Whether it is written like a name or an address. "?" is none, nor is what nobody could look up.
+bool IsHost(std::string_view text);
+
 // "HOST:PORT", "[ADDRESS]:PORT", or as servers write them, an address of IPv6 without brackets.
 std::optional<HostPort> ParseHostPort(std::string_view text);
 

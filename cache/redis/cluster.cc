@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cache/redis/replies.h"
 #include "cache/try.h"
 
 namespace kiln::cache::redis {
@@ -14,17 +15,6 @@ namespace {
 constexpr int kMostRedirections = 3;
 
 std::unexpected<Error> NoServer(unsigned slot) { return Fail(ErrorCode::kUnreachable, fmt::format("no server for slot {} is in use", slot)); }
-
-// "MOVED 3999 127.0.0.1:6381". Without a host it is the one that says so.
-std::optional<HostPort> Target(std::string_view redirection, const Node& from) {
-  const std::size_t space = redirection.rfind(' ');
-  if (space == std::string_view::npos) return std::nullopt;
-  const std::string_view at = redirection.substr(space + 1);
-  if (at.starts_with(':')) return ParseHostPort(from.at().host + std::string(at));
-  return ParseHostPort(at);
-}
-
-bool IsRedirection(const Reply& reply) { return reply.IsError("MOVED ") || reply.IsError("ASK "); }
 
 // What a server's error means to who asked.
 ErrorCode CodeOf(const Reply& error) {
@@ -59,6 +49,15 @@ Cluster::NodePtr Cluster::NodeAt(const HostPort& at, bool usable) {
   return node;
 }
 
+Cluster::NodePtr Cluster::NodeSentTo(const HostPort& at) {
+  {
+    MutexLock lock(mutex_);
+    if (!nodes_.contains(at) && nodes_.size() >= 2 * kMostServers) return nullptr;
+  }
+  NodePtr node = NodeAt(at);
+  return node->usable() ? node : nullptr;
+}
+
 std::vector<Cluster::NodePtr> Cluster::Nodes() const {
   std::vector<NodePtr> all;
   MutexLock lock(mutex_);
@@ -76,7 +75,7 @@ void Cluster::NoteFailure(Node& node, SteadyTime since) {
   Wake(true);
 }
 
-Cluster::Answer Cluster::AskNode(Node& node, std::string_view bytes, bool asking, SteadyTime deadline) {
+Cluster::Answer Cluster::AskNode(Node& node, std::string_view bytes, bool asking, SteadyTime deadline, bool in_a_hurry) {
   const SteadyTime began = dialer_.clock.SteadyNow();
   const auto ask = [&]() -> Answer {
     KILN_ASSIGN_OR_RETURN(auto connection, node.Take(deadline));
@@ -91,34 +90,36 @@ Cluster::Answer Cluster::AskNode(Node& node, std::string_view bytes, bool asking
     return reply;
   };
   Answer answer = ask();
-  if (!answer) {
-    answer.error().message = fmt::format("{}: {}", node.at().ToText(), answer.error().message);
-    NoteFailure(node, began);
-  }
+  if (answer) return answer;
+  answer.error().message = fmt::format("{}: {}", node.at().ToText(), answer.error().message);
+  if (!in_a_hurry || dialer_.clock.SteadyNow() < deadline) NoteFailure(node, began);
   return answer;
 }
 
-Cluster::Answer Cluster::Follow(const Node& from, Reply redirection, std::string_view bytes, SteadyTime deadline) {
+Cluster::Answer Cluster::Follow(const Node& from, Reply redirection, std::string_view bytes, SteadyTime deadline, bool in_a_hurry) {
   NodePtr at;
   for (int i = 0; i < kMostRedirections; ++i) {
-    const bool asking = redirection.IsError("ASK ");
-    if (!asking) Wake(true);
-    const auto target = Target(redirection.text, at ? *at : from);
+    const auto target = RedirectionIn(redirection, at ? at->at() : from.at());
     if (!target) return Fail(ErrorCode::kUnreachable, fmt::format("a server says \"{}\"", redirection.text));
-    at = NodeAt(*target);
-    Answer answer = AskNode(*at, bytes, asking, deadline);
-    if (!answer || !IsRedirection(*answer)) return Judge(*at, std::move(answer), bytes, deadline, false);
+    if (!target->asking) Wake(true);
+    at = NodeSentTo(target->to);
+    if (!at) return Fail(ErrorCode::kUnreachable, fmt::format("a server sends us to {}, which is left alone", target->to.ToText()));
+    Answer answer = AskNode(*at, bytes, target->asking, deadline, in_a_hurry);
+    if (!answer || !IsRedirection(*answer)) return Judge(*at, std::move(answer));
     redirection = std::move(*answer);
   }
   return Fail(ErrorCode::kUnreachable, fmt::format("the servers send us in circles: \"{}\"", redirection.text));
 }
 
-Cluster::Answer Cluster::Judge(Node& node, Answer answer, std::string_view bytes, SteadyTime deadline, bool may_follow) {
+Cluster::Answer Cluster::Judge(Node& node, Answer answer) {
   if (!answer || !answer->is_error()) return answer;
-  if (may_follow && IsRedirection(*answer)) return Follow(node, std::move(*answer), bytes, deadline);
-  Error error{CodeOf(*answer), fmt::format("{}: {}", node.at().ToText(), answer->text)};
   if (answer->IsError("READONLY") || answer->IsError("CLUSTERDOWN")) Wake(true);
-  return std::unexpected(std::move(error));
+  return Fail(CodeOf(*answer), fmt::format("{}: {}", node.at().ToText(), answer->text));
+}
+
+Cluster::Answer Cluster::JudgeOrFollow(Node& node, Answer answer, std::string_view bytes, SteadyTime deadline, bool in_a_hurry) {
+  if (answer && IsRedirection(*answer)) return Follow(node, std::move(*answer), bytes, deadline, in_a_hurry);
+  return Judge(node, std::move(answer));
 }
 
 Cluster::Answer Cluster::Ask(const Command& command, SteadyTime deadline) {
@@ -128,15 +129,25 @@ Cluster::Answer Cluster::Ask(const Command& command, SteadyTime deadline) {
   if (shard != nullptr && shard->master->usable()) candidates.push_back(shard->master);
   if (shard != nullptr && command.reads)
     std::ranges::copy_if(shard->replicas, std::back_inserter(candidates), [](const auto& n) { return n->usable(); });
+  // Whoever has waited before leaves a server less time than it may take: it is not blamed, and there is none for a replica.
+  const bool in_a_hurry = deadline - dialer_.clock.SteadyNow() < options_.timeout * 3 / 4;
   Answer answer = NoServer(command.slot);
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     if (i > 0 && !candidates[i]->usable()) continue;
     const SteadyTime now = dialer_.clock.SteadyNow();
     if (i > 0 && now >= deadline) break;
-    const SteadyTime until = i + 1 == candidates.size() ? deadline : now + (deadline - now) / 2;  // time is left for a replica
-    answer = Judge(*candidates[i], AskNode(*candidates[i], command.bytes, false, until), command.bytes, until, true);
+    const bool is_last = in_a_hurry || i + 1 == candidates.size();
+    const SteadyTime until = is_last ? deadline : now + (deadline - now) / 2;  // time is left for a replica
+    answer = JudgeOrFollow(*candidates[i], AskNode(*candidates[i], command.bytes, false, until, in_a_hurry), command.bytes, until, in_a_hurry);
     if (answer || answer.error().code != ErrorCode::kUnreachable) break;
   }
+  return answer;
+}
+
+Cluster::Answer Cluster::Ask(const Command& command, Waited& waited) {
+  const SteadyTime began = dialer_.clock.SteadyNow();
+  Answer answer = Ask(command, began + std::max(SteadyTime::duration(0), options_.timeout - waited.time));
+  waited.time += dialer_.clock.SteadyNow() - began;
   return answer;
 }
 
@@ -160,7 +171,7 @@ void Cluster::AskTogether(Node& node, std::span<const Command> commands, std::sp
     for (; answered < which.size(); ++answered) answers[which[answered]] = std::unexpected(error);
     NoteFailure(node, began);
   }
-  for (const std::size_t i : which) answers[i] = Judge(node, std::move(answers[i]), commands[i].bytes, deadline, true);
+  for (const std::size_t i : which) answers[i] = JudgeOrFollow(node, std::move(answers[i]), commands[i].bytes, deadline, false);
 }
 
 std::vector<Cluster::Answer> Cluster::AskAll(std::span<const Command> commands, std::chrono::milliseconds patience) {

@@ -30,6 +30,8 @@
 #include "cache/redis/connection.h"
 #include "cache/redis/node.h"
 #include "cache/redis/protocol.h"
+#include "cache/redis/replies.h"
+#include "cache/tier.h"
 
 namespace kiln::cache::redis {
 
@@ -64,12 +66,17 @@ class Cluster {
   // kUnreachable for a server that is left alone, at once. An answer that is an error of the server's comes as an error of ours: kFull,
   // kRefused, kUnreachable, else kInvalid.
   Answer Ask(const Command& command, SteadyTime deadline);
+  // Within what is left of the timeout.
+  Answer Ask(const Command& command, Waited& waited);
 
   // Each command's answer, in their order. Those for one server go to it together; the deadline is for each server by itself.
   std::vector<Answer> AskAll(std::span<const Command> commands, std::chrono::milliseconds patience);
 
   // A connection to any of the servers, for whoever listens.
   std::expected<std::unique_ptr<Connection>, Error> Dial(SteadyTime deadline);
+
+  // How many servers are known.
+  std::size_t servers() const { return Nodes().size(); }
 
   const Clock& clock() const { return dialer_.clock; }
   std::chrono::milliseconds timeout() const { return options_.timeout; }
@@ -89,11 +96,15 @@ class Cluster {
   MapPtr map() const;
   const Shard* ShardOf(const Map& map, unsigned slot) const;
   NodePtr NodeAt(const HostPort& at, bool usable = true);
+  // Null where it is left alone, or servers have named too many others.
+  NodePtr NodeSentTo(const HostPort& at);
   std::vector<NodePtr> Nodes() const;
 
-  Answer AskNode(Node& node, std::string_view bytes, bool asking, SteadyTime deadline);
-  Answer Follow(const Node& from, Reply redirection, std::string_view bytes, SteadyTime deadline);
-  Answer Judge(Node& node, Answer answer, std::string_view bytes, SteadyTime deadline, bool may_follow);
+  // `in_a_hurry`: a server that does not answer until then may be well.
+  Answer AskNode(Node& node, std::string_view bytes, bool asking, SteadyTime deadline, bool in_a_hurry);
+  Answer Follow(const Node& from, Reply redirection, std::string_view bytes, SteadyTime deadline, bool in_a_hurry);
+  Answer Judge(Node& node, Answer answer);
+  Answer JudgeOrFollow(Node& node, Answer answer, std::string_view bytes, SteadyTime deadline, bool in_a_hurry);
   void AskTogether(Node& node, std::span<const Command> commands, std::span<const std::size_t> which, SteadyTime deadline,
                    std::vector<Answer>& answers);
   void NoteFailure(Node& node, SteadyTime since);
@@ -109,6 +120,7 @@ class Cluster {
   bool RefreshDue(SteadyTime now) const;
   std::expected<Map, Error> Learn(Node& node);
   std::expected<Map, Error> ReadSlots(const Reply& reply, const Node& from);
+  Shard ShardWith(const Slots& slots);
   void Adopt(Map map);
   SteadyTime NextDue() const;
 

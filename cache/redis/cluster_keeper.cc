@@ -15,16 +15,8 @@ namespace {
 constexpr std::chrono::milliseconds kBetweenRefreshes{100};  // however often a server says that another one holds a slot
 constexpr std::chrono::milliseconds kWhileOneIsDown{500};    // its replica may take over at any time
 constexpr std::chrono::seconds kOtherwise{30};
-constexpr int kMorePatience = 4;  // than a request has
-
-// Where a server is, in the answer to CLUSTER SLOTS: its host, its port, and more. An unknown host is that of whom we asked.
-std::optional<HostPort> ServerIn(const Reply& reply, const Node& from) {
-  if (!reply.is_array() || reply.items.size() < 2 || !reply.items[1].is_integer()) return std::nullopt;
-  const std::int64_t port = reply.items[1].integer;
-  const std::string& host = reply.items[0].text;
-  if (port <= 0 || port > 65535 || host == "?") return std::nullopt;
-  return HostPort{host.empty() ? from.at().host : host, static_cast<std::uint16_t>(port)};
-}
+constexpr int kMorePatience = 4;          // than a request has
+constexpr std::size_t kMostFailures = 8;  // some seconds
 
 }  // namespace
 
@@ -128,6 +120,7 @@ void Cluster::Refresh() {
     if (!node->usable()) continue;
     const SteadyTime began = dialer_.clock.SteadyNow();
     auto map = Learn(*node);
+    Tell(node->at(), map ? std::string() : fmt::format("{}: {}", node->at().ToText(), map.error().message));
     if (map) {
       Adopt(std::move(*map));
       break;
@@ -148,6 +141,12 @@ std::expected<Cluster::Map, Error> Cluster::Learn(Node& node) {
   return ReadSlots(reply, node);
 }
 
+Cluster::Shard Cluster::ShardWith(const Slots& slots) {
+  Shard shard{NodeAt(slots.master), {}};
+  for (const HostPort& replica : slots.replicas) shard.replicas.push_back(NodeAt(replica));
+  return shard;
+}
+
 std::expected<Cluster::Map, Error> Cluster::ReadSlots(const Reply& reply, const Node& from) {
   Map map;
   if (reply.is_error()) {  // a server by itself: it holds everything
@@ -157,25 +156,17 @@ std::expected<Cluster::Map, Error> Cluster::ReadSlots(const Reply& reply, const 
   }
   map.shard_of.fill(UINT16_MAX);
   std::map<HostPort, std::uint16_t> known;
-  for (const Reply& range : reply.items) {
-    if (!range.is_array() || range.items.size() < 3 || !range.items[0].is_integer() || !range.items[1].is_integer()) continue;
-    const std::int64_t first = range.items[0].integer, last = range.items[1].integer;
-    const auto master = ServerIn(range.items[2], from);
-    if (!master || first < 0 || last >= std::int64_t{kSlots} || first > last || map.shards.size() >= kSlots) continue;
-    const auto [at, is_new] = known.try_emplace(*master, static_cast<std::uint16_t>(map.shards.size()));
-    if (is_new) {
-      Shard& shard = map.shards.emplace_back(Shard{NodeAt(*master), {}});
-      for (std::size_t i = 3; i < range.items.size(); ++i) {
-        if (const auto replica = ServerIn(range.items[i], from)) shard.replicas.push_back(NodeAt(*replica));
-      }
-    }
-    std::fill(map.shard_of.begin() + first, map.shard_of.begin() + last + 1, at->second);
+  for (const Slots& slots : SlotsIn(reply, from.at())) {
+    const auto [at, is_new] = known.try_emplace(slots.master, static_cast<std::uint16_t>(map.shards.size()));
+    if (is_new) map.shards.push_back(ShardWith(slots));
+    std::fill(map.shard_of.begin() + slots.first, map.shard_of.begin() + slots.last + 1, at->second);
   }
   if (map.shards.empty()) return Fail(ErrorCode::kInvalid, "the cluster holds no slots yet");
   return map;
 }
 
-// Servers that are neither in the map nor named by the options are forgotten.
+// Servers that are neither in the map nor named by the options are forgotten: those that are left alone, once they have not answered for long,
+// since others may still send us there.
 void Cluster::Adopt(Map map) {
   std::set<HostPort> kept(options_.servers.begin(), options_.servers.end());
   for (const Shard& shard : map.shards) {
@@ -184,7 +175,10 @@ void Cluster::Adopt(Map map) {
   }
   MutexLock lock(mutex_);
   map_ = std::make_shared<const Map>(std::move(map));
-  std::erase_if(nodes_, [&](const auto& node) { return !kept.contains(node.first); });
+  std::erase_if(nodes_, [&](const auto& known) {
+    const auto& [at, node] = known;
+    return !kept.contains(at) && (node->usable() || node->failures() > kMostFailures);
+  });
 }
 
 }  // namespace kiln::cache::redis

@@ -168,6 +168,7 @@ std::expected<Reply, Error> Connection::Receive(SteadyTime deadline) {
 }
 
 bool Connection::quiet() const {
+  if (!reader_.empty()) return false;
   char byte;
   return ::recv(fd_, &byte, 1, MSG_PEEK) < 0 && (errno == EAGAIN || errno == EINTR);
 }

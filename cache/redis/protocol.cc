@@ -4,18 +4,21 @@
 #include <fmt/format.h>
 #include <hiredis/hiredis.h>
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
 namespace kiln::cache::redis {
 namespace {
 
+constexpr std::size_t kMostOfAnError = 500;  // bytes of what is a line for people
+
 Reply Take(const redisReply& from) {
   Reply reply;
   switch (from.type) {
     case REDIS_REPLY_STRING:
     case REDIS_REPLY_STATUS: reply = {.kind = Reply::Kind::kText, .text = std::string(from.str, from.len)}; break;
-    case REDIS_REPLY_ERROR: reply = {.kind = Reply::Kind::kError, .text = std::string(from.str, from.len)}; break;
+    case REDIS_REPLY_ERROR: reply = {.kind = Reply::Kind::kError, .text = std::string(from.str, std::min(from.len, kMostOfAnError))}; break;
     case REDIS_REPLY_INTEGER: reply = {.kind = Reply::Kind::kInteger, .text = {}, .integer = from.integer}; break;
     case REDIS_REPLY_ARRAY:
       reply.kind = Reply::Kind::kArray;
@@ -26,10 +29,15 @@ Reply Take(const redisReply& from) {
   return reply;
 }
 
-// hiredis makes room for as many items as an array claims to have.
-constexpr int kMostItems = 1 << 20;
+// hiredis makes room for as many items as an array claims to have, and an item takes many times the memory of its bytes. Items are counted
+// where their array begins.
+constexpr std::size_t kMostItems = std::size_t{1} << 19;  // all slots of a cluster one by one, with a replica of each, are fewer
 decltype(redisReplyObjectFunctions::createArray) make_array = nullptr;
-void* MakeArray(const redisReadTask* task, int items) { return items > kMostItems ? nullptr : make_array(task, items); }
+void* MakeArray(const redisReadTask* task, int items) {
+  std::size_t& made = *static_cast<std::size_t*>(task->privdata);
+  made += static_cast<std::size_t>(items);
+  return items < 0 || made > kMostItems ? nullptr : make_array(task, items);
+}
 
 redisReplyObjectFunctions* Makers(redisReader& reader) {
   static redisReplyObjectFunctions makers = [&] {
@@ -46,12 +54,14 @@ struct ReplyReader::Parser {
   Parser() : reader(redisReaderCreate()) {
     if (reader == nullptr) throw std::bad_alloc();
     reader->fn = Makers(*reader);
+    reader->privdata = &items;
   }
   ~Parser() { redisReaderFree(reader); }
   Parser(const Parser&) = delete;
   Parser& operator=(const Parser&) = delete;
 
   redisReader* reader;
+  std::size_t items = 0;  // of the arrays of one reply
 };
 
 std::string Format(std::span<const std::string_view> words) {
@@ -87,6 +97,7 @@ std::expected<std::optional<Reply>, Error> ReplyReader::Next() {
   if (got == nullptr) return std::nullopt;
   const std::unique_ptr<redisReply, void (*)(void*)> reply(static_cast<redisReply*>(got), freeReplyObject);
   fed_ = parser_->reader->len - parser_->reader->pos;
+  parser_->items = 0;
   return Take(*reply);
 }
 

@@ -35,7 +35,8 @@ struct Reply {
 std::string Format(std::span<const std::string_view> words);
 inline std::string Format(std::initializer_list<std::string_view> words) { return Format(std::span(words.begin(), words.size())); }
 
-// Takes bytes as they come and gives replies. Treats them as hostile: more than `limit` bytes of one reply are an error.
+// Takes bytes as they come and gives replies. Treats them as hostile: more than `limit` bytes of one reply are an error, as are more items than
+// any cluster has to tell of. What a length claims takes no memory before its bytes have come.
 class ReplyReader {
  public:
   explicit ReplyReader(std::size_t limit);
@@ -47,6 +48,9 @@ class ReplyReader {
 
   // The next whole reply; nothing yet where more bytes are needed.
   std::expected<std::optional<Reply>, Error> Next();
+
+  // Whether there is nothing behind the last reply.
+  bool empty() const { return fed_ == 0; }
 
  private:
   struct Parser;

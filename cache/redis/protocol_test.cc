@@ -36,7 +36,8 @@ TEST(ProtocolTest, RepliesComeInAnyPieces) {
 }
 
 TEST(ProtocolTest, HostileRepliesAreRefused) {
-  for (const char* wrong : {"HTTP/1.1 400 Bad Request\r\n", "*999999999\r\n", "$x\r\n", ":\r\n"}) {
+  for (const char* wrong : {"HTTP/1.1 400 Bad Request\r\n", "*999999999\r\n", "*4294967298\r\n", "*-2\r\n", "$-2\r\n", "$99999999999999999999\r\n",
+                            "$x\r\n", ":\r\n", "*2\r\n:1\r\nHTTP\r\n"}) {
     ReplyReader reader(1000);
     ASSERT_TRUE(reader.Feed(wrong));
     EXPECT_FALSE(reader.Next()) << wrong;
@@ -53,6 +54,33 @@ TEST(ProtocolTest, AReplyHasALimit) {
     ASSERT_TRUE(many.Feed("$100\r\n" + std::string(100, 'x') + "\r\n"));
     ASSERT_TRUE(many.Next()) << "each by itself is small enough";
   }
+}
+
+// An item takes many times the memory of its bytes, so a limit of bytes is not enough.
+TEST(ProtocolTest, AReplyHasNotTooManyItems) {
+  std::string bytes = "*300000\r\n";
+  for (int i = 0; i < 300'000; ++i) bytes += "*3\r\n:1\r\n:1\r\n:1\r\n";
+  ReplyReader reader(std::size_t{64} << 20);
+  ASSERT_TRUE(reader.Feed(bytes));
+  EXPECT_FALSE(reader.Next());
+  ReplyReader several(std::size_t{64} << 20);  // each by itself is small enough
+  std::string one = "*100000\r\n";
+  for (int i = 0; i < 100'000; ++i) one += ":1\r\n";
+  for (int i = 0; i < 8; ++i) {
+    ASSERT_TRUE(several.Feed(one));
+    const auto next = several.Next();
+    ASSERT_TRUE(next && *next) << i;
+    EXPECT_EQ((*next)->items.size(), 100'000u);
+    EXPECT_TRUE(several.empty());
+  }
+}
+
+TEST(ProtocolTest, DeepNestingIsRefused) {
+  std::string bytes;
+  for (int i = 0; i < 100'000; ++i) bytes += "*1\r\n";
+  ReplyReader reader(std::size_t{64} << 20);
+  ASSERT_TRUE(reader.Feed(bytes));
+  EXPECT_FALSE(reader.Next());
 }
 
 }  // namespace

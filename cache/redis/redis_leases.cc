@@ -11,6 +11,7 @@
 #include <random>
 #include <utility>
 
+#include "cache/redis/replies.h"
 #include "cache/redis/scripts.h"
 #include "cache/redis/stored_entry.h"
 
@@ -26,9 +27,6 @@ std::string ProcessName() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
-
-// A lease of nobody's making, which would never end or not for long, is none.
-bool IsPlausible(std::int64_t left) { return left >= 0 && left <= 2 * kLease.count(); }
 
 }  // namespace
 
@@ -53,8 +51,8 @@ void RedisLeases::Alarm() {
   [[maybe_unused]] const ssize_t ignored = ::write(alarm_, &one, sizeof one);  // where it is full it has been raised
 }
 
-Leases::Taken RedisLeases::Take(const Digest& key, bool even_if_there) {
-  if (!cluster_->available()) {
+Leases::Taken RedisLeases::Take(const Digest& key, bool even_if_there, Waited& waited) {
+  if (!cluster_->available() || waited.time >= cluster_->timeout()) {
     ++none_;
     return {};
   }
@@ -62,37 +60,33 @@ Leases::Taken RedisLeases::Take(const Digest& key, bool even_if_there) {
   std::string token = fmt::format("{}:{}", process_, ++last_token_);
   const Command command{names.slot, Format({"EVAL", scripts::kTake, "3", names.entry, names.lease, names.fence, token, std::to_string(kLease.count()),
                                             even_if_there ? "1" : "0"})};
-  Taken taken = Judge(key, std::move(token), cluster_->Ask(command, cluster_->clock().SteadyNow() + cluster_->timeout()));
+  Taken taken = Judge(key, std::move(token), cluster_->Ask(command, waited));
+  if (even_if_there && taken.end == End::kThere) taken.end = End::kNone;  // it was not asked whether
   if (taken.end == End::kMine) ++taken_;
   if (taken.end == End::kNone) ++none_;
   return taken;
 }
 
 Leases::Taken RedisLeases::Judge(const Digest& key, std::string token, const Cluster::Answer& answer) {
-  if (!answer || !answer->is_array() || answer->items.empty()) return {};
-  const std::vector<Reply>& items = answer->items;
-  const std::int64_t second = items.size() > 1 ? items[1].integer : 0;
-  switch (items[0].integer) {
-    case 0: return {.end = End::kThere};
-    case 1: table_->Add(key, {token, static_cast<std::uint64_t>(second)}); return {.end = End::kMine, .token = std::move(token)};
-    case 2:
-      if (!IsPlausible(second)) return {};
-      return {.end = End::kOthers, .token = {}, .left = std::chrono::milliseconds(second)};
-    default: return {};
-  }
+  if (!answer) return {};
+  const LeaseAnswer said = LeaseIn(*answer, kLease);
+  if (said.end != End::kMine) return {.end = said.end, .token = {}, .left = said.left};
+  table_->Add(key, {token, said.fence});
+  return {.end = End::kMine, .token = std::move(token)};
 }
 
 void RedisLeases::Release(const Digest& key, const std::string& token) {
   if (table_->Remove(key, token)) tier_->Release(key, token);
 }
 
-void RedisLeases::Await(std::uint64_t wait, const Digest& key, std::chrono::milliseconds left, std::move_only_function<void()> woken) {
+void RedisLeases::Await(std::uint64_t wait, const Digest& key, std::chrono::milliseconds left, SteadyTime until,
+                        std::move_only_function<void()> woken) {
   ++awaited_;
   {
     MutexLock lock(mutex_);
     // Once closed it is due at once.
-    const SteadyTime due = closed_ ? SteadyTime() : cluster_->clock().SteadyNow() + left + kAfterwards;
-    waits_.emplace(wait, Wait{key, Names(key).channel, due, std::move(woken)});
+    const SteadyTime due = closed_ ? SteadyTime() : std::min(cluster_->clock().SteadyNow() + left + kAfterwards, until);
+    waits_.emplace(wait, Wait{key, Names(key).channel, due, until, std::move(woken)});
   }
   Alarm();
 }
@@ -263,9 +257,10 @@ void RedisLeases::LookAtDue() {
     for (std::size_t i = 0; i < due.size(); ++i) {
       const auto at = waits_.find(due[i].first);
       if (at == waits_.end()) continue;
-      const bool held = !closed && answers[i] && answers[i]->is_integer() && IsPlausible(answers[i]->integer);
-      if (held) {
-        at->second.due = cluster_->clock().SteadyNow() + std::chrono::milliseconds(answers[i]->integer) + kAfterwards;
+      const auto left = !closed && answers[i] ? LeaseLeftIn(*answers[i], kLease) : std::nullopt;
+      const SteadyTime now = cluster_->clock().SteadyNow();
+      if (left && now < at->second.until) {
+        at->second.due = std::min(now + *left + kAfterwards, at->second.until);
       } else {
         woken.push_back(std::move(at->second.woken));
         waits_.erase(at);

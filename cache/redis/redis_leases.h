@@ -28,10 +28,10 @@ class RedisLeases final : public Leases {
   RedisLeases(std::shared_ptr<Cluster> cluster, std::shared_ptr<LeaseTable> table, std::shared_ptr<RedisTier> tier);
   ~RedisLeases() override;
 
-  Taken Take(const Digest& key, bool even_if_there) override;
+  Taken Take(const Digest& key, bool even_if_there, Waited& waited) override;
   void Release(const Digest& key, const std::string& token) override;
   std::uint64_t NewWait() override { return ++last_wait_; }
-  void Await(std::uint64_t wait, const Digest& key, std::chrono::milliseconds left, std::move_only_function<void()> woken) override;
+  void Await(std::uint64_t wait, const Digest& key, std::chrono::milliseconds left, SteadyTime until, std::move_only_function<void()> woken) override;
   bool Leave(std::uint64_t wait) override;
   void Close() override;
   LeaseStats Stats() const override { return {taken_, awaited_, none_}; }
@@ -40,7 +40,8 @@ class RedisLeases final : public Leases {
   struct Wait {
     Digest key;
     std::string channel;
-    SteadyTime due;  // when the lease must have expired
+    SteadyTime due;    // when the lease must have expired
+    SteadyTime until;  // woken then, whatever is with the lease
     std::move_only_function<void()> woken;
   };
   using Woken = std::vector<std::move_only_function<void()>>;

@@ -12,10 +12,10 @@ namespace kiln::cache::redis {
 RedisTier::RedisTier(Options options, std::shared_ptr<Cluster> cluster, std::shared_ptr<LeaseTable> leases)
     : options_(std::move(options)), cluster_(std::move(cluster)), leases_(std::move(leases)), writes_(options_.queue, *cluster_, *leases_) {}
 
-std::expected<std::optional<Entry>, Error> RedisTier::Read(const Digest& key) {
+std::expected<std::optional<Entry>, Error> RedisTier::Read(const Digest& key, Waited& waited) {
   const Names names(key);
   const Command command{names.slot, Format({"HMGET", names.entry, "h", "b"}), true};
-  const auto answer = cluster_->Ask(command, cluster_->clock().SteadyNow() + cluster_->timeout());
+  const auto answer = cluster_->Ask(command, waited);
   if (!answer && answer.error().message.contains("WRONGTYPE")) {
     writes_.Evict(key, {});
     return Fail(ErrorCode::kCorrupt, "entry of the cluster store: under its name is something else");
@@ -35,7 +35,13 @@ std::expected<std::optional<Entry>, Error> RedisTier::Read(const Digest& key) {
 }
 
 std::expected<std::optional<Entry>, Error> RedisTier::Get(const Digest& key) {
-  auto found = Read(key);
+  Waited waited;
+  return GetWithin(key, waited);
+}
+
+std::expected<std::optional<Entry>, Error> RedisTier::GetWithin(const Digest& key, Waited& waited) {
+  if (waited.time >= cluster_->timeout()) return std::nullopt;
+  auto found = Read(key, waited);
   if (found && *found) ++hits_;
   else ++misses_;
   if (!found) ++(found.error().code == ErrorCode::kCorrupt ? corrupt_ : errors_);

@@ -3,7 +3,7 @@
 // The tier that hosts share: one Redis server, or a Redis Cluster.
 //
 // It is an outside tier: what it holds is verified by its digests here, and by its signature in TieredCache. Get waits no longer than the
-// timeout for it, and not at all for a server that is left alone (node.h). Put hands over to the queue (write_queue.h).
+// timeout for it, whatever it is asked before, and not at all for a server that is left alone (node.h). Put hands over to the queue (write_queue.h).
 #pragma once
 
 #include <atomic>
@@ -31,6 +31,7 @@ class RedisTier final : public Tier {
   bool outside() const override { return true; }
   bool available() const override { return cluster_->available(); }
   std::expected<std::optional<Entry>, Error> Get(const Digest& key) override;
+  std::expected<std::optional<Entry>, Error> GetWithin(const Digest& key, Waited& waited) override;
   void Put(Entry entry, PutDone done = {}) override;
   std::expected<bool, Error> Erase(const Digest& key) override;
   TierStats Stats() const override;
@@ -39,7 +40,7 @@ class RedisTier final : public Tier {
   void Release(const Digest& key, std::string token) { writes_.Release(key, std::move(token)); }
 
  private:
-  std::expected<std::optional<Entry>, Error> Read(const Digest& key);
+  std::expected<std::optional<Entry>, Error> Read(const Digest& key, Waited& waited);
 
   const Options options_;
   const std::shared_ptr<Cluster> cluster_;

@@ -47,6 +47,7 @@ return 1
 )";
 
 // KEYS entry, lease, fence. ARGV token, time of the lease in ms, "1": even if there is a result.
+// A fencing number is the time in µs at least, so that it grows even where the server has evicted the last one.
 // {1, fencing number}: it is ours; {2, ms}: another's for that long; {0}: there is a result.
 inline constexpr std::string_view kTake = R"(
 if ARGV[3] ~= '1' and redis.call('EXISTS', KEYS[1]) == 1 then return {0} end
@@ -55,8 +56,10 @@ if owner and owner ~= ARGV[1] then return {2, redis.call('PTTL', KEYS[2])} end
 local fence = redis.call('INCR', KEYS[3])
 local kept = 0
 if redis.call('TYPE', KEYS[1]).ok == 'hash' then kept = tonumber(redis.call('HGET', KEYS[1], 'f') or '0') or 0 end
-if fence <= kept and kept < 9007199254740991 then
-  fence = kept + 1
+local now = redis.call('TIME')
+local least = math.max(now[1] * 1000000 + now[2], kept < 9007199254740991 and kept + 1 or 0)
+if fence < least then
+  fence = least
   redis.call('SET', KEYS[3], string.format('%.0f', fence))
 end
 redis.call('PEXPIRE', KEYS[3], 86400000)

@@ -68,12 +68,10 @@ TlsSession::TlsSession(const Tls& tls, const std::string& host) : state_(std::ma
   if (state_->ssl == nullptr || state_->came == nullptr || state_->goes == nullptr) throw std::bad_alloc();
   SSL_set_bio(state_->ssl, state_->came, state_->goes);
   SSL_set_connect_state(state_->ssl);
-  if (IsAddress(host)) {
-    X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(state_->ssl), host.c_str());
-  } else {
-    SSL_set1_host(state_->ssl, host.c_str());
-    SSL_set_tlsext_host_name(state_->ssl, host.c_str());
-  }
+  const bool is_address = IsAddress(host);
+  const int named = is_address ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(state_->ssl), host.c_str()) : SSL_set1_host(state_->ssl, host.c_str());
+  if (named != 1) throw std::bad_alloc();  // for lack of memory alone; without a name any certificate would do
+  if (!is_address) SSL_set_tlsext_host_name(state_->ssl, host.c_str());
 }
 
 TlsSession::~TlsSession() { SSL_free(state_->ssl); }

@@ -47,7 +47,7 @@ bool WriteQueue::Add(Item& item) {
   const std::uint64_t weight = Weight(item);
   {
     MutexLock lock(mutex_);
-    if (bytes_ + weight > options_.max_bytes) return false;
+    if (bytes_ > 0 && bytes_ + weight > options_.max_bytes) return false;
     bytes_ += weight;
     queue_.push_back(std::move(item));
   }
@@ -97,11 +97,19 @@ void WriteQueue::Run() {
   }
 }
 
+// Those whom the end of a lease wakes look for what was put under it, and its refusal has a name in another slot: so leases end last.
 void WriteQueue::Write(std::vector<Item> batch) {
+  const auto ends = std::ranges::stable_partition(batch, [](const Item& item) { return !std::holds_alternative<ReleaseItem>(item); });
+  WriteTogether({batch.begin(), ends.begin()});
+  WriteTogether({ends.begin(), ends.end()});
+}
+
+void WriteQueue::WriteTogether(std::span<Item> items) {
+  if (items.empty()) return;
   std::vector<Command> commands;
-  for (const Item& item : batch) commands.push_back(CommandFor(item));
+  for (const Item& item : items) commands.push_back(CommandFor(item));
   const std::vector<Cluster::Answer> answers = cluster_.AskAll(commands, options_.patience);
-  for (std::size_t i = 0; i < batch.size(); ++i) Note(batch[i], answers[i]);
+  for (std::size_t i = 0; i < items.size(); ++i) Note(items[i], answers[i]);
 }
 
 Command WriteQueue::CommandFor(const Item& item) const {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <variant>
@@ -26,9 +27,9 @@ namespace kiln::cache::redis {
 class WriteQueue {
  public:
   struct Options {
-    std::chrono::milliseconds expiry{};  // of an entry that nobody uses
-    std::uint64_t max_bytes = std::uint64_t{64} << 20;
-    std::chrono::milliseconds patience{1'000};  // with one server and one pipeline
+    std::chrono::milliseconds expiry{};                 // of an entry that nobody uses
+    std::uint64_t max_bytes = std::uint64_t{64} << 20;  // that wait; one that is larger waits alone
+    std::chrono::milliseconds patience{1'000};          // with one server and one pipeline
   };
   struct Counters {
     std::atomic<std::uint64_t> puts = 0;
@@ -76,6 +77,7 @@ class WriteQueue {
   bool Add(Item& item);
   void Run();
   void Write(std::vector<Item> batch);
+  void WriteTogether(std::span<Item> items);
   Command CommandFor(const Item& item) const;
   void Note(Item& item, const Cluster::Answer& answer);
 

@@ -10,22 +10,30 @@
 namespace kiln {
 namespace {
 
-std::string Message(std::string_view provenance) { return "kiln.v1.Seal\n" + std::string(provenance); }
+std::string Message(Sealed what, std::string_view provenance) {
+  return (what == Sealed::kArtifact ? "kiln.v1.Seal\n" : "kiln.v1.Refusal\n") + std::string(provenance);
+}
 
 }  // namespace
 
-v1::Seal MakeSeal(const cache::SigningKey& key, v1::Provenance provenance, std::string_view reply_key, std::string_view artifact) {
+v1::Seal MakeSeal(const cache::SigningKey& key, v1::Provenance provenance, std::string_view reply_key, std::string_view artifact, Sealed what) {
   const cache::Digest digest = cache::Sha256(artifact);
   provenance.set_key(std::string(reply_key));
   provenance.set_artifact_sha256(digest.bytes.data(), digest.bytes.size());
   v1::Seal seal;
   seal.set_provenance(provenance.SerializeAsString());
   seal.set_public_key(std::string(key.public_key().view()));
-  seal.set_signature(key.Sign(Message(seal.provenance())));
+  seal.set_signature(key.Sign(Message(what, seal.provenance())));
   return seal;
 }
 
-std::expected<v1::Provenance, std::string> Verify(const v1::SealedReply& reply, std::span<const cache::PublicKey> trusted) {
+std::string DiagnosticsDigest(const v1::SealedReply& reply) {
+  cache::Hasher all;
+  for (const std::string& diagnostic : reply.diagnostics()) all.Update(cache::Sha256(diagnostic).view());
+  return std::string(all.Finish().view());
+}
+
+std::expected<v1::Provenance, std::string> Verify(const v1::SealedReply& reply, std::span<const cache::PublicKey> trusted, Sealed what) {
   if (!reply.has_seal()) {
     return std::unexpected("the artifact is not signed; an older kilnd made it, or somebody removed the signature");
   }
@@ -37,7 +45,7 @@ std::expected<v1::Provenance, std::string> Verify(const v1::SealedReply& reply, 
                     "trusted keys",
                     key ? key->ToText() : "no key"));
   }
-  if (!cache::IsSigned(*key, Message(seal.provenance()), seal.signature())) {
+  if (!cache::IsSigned(*key, Message(what, seal.provenance()), seal.signature())) {
     return std::unexpected("the artifact's signature is wrong: it was changed after it was signed");
   }
   v1::Provenance provenance;

@@ -15,7 +15,8 @@ namespace kiln::server {
 
 // On the worker's thread.
 bool CompileFlow::IsOurs(Compile& compile, bool refresh) {
-  compile.elsewhere = parts_.leases->Take(compile.kept_under, refresh || compile.in_vain);
+  if (compile.others_have_until && parts_.clock.SteadyNow() >= *compile.others_have_until) return true;
+  compile.elsewhere = parts_.leases->Take(compile.kept_under, refresh || compile.in_vain, compile.waited);
   switch (compile.elsewhere.end) {
     case cache::Leases::End::kMine: compile.lease.emplace(*parts_.leases, compile.kept_under, compile.elsewhere.token); return true;
     case cache::Leases::End::kNone: return true;
@@ -37,7 +38,9 @@ void CompileFlow::AwaitOthers(const std::shared_ptr<Compile>& compile) {
   compile->on_stop.emplace(compile->flight.stop_token(), leave);
   const std::stop_token stopped = compile->flight.stop_token();  // once it is woken, the compile is another thread's
   const auto look = [this, compile] { parts_.executor.PostFirst([this, compile] { LookAgain(compile); }); };
-  parts_.leases->Await(wait, compile->kept_under, compile->elsewhere.left, look);
+  if (!compile->others_have_until) compile->others_have_until = parts_.clock.SteadyNow() + options_.compile_limit;
+  compile->waited = {};  // what it waits for now is a compile
+  parts_.leases->Await(wait, compile->kept_under, compile->elsewhere.left, *compile->others_have_until, look);
   if (stopped.stop_requested()) leave();
 }
 
@@ -48,7 +51,7 @@ void CompileFlow::LookAgain(const std::shared_ptr<Compile>& compile) {
   compile->notes->Mark("cluster");
   const std::string& tenant = compile->caller.tenant;
   for (const cache::Digest& key : {compile->kept_under, FailureKey(compile->kept_under, compile->request.module())}) {
-    if (auto known = FromCache(key, tenant)) return compile->flight.Finish(std::move(*known));
+    if (auto known = FromCache(key, tenant, compile->waited)) return compile->flight.Finish(std::move(*known));
   }
   compile->in_vain = compile->elsewhere.end == cache::Leases::End::kThere;
   compile->again = true;

@@ -40,6 +40,7 @@ class CompileFlow::Call {
   std::optional<TenantBudget::Charge> charge;  // of the request's bytes: goes where they go
   bool counted = false;                        // by Quotas; set before anybody else knows the call
   bool durable = false;                        // answered once the store has the result; of one thread at a time
+  cache::Waited waited;                        // for the store that hosts share; of the same thread
   std::atomic<bool> cancelled = false;
   std::atomic<bool> ended = false;
   cache::Mutex mutex;
@@ -210,7 +211,7 @@ void CompileFlow::DecodeAndJoin(const std::shared_ptr<Call>& call, v1::CompileRe
   call->durable = call->durable && keeps;
   if (keeps && !request.refresh()) {
     for (const cache::Digest& key : {kept_under, FailureKey(kept_under, request.module())}) {
-      auto known = FromCache(key, caller.tenant);
+      auto known = FromCache(key, caller.tenant, call->waited);
       if (!known) continue;
       index_.Remember(call->request.digest, key, generation);
       ++parts_.metrics.counts.hits;
@@ -246,7 +247,7 @@ bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_
   const auto full = parts_.admission.Refuses(call->request.caller, SettingsOf(bytes).priority);
   const bool looks = call->request.lookup_only || !full || !index_.WasAbsentSince(call->request.digest, parts_.clock.SteadyNow() - kStaysAbsent);
   const std::string& tenant = call->request.caller.tenant;
-  if (auto known = looks ? FromCache(*key, tenant) : FromMemory(*key, tenant)) {
+  if (auto known = looks ? FromCache(*key, tenant, call->waited) : FromMemory(*key, tenant)) {
     ++parts_.metrics.counts.hits;
     call->request.notes->Mark("cache");
     End(call, std::move(*known));
@@ -290,8 +291,8 @@ std::optional<Outcome> CompileFlow::FromMemory(const cache::Digest& kept_under, 
   return OutcomeFrom(hit->entry, tenant, v1::MEMORY, hit->durable);
 }
 
-std::optional<Outcome> CompileFlow::FromCache(const cache::Digest& kept_under, std::string_view tenant) {
-  auto hit = parts_.cache.Get(kept_under);
+std::optional<Outcome> CompileFlow::FromCache(const cache::Digest& kept_under, std::string_view tenant, cache::Waited& waited) {
+  auto hit = parts_.cache.Get(kept_under, waited);
   if (!hit) return std::nullopt;
   if (hit->outside) parts_.store_keeper.Note(std::string(tenant), hit->entry.sealed().size());
   return OutcomeFrom(hit->entry, tenant, hit->outside ? v1::CLUSTER : hit->level == 0 ? v1::MEMORY : v1::DISK, hit->durable);
@@ -328,7 +329,7 @@ void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest req
     *starts = true;
     Launch(std::shared_ptr<Compile>(new Compile{resolved.key, kept_under, call->request.digest, index_.generation(), resolved.name, resolved.ptxas,
                                                 call->request.id, call->request.caller, call->request.notes, std::move(request), std::move(charge),
-                                                std::move(*joined.flight)}));
+                                                std::move(*joined.flight), call->waited}));
   } else {
     ++parts_.metrics.counts.joined;
     parts_.admission.Promote(flight_key, request.priority());
@@ -433,7 +434,8 @@ void CompileFlow::Lookup(const cache::Digest& key, const std::string& tenant, st
   ++parts_.metrics.counts.requests;
   auto shared = std::make_shared<std::move_only_function<void(Outcome)>>(std::move(done));
   const bool posted = Post(parts_.executor, tenant, [this, key, tenant, shared] {
-    if (auto reply = FromCache(KeptUnder(tenant, key), tenant)) {
+    cache::Waited waited;
+    if (auto reply = FromCache(KeptUnder(tenant, key), tenant, waited)) {
       ++parts_.metrics.counts.hits;
       return (*shared)(std::move(*reply));
     }

@@ -161,7 +161,7 @@ class CompileFlow {
   bool BoardsAsBefore(const std::shared_ptr<Call>& call);
   bool Board(const std::shared_ptr<Call>& call, const cache::Digest& key);
   std::optional<Outcome> Hot(const cache::Digest& kept_under, std::string_view tenant, const WantsDurable& wants_durable);
-  std::optional<Outcome> FromCache(const cache::Digest& kept_under, std::string_view tenant);
+  std::optional<Outcome> FromCache(const cache::Digest& kept_under, std::string_view tenant, cache::Waited& waited);
   std::optional<Outcome> FromMemory(const cache::Digest& kept_under, std::string_view tenant);
   Flights::Waiter WaiterOf(const std::shared_ptr<Call>& call, std::shared_ptr<std::atomic<bool>> starts);
   void Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved, TenantBudget::Charge charge);

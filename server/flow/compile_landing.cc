@@ -91,13 +91,14 @@ CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
   reply.mutable_diagnostics()->Swap(outcome.result.mutable_diagnostics());
 
   Reply kept;
+  const Sealer::About about = {.tenant = compile.caller.tenant, .name = compile.name};
   const std::string target = reply.artifact().target();
   if (compile.request.has_explain()) {
     reply.mutable_dumps()->Swap(outcome.result.mutable_dumps());
-    auto bytes = std::make_shared<const std::string>(parts_.sealer.Seal(std::move(reply), compile.request));
+    auto bytes = std::make_shared<const std::string>(parts_.sealer.Seal(std::move(reply), compile.request, about));
     kept = {.key = compile.key, .owner = bytes, .kept = *bytes};
-  } else if (auto entry =
-                 SealReply(compile.kept_under, compile.caller.tenant, parts_.sealer.Seal(std::move(reply), compile.request), target, compile.name)) {
+  } else if (auto entry = SealReply(compile.kept_under, compile.caller.tenant, parts_.sealer.Seal(std::move(reply), compile.request, about), target,
+                                    compile.name)) {
     compile.notes->Mark("seal");
     kept = **OutcomeFrom(*entry, compile.caller.tenant, v1::COMPILED, false);
     const std::size_t sealed_bytes = entry->sealed().size();
@@ -140,7 +141,8 @@ Failure CompileFlow::Refusal(Compile& compile, JobOutcome& outcome) {
 void CompileFlow::Remember(const Compile& compile, const Failure& failure) {
   if (compile.request.has_explain()) return;
   const cache::Digest key = FailureKey(compile.kept_under, compile.request.module());
-  const v1::KeptFailure kept = parts_.sealer.Seal(key, ToKeep(failure));
+  const v1::KeptFailure kept =
+      parts_.sealer.Seal(key, ToKeep(failure), compile.request.target(), {.tenant = compile.caller.tenant, .name = compile.name});
   auto entry = SealFailure(key, compile.caller.tenant, kept, compile.request.target(), compile.name);
   if (!entry) return;
   const std::size_t sealed_bytes = entry->sealed().size();

@@ -28,10 +28,12 @@ struct CompileFlow::Compile {
   Flights::Flight flight;
 
   // Of the hosts that share a store (compile_elsewhere.cc).
-  std::optional<cache::Lease> lease = std::nullopt;  // this host makes it
-  cache::Leases::Taken elsewhere = {};               // how another host does
-  bool in_vain = false;                              // what the store has is of no use to this host
-  bool again = false;                                // it had its turn before
+  cache::Waited waited = {};                                          // of the request that started it, for the store
+  std::optional<cache::SteadyTime> others_have_until = std::nullopt;  // then this host makes it, whoever has the lease
+  std::optional<cache::Lease> lease = std::nullopt;                   // this host makes it
+  cache::Leases::Taken elsewhere = {};                                // how another host does
+  bool in_vain = false;                                               // what the store has is of no use to this host
+  bool again = false;                                                 // it had its turn before
   std::uint64_t wait = 0;
   std::optional<std::stop_callback<std::function<void()>>> on_stop = std::nullopt;  // last: it uses the others
 };

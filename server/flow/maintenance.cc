@@ -185,7 +185,7 @@ std::expected<v1::CacheImportReply, Failure> Maintenance::Import(const std::file
   std::string refused;
   std::map<std::string, std::uint64_t> put;  // bytes of each tenant
   const auto take_in = [&](const cache::Entry& entry) -> std::optional<cache::Entry> {
-    auto taken = sealer_.TakeIn(entry);
+    auto taken = sealer_.TakeIn(entry, Sealer::From::kBundle);
     if (!taken) {
       refused = taken.error() + " (--trusted-keys)";
       return std::nullopt;

@@ -5,6 +5,7 @@
 
 #include "kiln/v1/service.pb.h"
 #include "server/reply/tenant_key.h"
+#include "server/system/utf8.h"
 
 namespace kiln::server {
 namespace {
@@ -17,7 +18,7 @@ std::string Label(std::string_view tenant, std::string_view target, std::string_
   v1::CacheEntry label;
   label.set_tenant(std::string(tenant));
   label.set_target(std::string(target));
-  label.set_name(std::string(name.substr(0, 200)));
+  label.set_name(LabelName(name));
   label.set_refused(refused);
   return label.SerializeAsString();
 }
@@ -39,6 +40,8 @@ std::optional<Outcome> FailureFrom(std::string_view kept) {
 }
 
 }  // namespace
+
+std::string LabelName(std::string_view name) { return Utf8(name.substr(0, 200)); }
 
 std::string Reply::Tail() const {
   v1::CompileReply rest;

@@ -40,6 +40,9 @@ std::string_view OriginText(v1::Origin origin);
 
 using Outcome = std::expected<Reply, Failure>;
 
+// As much of a program's name as is kept.
+std::string LabelName(std::string_view name);
+
 // The entry under which a serialized reply, with its seal (sealer.h), is kept in the cache.
 std::expected<cache::Entry, cache::Error> SealReply(const cache::Digest& kept_under, std::string_view tenant, std::string_view sealed_reply,
                                                     std::string_view target, std::string_view name);

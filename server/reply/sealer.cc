@@ -3,37 +3,55 @@
 
 #include <array>
 #include <optional>
+#include <utility>
 
 #include "cache/digest.h"
 #include "clients/common/seal.h"
 #include "kiln/v1/service.pb.h"
+#include "server/reply/reply.h"
 #include "server/reply/tenant_key.h"
 
 namespace kiln::server {
 namespace {
 
 struct Kept {
-  std::string blob;  // its name
+  v1::CacheEntry label;
   v1::SealedReply reply;
 };
 
+// Whether the bytes say each thing once and nothing else. Readers of a CompileReply merge what is said twice, and the seal is of the last.
+bool IsAll(const v1::SealedReply& reply, std::string_view bytes) {
+  const auto says_more = [](const auto& message) { return !message.GetReflection()->GetUnknownFields(message).empty(); };
+  return !says_more(reply) && !says_more(reply.seal()) && reply.ByteSizeLong() == bytes.size();
+}
+
 // The reply in an entry, which must be the only thing in it.
 std::expected<Kept, std::string> ReplyIn(const cache::Entry& entry) {
-  v1::CacheEntry label;
   Kept kept;
-  if (!label.ParseFromString(std::string(entry.metadata())) || entry.blobs().size() != 1) {
+  if (!kept.label.ParseFromString(std::string(entry.metadata())) || entry.blobs().size() != 1) {
     return std::unexpected("the entry is not one of kilnd's");
   }
-  kept.blob = BlobOf("reply", label.tenant());
-  const std::string_view bytes = entry.blob(kept.blob);
+  const std::string_view bytes = entry.blob(BlobOf("reply", kept.label.tenant()));
   if (bytes.empty() || !kept.reply.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return std::unexpected("the entry holds no reply of the tenant it is labelled with");
   }
+  if (!IsAll(kept.reply, bytes)) return std::unexpected("the entry says something twice, or something that nobody signs");
   const auto key = cache::Digest::FromBytes(kept.reply.key());
-  if (!key || KeptUnder(label.tenant(), *key) != entry.key()) {
+  if (!key || KeptUnder(kept.label.tenant(), *key) != entry.key()) {
     return std::unexpected("the entry is kept under another key than that of its reply");
   }
   return kept;
+}
+
+// What the signature says beside the artifact and its key, where it does.
+std::expected<void, std::string> CheckRest(const Kept& kept, const v1::Provenance& provenance) {
+  if (!provenance.tenant().empty() && provenance.tenant() != kept.label.tenant()) {
+    return std::unexpected("the artifact was signed for another tenant than the one it is kept for");
+  }
+  if (!provenance.diagnostics_sha256().empty() && provenance.diagnostics_sha256() != DiagnosticsDigest(kept.reply)) {
+    return std::unexpected("the warnings are not those that were signed");
+  }
+  return {};
 }
 
 bool IsRefusal(const cache::Entry& entry) { return entry.blobs().size() == 1 && entry.blobs().front().name.starts_with("failure"); }
@@ -52,36 +70,44 @@ std::expected<void, std::string> CheckRefusal(const cache::Entry& entry) {
   return {};
 }
 
-// What is signed of a refusal: no artifact begins like this.
-std::string SignedPart(const v1::KeptFailure& failure) { return "refusal\n" + failure.SerializeAsString(); }
-
 }  // namespace
 
-v1::KeptFailure Sealer::Seal(const cache::Digest& kept_under, v1::KeptFailure failure) const {
+v1::KeptFailure Sealer::Seal(const cache::Digest& kept_under, v1::KeptFailure failure, std::string_view target, const About& about) const {
   failure.clear_seal();
   v1::Provenance provenance;
+  provenance.set_target(std::string(target));
   provenance.set_compiler(options_.compiler);
   provenance.set_host(options_.host);
-  failure.set_seal(MakeSeal(key_, std::move(provenance), kept_under.view(), SignedPart(failure)).SerializeAsString());
+  provenance.set_tenant(std::string(about.tenant));
+  provenance.set_name(LabelName(about.name));
+  const v1::Seal seal = MakeSeal(key_, std::move(provenance), kept_under.view(), failure.SerializeAsString(), Sealed::kRefusal);
+  failure.set_seal(seal.SerializeAsString());
   return failure;
 }
 
 std::expected<cache::Entry, std::string> Sealer::TakeInRefusal(const cache::Entry& entry) const {
   if (auto checked = CheckRefusal(entry); !checked) return std::unexpected(std::move(checked.error()));
+  v1::CacheEntry label;
+  label.ParseFromString(std::string(entry.metadata()));
   v1::KeptFailure failure;
   failure.ParseFromString(std::string(entry.blobs().front().bytes));
   v1::SealedReply signed_part;
   if (failure.seal().empty() || !signed_part.mutable_seal()->ParseFromString(failure.seal())) {
     return std::unexpected("a refusal by another compiler is not accepted without its seal");
   }
-  failure.clear_seal();
+  v1::KeptFailure without = failure;
+  without.clear_seal();
   signed_part.set_key(std::string(entry.key().view()));
-  signed_part.set_artifact(SignedPart(failure));
-  if (const auto provenance = Verify(signed_part, Trusted()); !provenance) return std::unexpected(provenance.error());
-  return entry;
+  signed_part.set_artifact(without.SerializeAsString());
+  const auto provenance = Verify(signed_part, Trusted(), Sealed::kRefusal);
+  if (!provenance) return std::unexpected(provenance.error());
+  if (provenance->tenant() != label.tenant()) return std::unexpected("the refusal was signed for another tenant than the one it is kept for");
+  auto taken = SealFailure(entry.key(), provenance->tenant(), failure, provenance->target(), provenance->name());
+  if (!taken) return std::unexpected(std::move(taken.error().message));
+  return std::move(*taken);
 }
 
-std::string Sealer::Seal(v1::CompileReply&& reply, const v1::CompileRequest& request, std::string_view put_by) const {
+std::string Sealer::Seal(v1::CompileReply&& reply, const v1::CompileRequest& request, const About& about) const {
   v1::Provenance provenance;
   const cache::Digest module = cache::Sha256(request.module());
   provenance.set_ir_sha256(module.bytes.data(), module.bytes.size());
@@ -89,13 +115,18 @@ std::string Sealer::Seal(v1::CompileReply&& reply, const v1::CompileRequest& req
   *provenance.mutable_options() = request.options();
   provenance.set_compiler(options_.compiler);
   provenance.set_host(options_.host);
-  provenance.set_put_by(std::string(put_by));
+  provenance.set_put_by(std::string(about.put_by));
+  provenance.set_tenant(std::string(about.tenant));
+  provenance.set_name(LabelName(about.name));
   v1::SealedReply sealed;
   sealed.set_key(reply.key());
   sealed.set_artifact(reply.artifact().SerializeAsString());
+  for (const v1::Diagnostic& diagnostic : reply.diagnostics()) *sealed.add_diagnostics() = diagnostic.SerializeAsString();
+  provenance.set_diagnostics_sha256(DiagnosticsDigest(sealed));
   *sealed.mutable_seal() = MakeSeal(key_, std::move(provenance), reply.key(), sealed.artifact());
   reply.clear_artifact();
   reply.clear_key();
+  reply.clear_diagnostics();
   std::string bytes;
   bytes.reserve(sealed.ByteSizeLong() + reply.ByteSizeLong());
   sealed.AppendToString(&bytes);
@@ -129,24 +160,34 @@ std::expected<void, std::string> Sealer::Check(const cache::Entry& entry) const 
   const std::array own = {key_.public_key()};
   const auto provenance = Verify(kept->reply, own);
   if (!provenance) return std::unexpected(provenance.error());
-  return {};
+  return CheckRest(*kept, *provenance);
 }
 
-std::expected<cache::Entry, std::string> Sealer::TakeIn(const cache::Entry& entry) const {
+std::expected<cache::Entry, std::string> Sealer::TakeIn(const cache::Entry& entry, From from) const {
   if (IsRefusal(entry)) return TakeInRefusal(entry);
   auto kept = ReplyIn(entry);
   if (!kept) return std::unexpected(std::move(kept.error()));
   v1::SealedReply& reply = kept->reply;
   auto provenance = Verify(reply, Trusted());
   if (!provenance) return std::unexpected(std::move(provenance.error()));
-  if (reply.seal().public_key() == key_.public_key().view()) return entry;
-  provenance->set_taken_from(reply.seal().public_key());
-  *reply.mutable_seal() = MakeSeal(key_, std::move(*provenance), reply.key(), reply.artifact());
-  const std::string bytes = reply.SerializeAsString();
-  const std::array<cache::BlobView, 1> blobs = {cache::BlobView{kept->blob, bytes}};
-  auto sealed = cache::Seal(entry.key(), entry.metadata(), blobs);
+  if (auto checked = CheckRest(*kept, *provenance); !checked) return std::unexpected(std::move(checked.error()));
+  const bool is_old = provenance->tenant().empty() || provenance->diagnostics_sha256().empty();
+  const bool is_own = reply.seal().public_key() == key_.public_key().view();
+  if (is_old && from == From::kStore) return std::unexpected("an older kilnd sealed it: the seal does not say for which tenant");
+  if (is_old && is_own) return entry;
+  if (is_old) {
+    reply.clear_diagnostics();
+    provenance->set_diagnostics_sha256(DiagnosticsDigest(reply));
+    provenance->set_tenant(kept->label.tenant());
+    provenance->set_name(kept->label.name());
+  }
+  if (!is_own) {
+    provenance->set_taken_from(reply.seal().public_key());
+    *reply.mutable_seal() = MakeSeal(key_, *provenance, reply.key(), reply.artifact());
+  }
+  auto sealed = SealReply(entry.key(), provenance->tenant(), reply.SerializeAsString(), provenance->target(), provenance->name());
   if (!sealed) return std::unexpected(std::move(sealed.error().message));
-  return *sealed;
+  return std::move(*sealed);
 }
 
 }  // namespace kiln::server

@@ -7,6 +7,7 @@
 // All members may be called from any thread.
 #pragma once
 
+#include <cstdint>
 #include <expected>
 #include <string>
 #include <string_view>
@@ -32,22 +33,30 @@ class Sealer {
 
   const cache::PublicKey& public_key() const { return key_.public_key(); }
 
-  // The serialized reply with its seal. Takes its artifact apart on the way, so that no more than two are in memory. `put_by`: who made it, if
-  // not this daemon.
-  std::string Seal(v1::CompileReply&& reply, const v1::CompileRequest& request, std::string_view put_by = {}) const;
+  // Whose a result is, what the program is called, and who made it, if not this daemon.
+  struct About {
+    std::string_view tenant, name, put_by = {};
+  };
+
+  // The serialized reply with its seal. Takes its artifact apart on the way, so that no more than two are in memory.
+  std::string Seal(v1::CompileReply&& reply, const v1::CompileRequest& request, const About& about) const;
 
   // A refusal, as it is kept under that key. Only other hosts look at its seal.
-  v1::KeptFailure Seal(const cache::Digest& kept_under, v1::KeptFailure failure) const;
+  v1::KeptFailure Seal(const cache::Digest& kept_under, v1::KeptFailure failure, std::string_view target, const About& about) const;
 
   // Checks that an artifact from elsewhere carries the seal of a trusted key. The error says what to do.
   std::expected<void, std::string> CheckForeign(const v1::SealedReply& reply) const;
 
-  // Checks that this daemon sealed the entry, and for the key and tenant under which it is kept. Refusals have no seal, since they make
-  // nothing run; for these it checks only that they are refusals for their tenant.
+  // Checks that this daemon sealed the entry and its warnings, and for the key and tenant under which it is kept. The seal of a refusal is not
+  // looked at here, since it makes nothing run: only that it is one for its tenant.
   std::expected<void, std::string> Check(const cache::Entry& entry) const;
 
-  // The entry of another host as this one keeps it. A refusal keeps that host's seal.
-  std::expected<cache::Entry, std::string> TakeIn(const cache::Entry& entry) const;
+  // Where an entry of another host comes from. Seals of older kilnds name no tenant and vouch for no warnings: those of a store are not
+  // accepted, for nobody needs them there; of those in bundles the warnings are left out.
+  enum class From : std::uint8_t { kStore, kBundle };
+
+  // The entry of another host as this one keeps it: nothing is in it that is not signed. A refusal keeps that host's seal.
+  std::expected<cache::Entry, std::string> TakeIn(const cache::Entry& entry, From from) const;
 
  private:
   std::expected<cache::Entry, std::string> TakeInRefusal(const cache::Entry& entry) const;

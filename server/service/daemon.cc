@@ -239,7 +239,7 @@ bool Daemon::Parts::Accepts(const cache::Entry& entry) {
 }
 
 std::optional<cache::Entry> Daemon::Parts::TakesIn(const cache::Entry& entry) {
-  auto taken = sealer->TakeIn(entry);
+  auto taken = sealer->TakeIn(entry, Sealer::From::kStore);
   if (taken) return std::move(*taken);
   telemetry.Log(Level::kWarning, "refused-entry",
                 {{"tier", "redis"}, {"key", entry.key().ToHex().substr(0, 16)}, {"why", std::string_view(taken.error())}});

@@ -92,7 +92,9 @@ def test_the_keys_of_hosts_that_die_are_taken_over(redis, hosts):
 
     found, failures = at_once(many, range(KEYS), meanwhile=kill)
     assert failures == []
-    assert all(len(one) == KEYS for one in found[1:])
+    for host in many[1:]:
+        assert host.process.poll() is None, host.tail(40)
+    assert [len(one) for one in found[1:]] == [KEYS] * (HOSTS - 1)
     assert all(one == found[1] for one in found[1:])
 
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // With three masters and three replicas.
-#include "cache/redis/redis_test_servers.h"
 #include "cache/redis/redis_tier.h"
 #include "cache/redis/stored_entry.h"
+#include "cache/redis/tests/redis_test_servers.h"
 
 namespace kiln::cache::redis {
 namespace {
