@@ -57,6 +57,9 @@ class Tier {
   // there may be lost. Such a tier decides by itself when it is left alone and tried again.
   virtual bool outside() const { return false; }
 
+  // True when nothing can be put there or erased: Put and Erase fail with kInvalid. What such a tier gives it has taken in itself.
+  virtual bool read_only() const { return false; }
+
   virtual std::expected<std::optional<Entry>, Error> Get(const Digest& key) = 0;
 
   // Stores the entry under its own key, in place of what was there. Returns at once; an entry that was accepted may
