@@ -57,6 +57,13 @@ std::string SignedPart(const v1::KeptFailure& failure) { return "refusal\n" + fa
 
 }  // namespace
 
+std::string CompilerOf(const cache::Entry& entry) {
+  const auto kept = ReplyIn(entry);
+  v1::Provenance provenance;
+  if (!kept || !provenance.ParseFromString(kept->reply.seal().provenance())) return {};
+  return provenance.compiler();
+}
+
 v1::KeptFailure Sealer::Seal(const cache::Digest& kept_under, v1::KeptFailure failure) const {
   failure.clear_seal();
   v1::Provenance provenance;
