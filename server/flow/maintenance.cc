@@ -62,14 +62,17 @@ std::expected<Wanted, Failure> WantedKeys(const v1::CacheExportRequest& request,
   return wanted;
 }
 
-// An export reads the store. What is known and not in it, as what a bundle answers is not, is put there.
+// An export reads the store. Results that are known but not in it, such as those of a served bundle, are put there first.
 void KeepWanted(cache::TieredCache& cache, cache::SqliteTier& disk, const Wanted& wanted) {
   std::set<cache::Digest> missing;
   for (const auto& [key, which] : wanted) missing.insert(key);
   if (missing.empty()) return;
   cache::ListOptions options;
-  options.accept = [&](const cache::EntryInfo& info) { return missing.erase(info.key), false; };
-  if (!disk.List(options)) return;
+  options.accept = [&](const cache::EntryInfo& info) {
+    missing.erase(info.key);
+    return false;
+  };
+  if (!disk.List(options)) return;  // the export itself says why
   for (const cache::Digest& key : missing) {
     if (auto hit = cache.Get(key)) (void)cache::PutAndWait(disk, std::move(hit->entry));
   }
