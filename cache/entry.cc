@@ -120,6 +120,12 @@ std::expected<ParsedHead, Error> ParseHead(std::string_view bytes) {
   return head;
 }
 
+EntryHead OwnedHead(const ParsedHead& head) {
+  EntryHead entry{head.key, head.digest, head.body_digest, std::string(head.metadata), head.size + head.body_size, {}};
+  for (const auto& part : head.parts) entry.blobs.push_back({std::string(part.name), part.size, part.digest});
+  return entry;
+}
+
 std::expected<void, Error> CheckLimits(std::string_view metadata, std::span<const BlobView> blobs) {
   if (metadata.size() > Entry::kMaxMetadataSize) {
     return Fail(ErrorCode::kInvalid, fmt::format("{} bytes of metadata; at most {} can be sealed", metadata.size(), Entry::kMaxMetadataSize));
@@ -221,9 +227,12 @@ std::expected<Entry, Error> Unseal(std::string sealed) {
 std::expected<EntryHead, Error> UnsealHead(std::string_view bytes) {
   KILN_ASSIGN_OR_RETURN(const ParsedHead head, ParseHead(bytes));
   if (bytes.size() != head.size) return Corrupt(fmt::format("{} bytes behind the head", bytes.size() - head.size));
-  EntryHead entry{head.key, head.digest, head.body_digest, std::string(head.metadata), head.size + head.body_size, {}};
-  for (const auto& part : head.parts) entry.blobs.push_back({std::string(part.name), part.size, part.digest});
-  return entry;
+  return OwnedHead(head);
+}
+
+std::expected<EntryHead, Error> UnsealLeadingHead(std::string_view bytes) {
+  KILN_ASSIGN_OR_RETURN(const ParsedHead head, ParseHead(bytes));
+  return OwnedHead(head);
 }
 
 }  // namespace kiln::cache

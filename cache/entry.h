@@ -48,7 +48,8 @@ class Entry {
   static constexpr std::size_t kMaxBlobs = 256;
   static constexpr std::size_t kMaxNameSize = 255;
   static constexpr std::size_t kMaxMetadataSize = std::size_t{16} << 20;
-  static constexpr std::size_t kMaxSize = std::size_t{256} << 20;  // of the sealed form
+  static constexpr std::size_t kMaxSize = std::size_t{256} << 20;                         // of the sealed form
+  static constexpr std::size_t kMaxHeadSize = kMaxMetadataSize + (std::size_t{1} << 20);  // no head is larger
 
   const Digest& key() const { return payload_->key; }
   const Digest& digest() const { return payload_->digest; }
@@ -113,5 +114,8 @@ struct EntryHead {
 
 // As Unseal, for a head alone.
 std::expected<EntryHead, Error> UnsealHead(std::string_view head);
+
+// The same, for a head behind which more bytes may follow.
+std::expected<EntryHead, Error> UnsealLeadingHead(std::string_view bytes);
 
 }  // namespace kiln::cache

@@ -64,6 +64,9 @@ class Tier {
   // there may be lost. Such a tier decides by itself when it is left alone and tried again.
   virtual bool outside() const { return false; }
 
+  // True when nothing can be put there or erased: Put and Erase fail with kInvalid. What such a tier gives it has taken in itself.
+  virtual bool read_only() const { return false; }
+
   virtual std::expected<std::optional<Entry>, Error> Get(const Digest& key) = 0;
 
   // As Get, for a request that may have waited before. An outside tier says that nothing is there once no time is left.

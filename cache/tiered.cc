@@ -18,10 +18,11 @@ const Error& Disabled() {
 }  // namespace
 
 struct TieredCache::Slot {
-  explicit Slot(std::shared_ptr<Tier> tier) : tier(std::move(tier)), outside(this->tier->outside()) {}
+  explicit Slot(std::shared_ptr<Tier> tier) : tier(std::move(tier)), outside(this->tier->outside()), read_only(this->tier->read_only()) {}
 
   const std::shared_ptr<Tier> tier;
   const bool outside;
+  const bool read_only;
   std::atomic<std::uint64_t> refused{0};
 
   // Steady time in ticks until which the tier is left alone; 0 while it works. The thread that moves an expired time forward is the one
@@ -106,7 +107,7 @@ std::optional<Entry> TieredCache::Accepted(Slot& slot, Entry entry) {
     if (!taken) ++slot.refused;
     return taken;
   }
-  if (Accepts(slot, entry)) return entry;
+  if (slot.read_only || Accepts(slot, entry)) return entry;
   if (auto erased = slot.tier->Erase(entry.key()); !erased) Note(slot, std::unexpected(std::move(erased.error())));
   return std::nullopt;
 }
@@ -133,14 +134,14 @@ std::optional<TieredCache::Hit> TieredCache::GetThrough(const Digest& key, std::
     if (!entry) continue;
     if (slot.outside) {
       Keep(*entry, {});
-      return Hit{std::move(*entry), level, slot.tier->name(), false, true};
+      return Hit{std::move(*entry), level, slot.tier->name(), false, true, false};
     }
-    for (std::size_t nearer = 0; nearer < level; ++nearer) {
+    for (std::size_t nearer = 0; nearer < std::min(level, nonblocking_); ++nearer) {
       if (MayUse(*slots_[nearer])) PutInto(*slots_[nearer], *entry, {});
     }
     if (slot.tier->blocking()) unsettled_.Found(key, losses);
     const bool durable = slot.tier->blocking() || (nonblocking_ < slots_.size() && unsettled_.IsSettled(key, losses));
-    return Hit{std::move(*entry), level, slot.tier->name(), durable, false};
+    return Hit{std::move(*entry), level, slot.tier->name(), durable, false, slot.read_only};
   }
   return std::nullopt;
 }
@@ -177,14 +178,17 @@ void TieredCache::Keep(const Entry& entry, PutDone done) {
     if (done) done(std::move(outcome));
   };
   std::vector<Slot*> used;
+  bool any_blocking = false, all_used = true;
   for (const auto& slot : own) {
+    if (slot->read_only) continue;
+    any_blocking = any_blocking || slot->tier->blocking();
     if (MayUse(*slot)) used.push_back(slot.get());
+    else all_used = false;
   }
-  const bool any_blocking = std::ranges::any_of(own, [](const auto& slot) { return slot->tier->blocking(); });
   {
     MutexLock lock(pending->mutex);
     pending->waiting = used.size() + 1;  // one for this function, so that nobody finishes before all are asked
-    if (used.size() < own.size()) pending->failure = std::unexpected(Disabled());
+    if (!all_used) pending->failure = std::unexpected(Disabled());
   }
   for (Slot* slot : used) {
     const bool counts = slot->tier->blocking() || !any_blocking;
@@ -206,6 +210,7 @@ std::expected<bool, Error> TieredCache::Erase(const Digest& key) {
   bool had = false;
   std::optional<Error> failure;
   for (const auto& slot : std::span(slots_.data(), own_)) {
+    if (slot->read_only) continue;
     if (!MayUse(*slot)) {
       failure = Disabled();
       continue;

@@ -24,6 +24,9 @@ namespace kiln::cache {
 // while the others still pass by, so that a tier that hangs holds up one thread per period and no more.
 //
 // Outside tiers (Tier::outside) come last. They are no part of what a put promises: nobody waits for them, and their errors fail nothing.
+//
+// A tier that only reads (Tier::read_only) comes behind those of this host that are written: what was put there later goes before what it has,
+// also after the next start.
 class TieredCache {
  public:
   struct Options {
@@ -44,6 +47,7 @@ class TieredCache {
     std::string_view tier;  // its name; lives as long as the cache
     bool durable;           // a blocking tier of this host has it, as far as this cache put it there itself, or found it there
     bool outside;           // it came from an outside tier
+    bool read_only;         // it came from a tier that only reads
   };
 
   TieredCache(std::vector<std::shared_ptr<Tier>> tiers, const Clock& clock, Options options);
@@ -51,7 +55,8 @@ class TieredCache {
   // Waits for the outcome of every Put.
   ~TieredCache();
 
-  // Asks tier after tier, and copies a hit that is accepted into those before it. May block.
+  // Asks tier after tier, and copies a hit that is accepted into those before it that never block; one of an outside tier into all of this
+  // host's own. May block.
   std::optional<Hit> Get(const Digest& key);
   // As Get, for a request that may have waited for outside tiers before.
   std::optional<Hit> Get(const Digest& key, Waited& waited);
@@ -59,16 +64,16 @@ class TieredCache {
   // As Get, but asks only the leading tiers that never block.
   std::optional<Hit> GetWithoutBlocking(const Digest& key);
 
-  // Puts into every tier. `done` is called once, when the last of this host's own has answered: with success if the entry is in at least
-  // one that blocks (or in any, where none blocks), else with the last error.
+  // Puts into every tier that is written. `done` is called once, when the last of this host's own has answered: with success if the entry is
+  // in at least one that blocks (or in any, where none blocks), else with the last error.
   void Put(Entry entry, PutDone done = {});
 
   // Calls `done` once a blocking tier has the entry, or cannot take it: puts anew what could not be kept before. An entry that is in no tier
   // of this host's own fails with kInvalid.
   void MakeDurable(const Digest& key, PutDone done);
 
-  // Erases from every tier of this host's own; whether one had it. An error, a disabled tier included, is returned after all were asked,
-  // for the caller wanted the entry gone and it may not be.
+  // Erases from every tier of this host's own that is written; whether one had it. An error, a disabled tier included, is returned after all
+  // were asked, for the caller wanted the entry gone and it may not be.
   std::expected<bool, Error> Erase(const Digest& key);
 
   struct TierReport {

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "cache/bundle/bundle_format.h"
 #include "cache/digest.h"
 #include "cache/little_endian.h"
 #include "cache/mutex.h"
@@ -18,8 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kMagic = "KILNBUN\n";
-constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kPage = 256;
 constexpr std::uint64_t kMaxUnacknowledged = std::uint64_t{16} << 20;
 
@@ -28,9 +27,7 @@ class BundleWriter {
  public:
   explicit BundleWriter(fs::path path) : path_(std::move(path)), partial_(path_.string() + ".partial") {
     file_.open(partial_, std::ios::binary | std::ios::trunc);
-    std::string start(kMagic);
-    AppendLittleEndian(start, kVersion);
-    Write(start);
+    Write(BundleStart());
   }
   ~BundleWriter() {
     std::error_code ignored;
@@ -86,11 +83,8 @@ class BundleReader {
     if (!error) reader.file_.open(path, std::ios::binary);
     if (error || !reader.file_) return Fail(ErrorCode::kUnreachable, fmt::format("cannot read {}", path.string()));
     reader.left_ = size;
-    KILN_ASSIGN_OR_RETURN(const std::string start, reader.Read(kMagic.size() + 4));
-    if (!start.starts_with(kMagic)) return Corrupt("it is no bundle");
-    if (const auto version = LoadLittleEndian<std::uint32_t>(std::string_view(start).substr(kMagic.size())); version != kVersion) {
-      return Fail(ErrorCode::kInvalid, fmt::format("a bundle of version {}; this program reads {}", version, kVersion));
-    }
+    KILN_ASSIGN_OR_RETURN(const std::string start, reader.Read(kBundleStartSize));
+    KILN_RETURN_IF_ERROR(CheckBundleStart(start));
     return reader;
   }
 
@@ -209,6 +203,20 @@ std::expected<void, Error> ImportAll(BundleReader& reader, ThrottledPuts& puts, 
 }
 
 }  // namespace
+
+std::string BundleStart() {
+  std::string start(kBundleMagic);
+  AppendLittleEndian(start, kBundleVersion);
+  return start;
+}
+
+std::expected<void, Error> CheckBundleStart(std::string_view start) {
+  if (start.size() < kBundleStartSize || !start.starts_with(kBundleMagic)) return Fail(ErrorCode::kCorrupt, "it is no bundle of results");
+  if (const auto version = LoadLittleEndian<std::uint32_t>(start.substr(kBundleMagic.size())); version != kBundleVersion) {
+    return Fail(ErrorCode::kInvalid, fmt::format("a bundle of version {}; this program reads {}", version, kBundleVersion));
+  }
+  return {};
+}
 
 std::expected<BundleReport, Error> ExportBundle(SqliteTier& from, const fs::path& path, std::function<bool(const EntryInfo&)> accept) {
   BundleReport report;

@@ -38,7 +38,7 @@ struct CompileCommand {
     }
     double spent = 0;
     for (const Timing& timing : compiled.timings) spent += timing.milliseconds;
-    const bool hit = compiled.origin == Origin::kMemory || compiled.origin == Origin::kDisk;
+    const bool hit = compiled.origin == Origin::kMemory || compiled.origin == Origin::kDisk || compiled.origin == Origin::kBundle;
     fmt::print(context.report, "{} {}  {} of {}{}  {}\n", Paint("✓", Style::kGood, context.colours()),
                Paint(compiled.target, Style::kBold, context.colours()), Bytes(compiled.code.size()), Name(compiled.kind),
                compiled.cubin.empty() ? "" : fmt::format(" and {} of cubin", Bytes(compiled.cubin.size())),

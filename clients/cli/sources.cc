@@ -130,6 +130,7 @@ std::string_view Name(Origin origin) {
     case Origin::kCompiled: return "compiled";
     case Origin::kJoined: return "joined";
     case Origin::kCluster: return "cluster";
+    case Origin::kBundle: return "bundle";
     case Origin::kUnknown: break;
   }
   return "unknown";

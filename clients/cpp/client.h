@@ -56,7 +56,7 @@ struct Error {
 };
 
 enum class CodeKind : std::uint8_t { kNone, kPtx, kHsaco, kCubin, kEmulator };
-enum class Origin : std::uint8_t { kUnknown, kMemory, kDisk, kCompiled, kJoined, kCluster };
+enum class Origin : std::uint8_t { kUnknown, kMemory, kDisk, kCompiled, kJoined, kCluster, kBundle };
 enum class Priority : std::uint8_t { kInteractive, kBatch, kTuning };
 enum class StreamK : std::uint8_t { kAuto, kNever, kAlways };
 

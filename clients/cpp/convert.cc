@@ -7,7 +7,7 @@ namespace kiln {
 
 static_assert(static_cast<int>(Severity::kNote) == v1::Diagnostic::NOTE);
 static_assert(static_cast<int>(CodeKind::kEmulator) == v1::EMULATOR);
-static_assert(static_cast<int>(Origin::kCluster) == v1::CLUSTER);
+static_assert(static_cast<int>(Origin::kBundle) == v1::BUNDLE);
 static_assert(static_cast<int>(Priority::kTuning) == v1::TUNING);
 static_assert(static_cast<int>(StreamK::kAlways) == v1::STREAM_K_ALWAYS);
 

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -75,6 +76,7 @@ struct Raw {
   std::string access;
   std::string metrics_listen = "none";
   bool check_config = false;
+  std::vector<std::string> bundles;
   std::string cluster_store;
   double cluster_expiry = std::chrono::duration<double>(ClusterConfig().expiry).count();
   double tier_timeout = 50;
@@ -136,6 +138,9 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
       ->transform(CLI::AsSizeValue(false))
       ->default_str("256MiB");
   app.add_option("--disk-cache", config.disk_cache_bytes, "bytes of results kept on disk")->transform(CLI::AsSizeValue(false))->default_str("8GiB");
+  app.add_option("--bundle", raw.bundles, "file of `kiln cache export` whose results are served as they lie there; may be given several times")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
   AddClusterOptions(app, config.cluster, raw);
   app.add_option("--worker-executable", raw.worker_executable, "kiln-worker")->capture_default_str();
   app.add_option("--workers", config.workers, "compiles at one time")->check(CLI::Range(1u, 1024u))->capture_default_str();
@@ -233,6 +238,23 @@ std::optional<std::string> TextOf(const toml::node& value) {
   });
 }
 
+// Those of an array, too, for a setting that may be given several times.
+std::optional<Words> TextsOf(const toml::node& value, const CLI::Option& option) {
+  const toml::array* array = MayRepeat(option) ? value.as_array() : nullptr;
+  Words texts;
+  if (array == nullptr) {
+    auto text = TextOf(value);
+    if (!text) return std::nullopt;
+    return Words{std::move(*text)};
+  }
+  for (const toml::node& element : *array) {
+    auto text = TextOf(element);
+    if (!text) return std::nullopt;
+    texts.push_back(std::move(*text));
+  }
+  return texts;
+}
+
 // The file's keys as arguments, so that one parser checks all.
 std::expected<Words, std::string> FromFile(const CLI::App& app, const fs::path& path) {
   Words words;
@@ -247,16 +269,31 @@ std::expected<Words, std::string> FromFile(const CLI::App& app, const fs::path& 
   if (!words.empty()) return std::unexpected(words.front());
   for (const auto& [key, value] : file) {
     const std::string name = fmt::format("--{}", key.str());
-    if (app.get_option_no_throw(name) == nullptr || name == "--config") {
+    const CLI::Option* option = app.get_option_no_throw(name);
+    if (option == nullptr || name == "--config") {
       return std::unexpected(fmt::format("{}: there is no setting {}; `kilnd --help` lists them without the dashes", path.string(), key.str()));
     }
-    const auto text = TextOf(value);
-    if (!text) {
-      return std::unexpected(fmt::format("{}, line {}: {} takes a string, number or boolean", path.string(), value.source().begin.line, key.str()));
+    const auto texts = TextsOf(value, *option);
+    if (!texts) {
+      return std::unexpected(fmt::format("{}, line {}: {} takes a string, number or boolean{}", path.string(), value.source().begin.line, key.str(),
+                                         MayRepeat(*option) ? ", or an array of these" : ""));
     }
-    if (!text->empty()) words.push_back(fmt::format("{}={}", name, *text));  // CLI11 would take the next word for the value
+    for (const std::string& text : *texts) {
+      if (!text.empty()) words.push_back(fmt::format("{}={}", name, text));  // CLI11 would take the next word for the value
+    }
   }
   return words;
+}
+
+// The values of a variable: several have a colon between them, as in PATH.
+Words ValuesIn(std::string_view variable, const CLI::Option& option) {
+  Words values;
+  while (!variable.empty()) {
+    const std::size_t end = MayRepeat(option) ? std::min(variable.find(':'), variable.size()) : variable.size();
+    if (end > 0) values.emplace_back(variable.substr(0, end));
+    variable.remove_prefix(std::min(end + 1, variable.size()));
+  }
+  return values;
 }
 
 // KILN_STATE_DIR is --state-dir, and so on.
@@ -265,11 +302,17 @@ Words FromEnvironment(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_single_name();
     if (name == "help" || name == "version" || name == "config" || name == "check-config") continue;
-    if (const std::string value = Environment(VariableOf(name).c_str()); !value.empty()) {
-      words.push_back(fmt::format("--{}={}", name, value));
-    }
+    for (const std::string& value : ValuesIn(Environment(VariableOf(name).c_str()), *option)) words.push_back(fmt::format("--{}={}", name, value));
   }
   return words;
+}
+
+// Of a setting that may be given several times, the first place that has it gives all its values, as of any other.
+void DropRepeated(const CLI::App& app, const Words& nearer, Words& words) {
+  for (const CLI::Option* option : app.get_options([](const CLI::Option* option) { return MayRepeat(*option); })) {
+    const std::string name = option->get_single_name();
+    if (Names(nearer, name)) std::erase_if(words, [&](const std::string& word) { return word.starts_with("--" + name + "="); });
+  }
 }
 
 // A suggestion for a command line with an unknown option.
@@ -357,6 +400,7 @@ std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   config.access = raw.access;
   config.signing_key = raw.signing_key.empty() ? config.state_directory / "signing-key.pem" : fs::path(raw.signing_key);
   config.trusted_keys = raw.trusted_keys;
+  config.bundles.assign(raw.bundles.begin(), raw.bundles.end());
   if (auto cluster = FinishCluster(raw, config.cluster); !cluster) return cluster;
   config.worker_executable = raw.worker_executable;
   const auto worker_user = ParseUser(raw.worker_user);
@@ -417,9 +461,11 @@ std::expected<Config, ConfigEnd> ReadConfig(int argc, char** argv) {
     from_file_words = std::move(*from_file);
   }
   const Words from_environment = FromEnvironment(app);
-  Words words = from_file_words;
-  words.insert(words.end(), from_environment.begin(), from_environment.end());
-  words.insert(words.end(), flags.begin(), flags.end());
+  Words words;
+  for (const Words* place : {&std::as_const(from_file_words), &from_environment, &flags}) {
+    DropRepeated(app, *place, words);
+    words.insert(words.end(), place->begin(), place->end());
+  }
   std::ranges::reverse(words);  // as CLI11 takes a vector
   try {
     app.parse(words);

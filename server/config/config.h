@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "clients/common/endpoint.h"
 #include "server/config/accept_unsigned.h"
@@ -41,6 +42,7 @@ struct Config {
   std::optional<std::filesystem::path> own_state_directory;
   std::uint64_t memory_cache_bytes = std::uint64_t{256} << 20;
   std::uint64_t disk_cache_bytes = std::uint64_t{8} << 30;
+  std::vector<std::filesystem::path> bundles;  // served as they lie there
   ClusterConfig cluster;
 
   std::filesystem::path worker_executable;

@@ -7,7 +7,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace kiln::server {
 
@@ -21,6 +22,12 @@ struct Said {
 
 // Every setting as a line of TOML with its origin behind it; the whole is a config file that means the same.
 std::string Effective(const CLI::App& app, const Said& said);
+
+// Whether the words, each "--name=value" or as a person typed it, have that setting.
+bool Names(const std::vector<std::string>& words, const std::string& setting);
+
+// Whether it may be given several times, with all its values meant.
+bool MayRepeat(const CLI::Option& option);
 
 // KILN_STATE_DIR, for state-dir.
 std::string VariableOf(std::string_view setting);

@@ -295,7 +295,8 @@ std::optional<Outcome> CompileFlow::FromCache(const cache::Digest& kept_under, s
   auto hit = parts_.cache.Get(kept_under, waited);
   if (!hit) return std::nullopt;
   if (hit->outside) parts_.store_keeper.Note(std::string(tenant), hit->entry.sealed().size());
-  return OutcomeFrom(hit->entry, tenant, hit->outside ? v1::CLUSTER : hit->level == 0 ? v1::MEMORY : v1::DISK, hit->durable);
+  const v1::Origin origin = hit->outside ? v1::CLUSTER : hit->read_only ? v1::BUNDLE : hit->level == 0 ? v1::MEMORY : v1::DISK;
+  return OutcomeFrom(hit->entry, tenant, origin, hit->durable);
 }
 
 // `starts` says at the end whether this call's request was the one that was compiled; null: it was not.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <map>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -59,6 +60,22 @@ std::expected<Wanted, Failure> WantedKeys(const v1::CacheExportRequest& request,
     if (const cache::Digest kept_under = KeptUnder(tenant, *key); kept_under != *key) wanted.emplace(kept_under, which);
   }
   return wanted;
+}
+
+// An export reads the store. Results that are known but not in it, such as those of a served bundle, are put there first.
+void KeepWanted(cache::TieredCache& cache, cache::SqliteTier& disk, const Wanted& wanted) {
+  std::set<cache::Digest> missing;
+  for (const auto& [key, which] : wanted) missing.insert(key);
+  if (missing.empty()) return;
+  cache::ListOptions options;
+  options.accept = [&](const cache::EntryInfo& info) {
+    missing.erase(info.key);
+    return false;
+  };
+  if (!disk.List(options)) return;  // the export itself says why
+  for (const cache::Digest& key : missing) {
+    if (auto hit = cache.Get(key)) (void)cache::PutAndWait(disk, std::move(hit->entry));
+  }
 }
 
 Failure MissingKeys(std::string_view first, std::ptrdiff_t count, std::string_view tenant) {
@@ -168,6 +185,7 @@ std::expected<TemporaryFile, Failure> Maintenance::Export(const v1::CacheExportR
     };
   }
   TemporaryFile file = NewScratch();
+  KeepWanted(cache_, **disk, *wanted);
   if (const auto flushed = (*disk)->Flush(); !flushed) return std::unexpected(ToFailure(flushed.error()));
   const auto report = cache::ExportBundle(**disk, file.path(), accept);
   if (!report) return std::unexpected(ToFailure(report.error()));

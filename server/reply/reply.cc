@@ -58,6 +58,7 @@ std::string_view OriginText(v1::Origin origin) {
     case v1::COMPILED: return "compiled";
     case v1::JOINED: return "joined";
     case v1::CLUSTER: return "cluster";
+    case v1::BUNDLE: return "bundle";
     default: return {};
   }
 }

@@ -35,7 +35,7 @@ struct Reply {
   std::string Tail() const;
 };
 
-// "memory", "disk", "compiled", "joined", "cluster"; empty where nothing is known.
+// "memory", "disk", "compiled", "joined", "cluster", "bundle"; empty where nothing is known.
 std::string_view OriginText(v1::Origin origin);
 
 using Outcome = std::expected<Reply, Failure>;

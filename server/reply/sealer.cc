@@ -72,6 +72,13 @@ std::expected<void, std::string> CheckRefusal(const cache::Entry& entry) {
 
 }  // namespace
 
+std::string CompilerOf(const cache::Entry& entry) {
+  const auto kept = ReplyIn(entry);
+  v1::Provenance provenance;
+  if (!kept || !provenance.ParseFromString(kept->reply.seal().provenance())) return {};
+  return provenance.compiler();
+}
+
 v1::KeptFailure Sealer::Seal(const cache::Digest& kept_under, v1::KeptFailure failure, std::string_view target, const About& about) const {
   failure.clear_seal();
   v1::Provenance provenance;

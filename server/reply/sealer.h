@@ -68,4 +68,7 @@ class Sealer {
   std::vector<cache::PublicKey> trusted_ KILN_GUARDED_BY(mutex_);
 };
 
+// The build id of the compiler that made the reply in an entry; empty where there is none.
+std::string CompilerOf(const cache::Entry& entry);
+
 }  // namespace kiln::server

@@ -14,6 +14,7 @@
 #include "cache/sqlite/store_directory.h"
 #include "server/access/authenticator.h"
 #include "server/access/tls.h"
+#include "server/service/bundles.h"
 #include "server/service/cluster_store.h"
 #include "server/system/script.h"
 
@@ -95,6 +96,7 @@ std::vector<std::string> ProblemsOf(const Config& config) {
   if (const auto rules = Authenticator::Open({.tokens = config.tokens, .access = config.access, .on_reload = [](std::string_view) {}}); !rules) {
     check.Says("access", rules.error());
   }
+  for (const std::string& problem : ProblemsOfBundles(config.bundles)) check.Says("bundle", problem);
   if (const auto cluster = CheckClusterStore(config.cluster); !cluster) check.Says("cluster-store", cluster.error());
   return check.Take();
 }

@@ -29,6 +29,7 @@
 #include "server/queue/heartbeat.h"
 #include "server/reply/status_map.h"
 #include "server/reply/trusted_keys.h"
+#include "server/service/bundles.h"
 #include "server/service/cluster_store.h"
 #include "server/service/front.h"
 #include "server/system/deadline.h"
@@ -131,6 +132,7 @@ struct Daemon::Parts {
   Journal journal;
   cache::SqliteSlot* disk = nullptr;            // of the cache
   std::optional<cache::SigningKey> unkept_key;  // made because the kept key could not be read, or none could be kept
+  cache::BundleTier* bundles = nullptr;         // of the cache; null: there are none
   std::unique_ptr<ClusterStore> cluster;        // null: there is none
   std::unique_ptr<cache::TieredCache> cache;
   std::unique_ptr<Authenticator> authenticator;
@@ -219,6 +221,12 @@ std::expected<void, std::string> Daemon::Parts::OpenCache() {
   }
   disk = slot.get();
   tiers.push_back(std::move(slot));
+  if (!config.bundles.empty()) {
+    auto opened = OpenBundles(config.bundles, telemetry, [this](const cache::Entry& entry) { return sealer->TakeIn(entry, Sealer::From::kBundle); });
+    if (!opened) return std::unexpected(std::move(opened.error()));
+    bundles = opened->get();
+    tiers.push_back(std::move(*opened));
+  }
   if (config.cluster.store) {
     auto store = ClusterStore::Open(config.cluster, telemetry, clock);
     if (!store) return std::unexpected(std::move(store.error()));
@@ -474,6 +482,7 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::Start(Config config)
   if (auto opened = parts->OpenGate(); !opened) return std::unexpected(std::move(opened.error()));
   if (auto opened = parts->OpenCache(); !opened) return std::unexpected(std::move(opened.error()));
   if (auto opened = parts->OpenSealer(); !opened) return std::unexpected(std::move(opened.error()));
+  if (parts->bundles != nullptr) DescribeBundles(*parts->bundles, parts->telemetry, compiler::BuildId());
   parts->disk->KeepTrying();
   parts->MakeFlow();
   if (auto monitored = parts->StartMonitor(); !monitored) return std::unexpected(std::move(monitored.error()));

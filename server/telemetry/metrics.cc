@@ -153,7 +153,7 @@ struct Metrics::Impl {
         .Set(1);
     for (const auto& [words, name] : kCauses) restarts.At(name);
     for (const std::string& reason : options.reasons) refusals.At(reason);
-    for (const v1::Origin origin : {v1::MEMORY, v1::DISK, v1::COMPILED, v1::JOINED, v1::CLUSTER}) results.At(OriginText(origin));
+    for (const v1::Origin origin : {v1::MEMORY, v1::DISK, v1::COMPILED, v1::JOINED, v1::CLUSTER, v1::BUNDLE}) results.At(OriginText(origin));
   }
 
   std::string_view Tenant(const std::string& name) KILN_REQUIRES(mutex) {

@@ -141,7 +141,7 @@ class Kernel(Launcher):
 
     @property
     def origin(self) -> str:
-        """Where the artifact came from: MEMORY, DISK, CLUSTER, COMPILED or JOINED."""
+        """Where the artifact came from: MEMORY, DISK, BUNDLE, CLUSTER, COMPILED or JOINED."""
         return _proto.messages().enum_name("Origin", self.reply.origin)
 
     @property
