@@ -15,6 +15,17 @@ namespace {
 
 constexpr const char* kNameTargets = "say what to compile for: --target cuda:sm_90a; `kiln devices` lists the targets";
 
+// Those that differ in the target alone become one, which was refused if all of them were.
+v1::Manifest WithoutTargets(std::vector<v1::ManifestEntry> entries) {
+  for (v1::ManifestEntry& entry : entries) {
+    entry.mutable_request()->clear_target();
+    entry.set_refused(!entry.refused());  // a manifest keeps the mark that any has
+  }
+  v1::Manifest manifest = MakeManifest(entries);
+  for (v1::ManifestEntry& entry : *manifest.mutable_entries()) entry.set_refused(!entry.refused());
+  return manifest;
+}
+
 struct Reader {
   const std::vector<std::string>& targets;
   const Options& options;
@@ -47,10 +58,7 @@ struct Reader {
       return std::unexpected(
           InvalidInput(file + " is a manifest, whose requests have the options with which they were recorded; leave out those of programs"));
     }
-    for (v1::ManifestEntry& entry : entries) {
-      if (!targets.empty()) entry.mutable_request()->clear_target();  // those that differ in it become one
-    }
-    const v1::Manifest manifest = MakeManifest(entries);
+    const v1::Manifest manifest = targets.empty() ? MakeManifest(entries) : WithoutTargets(std::move(entries));
     for (const v1::ManifestEntry& entry : manifest.entries()) {
       if (targets.empty() && entry.request().target().empty()) {
         return std::unexpected(InvalidInput(fmt::format("{} holds a run of {} on a GPU of another daemon's host, and not which that was; {}", file,

@@ -7,6 +7,7 @@
 
 #include "clients/cli/manifest_sources.h"
 #include "clients/cli/stats_text.h"
+#include "compiler/target/target.h"
 
 namespace kiln::cli {
 namespace {
@@ -122,6 +123,7 @@ struct PrecompileCommand {
     for (std::size_t i = 0; i < wanted.sources.size(); ++i) {
       CompileRequest request = wanted.manifest.requests[i];
       for (const std::string& target : targets.empty() ? std::vector{request.target} : targets) {
+        if (const auto known = target::Find(target); !known) return std::unexpected(InvalidInput(known.error()));
         request.target = target;
         ++total;
         const auto found = client.Lookup(request);

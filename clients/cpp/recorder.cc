@@ -11,7 +11,7 @@ namespace {
 
 Error CannotRecord(std::string why) { return {.code = ErrorCode::kInvalid, .message = std::move(why)}; }
 
-// The compiler's word on the program: a wrong target or a lack of rights comes without diagnostics.
+// The compiler's word on the program and its target: a lack of rights, for instance, comes without diagnostics.
 bool IsRefusal(const Error& error) {
   return (error.code == ErrorCode::kInvalid || error.code == ErrorCode::kUnsupported) && !error.diagnostics.empty();
 }

@@ -21,7 +21,9 @@ Error CannotRecord(std::string why) { return {.code = ErrorCode::kInvalid, .mess
 // Of this user alone: programs may be secret.
 std::expected<std::string, Error> MakeFolder() {
   std::error_code error;
-  std::string folder = (fs::temp_directory_path(error) / "kiln-record-XXXXXX").string();
+  const fs::path scratch = fs::absolute(fs::temp_directory_path(error), error);
+  if (error) return std::unexpected(CannotRecord("TMPDIR names no folder for temporary files"));
+  std::string folder = (scratch / "kiln-record-XXXXXX").string();
   if (folder.find(':') != std::string::npos) {
     return std::unexpected(CannotRecord("a colon divides the folders of KILN_RECORD, and " + folder + " has one; set TMPDIR to another folder"));
   }

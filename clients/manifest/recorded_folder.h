@@ -8,7 +8,7 @@
 //   - A client whose address stands in its code, or that speaks TLS to another host, goes past a proxy.
 //   - kilnd knows callers of its socket by their user. Through a proxy all would be the recorder's.
 //   - `kiln compile --local` asks no daemon.
-//   - A program that the client refuses to send, for want of a daemon, is recorded as well.
+//   - What finds no daemon is recorded as well.
 // What it costs: each client must do it (there are two, in Python and in C++), and a child whose environment is emptied is not seen; a proxy
 // would not see that one either. A forked child writes as its parent does. A process of another user cannot write to the folder: its
 // requests fail and say so, since a recording with a hole would be noticed only where a kernel is missing.

@@ -193,7 +193,7 @@ print(count, flush=True)
     finally:
         os.close(parent)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, said
-    assert b"\n1\r\n" in said.split(b"ready")[1], said
+    assert said.endswith(b"1\r\nkiln: app.manifest has 0 requests\r\n"), said
 
 
 def test_children_that_are_killed_and_run_at_once_lose_nothing(host):
@@ -225,7 +225,7 @@ def test_a_recording_inside_another_is_in_both(host):
 
 def test_who_outlives_the_recording_goes_on(host):
     script = host.script("import sys, time\nwhile not __import__('os').path.exists('go'):\n    time.sleep(0.05)\n" + COMPILES)
-    ran = host.record("app.manifest", *shell(f"{' '.join(script)} cuda:sm_80 1 > late.log 2>&1 && touch late &"))
+    ran = host.record("app.manifest", *shell(f"({' '.join(script)} cuda:sm_80 1 && touch late) > late.log 2>&1 &"))
     assert ran.returncode == 0 and host.requests("app.manifest") == []
     (host.folder / "go").touch()
     end = time.monotonic() + 60
@@ -248,7 +248,11 @@ def test_no_folder_is_left(host):
     scratch.mkdir()
     assert host.record("app.manifest", *host.script(COMPILES), "cuda:sm_80", "1", TMPDIR=str(scratch)).returncode == 0
     assert list(scratch.glob("kiln-record-*")) == []
-    assert host.record("app.manifest", "true", TMPDIR=f"{scratch}:x").returncode == 1, "a colon divides folders"
+    for bad, told in ((f"{scratch}:x", "colon"), (str(scratch / "nowhere"), "TMPDIR")):
+        if told == "colon":
+            pathlib.Path(bad).mkdir()
+        ran = host.record("app.manifest", "true", TMPDIR=bad)
+        assert ran.returncode == 1 and told in ran.stderr, ran
 
 
 def test_a_folder_of_a_recording_that_was_killed_is_a_manifest(host):
