@@ -8,6 +8,7 @@
 #include <expected>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -25,6 +26,7 @@ struct Context {
   bool text_wanted = false;
   Terminal terminal = Terminal::Detect();
   std::FILE* report = stdout;
+  std::vector<std::string> words;  // of the command line
   int status = 0;
 
   // Output that does not go to a terminal is for machines, unless an option says otherwise.
@@ -34,6 +36,7 @@ struct Context {
   std::expected<Client, Error> Connect() const;
   // Reports go to stderr if the command writes to `file` and `file` is stdout. Empty: the command writes to no file.
   void LeaveStdoutTo(const std::string& file);
+  void LeaveStdout();  // reports go to stderr
   void Print(const Json& value) const;
 
   // Says on stderr what went wrong and what to do next (as JSON with the reports, if that is wanted); sets the status.
@@ -45,6 +48,8 @@ CLI::Validator Seconds(double least = 0, double most = std::numeric_limits<doubl
 
 void AddCompile(CLI::App& app, Context& context);
 void AddPrecompile(CLI::App& app, Context& context);
+void AddRecord(CLI::App& app, Context& context);
+void AddManifest(CLI::App& app, Context& context);
 void AddExplain(CLI::App& app, Context& context);
 void AddRun(CLI::App& app, Context& context);
 void AddBench(CLI::App& app, Context& context);

@@ -76,6 +76,10 @@ void Context::LeaveStdoutTo(const std::string& file) {
   if (file.empty() || ::stat(file.c_str(), &named) != 0 || ::fstat(STDOUT_FILENO, &out) != 0) return;
   const bool keeps_nothing = S_ISCHR(out.st_mode) && ::isatty(STDOUT_FILENO) == 0;  // /dev/null
   if (keeps_nothing || named.st_dev != out.st_dev || named.st_ino != out.st_ino) return;
+  LeaveStdout();
+}
+
+void Context::LeaveStdout() {
   report = stderr;
   terminal.out_is_terminal = ::isatty(STDERR_FILENO) != 0;
   terminal.out = terminal.err;

@@ -7,6 +7,7 @@
 int main(int argc, char** argv) {
   using namespace kiln::cli;
   Context context;
+  context.words.assign(argv + 1, argv + argc);
   CLI::App app("kiln compiles tile programs for GPUs, through the daemon kilnd.", "kiln");
   app.require_subcommand(1);
   app.fallthrough();
@@ -22,6 +23,8 @@ int main(int argc, char** argv) {
   app.add_flag("--text", context.text_wanted, "for people; the default on a terminal");
   AddCompile(app, context);
   AddPrecompile(app, context);
+  AddRecord(app, context);
+  AddManifest(app, context);
   AddExplain(app, context);
   AddRun(app, context);
   AddBench(app, context);

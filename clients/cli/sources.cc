@@ -9,8 +9,10 @@
 #include <fmt/format.h>
 
 #include "clients/cli/local.h"
+#include "clients/common/config_environment.h"
 #include "clients/cpp/convert.h"
 #include "clients/cpp/pieces_of_file.h"
+#include "clients/cpp/recorder.h"
 
 namespace kiln::cli {
 namespace {
@@ -108,7 +110,7 @@ std::expected<Compiled, Error> CompileWithProgress(Context& context, const Compi
   };
   const LocalOptions local{.worker = a.worker, .timeout = context.timeout()};
   const auto locally = [&] {
-    auto compiled = CompileLocally(request, local, on_stage);
+    auto compiled = Recorder(Environment("KILN_RECORD")).Around(ToProto(request), [&] { return CompileLocally(request, local, on_stage); });
     if (!compiled) NameProgram(a.file, compiled.error());
     return compiled;
   };

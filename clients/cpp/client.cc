@@ -138,6 +138,12 @@ Ensured ToEnsured(const v1::EnsuredKernel& kernel) {
   return out;
 }
 
+v1::CompileRequest RequestOf(const v1::EnsureRequest& manifest, const v1::EnsuredKernel& kernel) {
+  v1::CompileRequest request = manifest.requests(static_cast<int>(kernel.request()));
+  request.set_target(kernel.target());
+  return request;
+}
+
 std::expected<std::shared_ptr<grpc::ChannelCredentials>, Error> Credentials(const ConnectOptions& options) {
   if (options.address.starts_with(kUnix)) return grpc::InsecureChannelCredentials();
   grpc::SslCredentialsOptions ssl;
@@ -167,6 +173,7 @@ std::expected<void, Error> Complete(ConnectOptions& options) {
                                     std::pair{"KILN_TLS_KEY", &options.tls_key}, std::pair{"KILN_TOKEN", &options.token}}) {
     if (value->empty()) *value = Environment(name);
   }
+  if (const std::string folders = Environment("KILN_RECORD"); !folders.empty()) options.record += ":" + folders;
   const std::string file = Environment("KILN_TOKEN_FILE");
   if (!options.token.empty() || file.empty()) return {};
   auto token = WholeFile(file);
@@ -219,15 +226,18 @@ Client::Result<Client> Client::Connect(ConnectOptions options) {
 const std::string& Client::address() const { return impl_->options.address; }
 
 Client::Result<Compiled> Client::Compile(const CompileRequest& request, const OnStage& on_stage) {
-  if (on_stage) return impl_->CompileStreaming(request, on_stage);
   const v1::CompileRequest wanted = ToProto(request);
-  return impl_->CallForArtifact("/kiln.v1.Kiln/Compile", wanted, {.request = &wanted}, request.trace_parent);
+  return impl_->recorder.Around(wanted, [&] {
+    if (on_stage) return impl_->CompileStreaming(wanted, on_stage, request.trace_parent);
+    return impl_->CallForArtifact("/kiln.v1.Kiln/Compile", wanted, {.request = &wanted}, request.trace_parent);
+  });
 }
 
 Client::Result<Compiled> Client::Lookup(const CompileRequest& request) {
   v1::LookupRequest lookup;
   *lookup.mutable_request() = ToProto(request);
-  return impl_->CallForArtifact("/kiln.v1.Kiln/Lookup", lookup, {.request = &lookup.request()}, request.trace_parent);
+  return impl_->recorder.Around(
+      lookup.request(), [&] { return impl_->CallForArtifact("/kiln.v1.Kiln/Lookup", lookup, {.request = &lookup.request()}, request.trace_parent); });
 }
 
 Client::Result<Compiled> Client::LookupKey(std::string_view key) {
@@ -242,6 +252,7 @@ Client::Result<std::vector<Ensured>> Client::Ensure(const Manifest& manifest, co
   for (const CompileRequest& request : manifest.requests) {
     requests.push_back(ToProto(request));
     bytes.push_back(requests.back().ByteSizeLong());
+    if (auto noted = impl_->recorder.NoteFor(manifest.targets, requests.back()); !noted) return std::unexpected(std::move(noted.error()));
   }
   ProgressOfParts progress(requests.size());
   std::vector<Ensured> ensured;
@@ -250,15 +261,18 @@ Client::Result<std::vector<Ensured>> Client::Ensure(const Manifest& manifest, co
     for (const std::uint32_t index : indices) part.add_requests()->Swap(&requests[index]);
     for (const std::string& target : manifest.targets) part.add_targets(target);
     progress.Begin(indices.size());
+    std::expected<void, Error> noted;
     const auto done = impl_->Ensure(part, [&](const v1::EnsureProgress& news) {
       for (const v1::EnsuredKernel& kernel : news.kernels()) {
         ensured.push_back(ToEnsured(kernel));
         ensured.back().request = indices.at(kernel.request());
+        if (noted && ensured.back().error) noted = impl_->recorder.NoteEnd(RequestOf(part, kernel), *ensured.back().error);
       }
       const EnsureProgress all = progress.Note(FromProto(news));
       if (on_progress) on_progress(all);
     });
     if (!done) return std::unexpected(done.error());
+    if (!noted) return std::unexpected(std::move(noted.error()));
   }
   return ensured;
 }

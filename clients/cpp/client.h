@@ -217,6 +217,7 @@ struct ConnectOptions {
   std::string token;                           // as `kilnd token new` printed it; empty: $KILN_TOKEN, else what the file $KILN_TOKEN_FILE holds
   std::chrono::milliseconds timeout{300'000};  // of each call; a run with a longer one of its own has that and two minutes
   std::string trace_parent;                    // W3C traceparent for every call; empty: $TRACEPARENT
+  std::string record;                          // a folder to note requests in (Recording::folder), besides those of $KILN_RECORD
 };
 
 class Client {

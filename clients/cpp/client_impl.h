@@ -19,6 +19,7 @@
 
 #include "clients/cpp/client.h"
 #include "clients/cpp/convert.h"
+#include "clients/cpp/recorder.h"
 #include "clients/cpp/trust.h"
 #include "kiln/v1/service.grpc.pb.h"
 
@@ -31,9 +32,10 @@ struct CallTerms {
 };
 
 struct Client::Impl {
-  explicit Impl(ConnectOptions given) : options(std::move(given)), trust(options.address) {}
+  explicit Impl(ConnectOptions given) : options(std::move(given)), recorder(options.record), trust(options.address) {}
 
   ConnectOptions options;
+  const Recorder recorder;
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::Kiln::Stub> stub;
   mutable Trust trust;
@@ -119,10 +121,11 @@ struct Client::Impl {
     return std::unexpected(Error{.code = ErrorCode::kInternal, .message = "the daemon reports a request that the manifest does not have"});
   }
 
+  Client::Result<RunResult> Run(const RunRequest& request) const;
+
   // A queue that has no room says so after the stage "queued".
-  Client::Result<Compiled> CompileStreaming(const CompileRequest& wanted, const OnStage& on_stage) const {
+  Client::Result<Compiled> CompileStreaming(const v1::CompileRequest& request, const OnStage& on_stage, const std::string& trace_parent) const {
     if (auto learnt = trust.Learn(AskDaemon()); !learnt) return std::unexpected(std::move(learnt.error()));
-    const v1::CompileRequest request = ToProto(wanted);
     const grpc::internal::RpcMethod method("/kiln.v1.Kiln/CompileStream", grpc::internal::RpcMethod::SERVER_STREAMING);
     v1::SealedReply reply;
     bool begun = false;
@@ -137,7 +140,7 @@ struct Client::Impl {
           }
           return reader->Finish();
         },
-        {.trace_parent = wanted.trace_parent, .again = [&] { return !begun; }});
+        {.trace_parent = trace_parent, .again = [&] { return !begun; }});
     if (!called) return std::unexpected(std::move(called.error()));
     return Open(reply, {.request = &request});
   }

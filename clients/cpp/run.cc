@@ -123,6 +123,19 @@ v1::RunStart ToStart(const RunRequest& request, const Storages& storages) {
   return start;
 }
 
+// As kilnd compiles it: for the device, where it names no target. Of a device that kilnd does not tell of, the target stays open.
+v1::CompileRequest ProgramOf(const RunRequest& request, Client& client) {
+  v1::CompileRequest program = ToProto(request.program);
+  if (program.target().empty() && request.device.starts_with("emu:")) program.set_target(request.device);
+  if (!program.target().empty()) return program;
+  const auto known = client.Capabilities();
+  if (!known) return program;
+  for (const RemoteDevice& device : known->devices) {
+    if (device.name == request.device) program.set_target(device.target);
+  }
+  return program;
+}
+
 RunStatement FromProto(const v1::RunStatement& s) { return {s.number(), s.text(), s.file(), s.line()}; }
 
 RunResult FromProto(const v1::RunResult& r) {
@@ -216,12 +229,17 @@ std::string Describe(const RunFault& fault) {
 }
 
 Client::Result<RunResult> Client::Run(const RunRequest& request) {
+  if (!impl_->recorder.active() || !request.key.empty()) return impl_->Run(request);
+  return impl_->recorder.Around(ProgramOf(request, *this), [&] { return impl_->Run(request); });
+}
+
+Client::Result<RunResult> Client::Impl::Run(const RunRequest& request) const {
   const Storages storages(request);
   v1::RunResult result;
   std::string data;
-  auto ran = impl_->Try(
+  auto ran = Try(
       [&](grpc::ClientContext& context) {
-        const auto stream = impl_->stub->Run(&context);
+        const auto stream = stub->Run(&context);
         if (SendAll(*stream, request, storages)) stream->WritesDone();
         result.Clear();
         data.clear();
@@ -232,7 +250,7 @@ Client::Result<RunResult> Client::Run(const RunRequest& request) {
         return stream->Finish();
       },
       {.trace_parent = request.program.trace_parent, .at_least = LeastTime(request)});
-  const bool had_own = request.timeout_seconds > 0 && LeastTime(request) >= impl_->options.timeout;
+  const bool had_own = request.timeout_seconds > 0 && LeastTime(request) >= options.timeout;
   if (!ran) return std::unexpected(ExplainRun(std::move(ran.error()), had_own));
   RunResult out = FromProto(result);
   TakeOutputs(request, storages, result, data, out);

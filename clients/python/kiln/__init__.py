@@ -28,6 +28,7 @@ _HOME = {
     "KernelFault": "errors",
     "NoEffectWarning": "errors",
     "emulation": "remote",
+    "record": "recording",
     "ServiceUnavailable": "errors",
     "DeadlineExceeded": "errors",
     "UntrustedArtifact": "errors",

@@ -5,6 +5,7 @@ A Client may be used from several threads. It does not survive fork: a child mak
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import math
 import os
@@ -13,7 +14,7 @@ import random
 import threading
 import time
 
-from . import _manifest, _proto, _seal, daemon, remote
+from . import _manifest, _proto, _seal, daemon, recording, remote
 from .errors import CompileError, DeadlineExceeded, KilnError, ServiceUnavailable
 
 _OPTIONS = (
@@ -134,14 +135,16 @@ class Client:
     def compile(self, program, target: str, options=None, *, timeout: float | None = None, **keywords):
         """The CompileReply: artifact, key, origin, timings, warnings. CompileError where the program is refused."""
         request = self.request(program, target, options, **keywords)
-        return self._artifact("Compile", request, timeout, _seal.Asked(request=request))
+        with recording.recorded(request):
+            return self._artifact("Compile", request, timeout, _seal.Asked(request=request))
 
     def compile_stream(self, program, target: str, options=None, *, timeout: float | None = None, **keywords):
         """Yields the name of each stage as it begins, and at last the CompileReply. "queued" comes again if the queue was full."""
         request, end = self.request(program, target, options, **keywords), self._end(timeout)
-        self._trust.learn(_left(end))
-        for progress in self._stream("CompileStream", request, _left(end), lambda progress: progress.stage == "queued"):
-            yield progress.stage if progress.WhichOneof("event") == "stage" else self._open(progress.reply, _seal.Asked(request=request))
+        with recording.recorded(request):
+            self._trust.learn(_left(end))
+            for progress in self._stream("CompileStream", request, _left(end), lambda progress: progress.stage == "queued"):
+                yield progress.stage if progress.WhichOneof("event") == "stage" else self._open(progress.reply, _seal.Asked(request=request))
 
     def ensure_kernels(self, requests, targets=(), *, timeout: float | None = None):
         """Makes the daemon compile those results of a manifest that it does not know: each of ``requests`` (made by ``request``) for each of
@@ -151,11 +154,14 @@ class Client:
         requests, targets = list(requests), list(targets)
         end = self._end(timeout)
         progress = _manifest.Progress(len(requests))
+        recording.note(requests, targets)
         for part in _manifest.split([request.ByteSize() for request in requests], len(targets)):
             progress.begin(part)
             request = self._pb.EnsureRequest(requests=[requests[index] for index in part], targets=targets)
             for news in self._stream("EnsureKernels", request, _left(end)):
-                yield progress.note(news)
+                progress.note(news)
+                recording.note_failures(requests, news.kernels)
+                yield news
 
     def lookup(self, what, target: str | None = None, options=None, *, timeout: float | None = None):
         """The known result of a key (bytes), or of a program and target; None if there is none. Never compiles."""
@@ -165,7 +171,8 @@ class Client:
             request = self._pb.LookupRequest(request=self.request(what, target, options))
             asked = _seal.Asked(request=request.request)
         try:
-            return self._artifact("Lookup", request, timeout, asked)
+            with contextlib.nullcontext() if target is None else recording.recorded(request.request):
+                return self._artifact("Lookup", request, timeout, asked)
         except _NotFound:
             return None
 
@@ -223,11 +230,18 @@ class Client:
 
         limit = self.timeout if timeout is None else max(self.timeout, timeout + _TRANSFER)
         try:
-            return self._retry(call, limit)
+            with contextlib.nullcontext() if key is not None else recording.recorded(self._on(device, start.program)):
+                return self._retry(call, limit)
         except DeadlineExceeded:
             raise DeadlineExceeded(f"the run at {self.address}, with its transfers and what it waited for, had not ended after {limit:g} s; give it "
                                    "a longer limit of its own (kiln.emulation(timeout=…), Client.run(timeout=…)), or the client a longer "
                                    "timeout") from None
+
+    def _on(self, device: str, program):
+        """A run's program as kilnd compiles it, for a recording. Of a device that kilnd does not tell of, the target stays open."""
+        if program.target or not recording.active():
+            return program
+        return recording.of_target(program, next((d.target for d in self.capabilities().devices if d.name == device), ""))
 
     def _call(self, method: str, request, timeout: float | None):
         return self._retry(lambda left: self._methods[method](request, timeout=left, metadata=_metadata(self._authorization)), timeout)

@@ -8,6 +8,8 @@ import logging
 import os
 import sys
 
+from . import recording
+
 _FAMILIES = ("cuda:", "hip:", "emu:")
 _WITHOUT_GPU = {"auto": "emu:sm_90a", "cuda": "emu:sm_90a", "hip": "emu:gfx942"}  # what is emulated where no GPU says
 
@@ -32,14 +34,15 @@ def resolve(target=None) -> str:
 
 def runnable(target=None, asked: bool = False) -> str:
     """As ``resolve``, for a kernel that is to run on this machine, whose target may be the emulator's although nobody named it: ``asked`` to
-    emulate, of each target that names no architecture; else where none is named and no GPU is found. One line says so, once."""
+    emulate, of each target that names no architecture; else where none is named and no GPU is found. While requests are recorded, a program
+    for "cuda" goes on without a GPU as well. One line says so, once."""
     name = "auto" if target is None else _name(target)
     if name not in _WITHOUT_GPU:
         return resolve(target)
     try:
         real = resolve(name)
     except RuntimeError:
-        if not asked and (name != "auto" or _torch_has_gpu()):
+        if not asked and (_torch_has_gpu() or not (name == "auto" or recording.active())):
             raise
         emulated = _WITHOUT_GPU[name]
     else:

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What `precompile` is given: programs, and manifests with the requests that were recorded.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "clients/cli/sources.h"
+#include "clients/cpp/client.h"
+
+namespace kiln::cli {
+
+struct Wanted {
+  // Where a request of the manifest comes from.
+  struct Source {
+    std::string file;
+    std::string program;   // its name; empty: unknown
+    bool refused = false;  // the compiler refused it where it was recorded
+  };
+
+  Manifest manifest;
+  std::vector<Source> sources;  // one for each request
+};
+
+// Each request for each of the targets. Without any, those of manifests are for their own. The options are those of programs.
+std::expected<Wanted, Error> ReadWanted(const std::vector<std::string>& files, const std::vector<std::string>& targets, const Options& options);
+
+}  // namespace kiln::cli
