@@ -78,13 +78,13 @@ struct PrecompileCommand {
 
   static Json ToJson(const Wanted::Source& source, const Ensured& kernel) {
     return Json::Object({{"file", source.file},
-                         {"program", source.program},
                          {"target", kernel.target},
                          {"key", Hex(kernel.key)},
                          {"origin", kernel.error ? "failed" : Name(kernel.origin)},
                          {"bytes", kernel.bytes},
                          {"durable", kernel.durable},
                          {"message", kernel.error ? kernel.error->message : ""},
+                         {"program", source.program},
                          {"refused_when_recorded", source.refused}});
   }
 

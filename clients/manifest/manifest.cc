@@ -141,7 +141,7 @@ class TextReader {
 };
 
 std::unexpected<std::string> OtherFormat() {
-  return std::unexpected(fmt::format("this is another version of the format than \"{}\", and of a newer client", kFormat));
+  return std::unexpected(fmt::format("a newer client wrote this, with more than this one knows of in \"{}\"", kFormat));
 }
 
 }  // namespace
@@ -163,8 +163,12 @@ std::expected<v1::Manifest, std::string> ReadManifest(std::string_view bytes) {
   if (form == ManifestForm::kNone || !manifest.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return std::unexpected(form == ManifestForm::kNone ? "this is no manifest; `kiln record` writes one" : "this manifest is cut off or damaged");
   }
-  if (manifest.format() != kFormat) return OtherFormat();
-  return manifest;
+  v1::Manifest understood = manifest;
+  understood.DiscardUnknownFields();
+  if (manifest.format() != kFormat || understood.ByteSizeLong() != manifest.ByteSizeLong()) return OtherFormat();
+  std::vector<v1::ManifestEntry> entries(manifest.entries().begin(), manifest.entries().end());
+  for (v1::ManifestEntry& entry : entries) *entry.mutable_request() = AsRecorded(std::move(*entry.mutable_request()));
+  return MakeManifest(entries);
 }
 
 std::string WriteManifest(const v1::Manifest& manifest, ManifestForm form) {

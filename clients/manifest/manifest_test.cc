@@ -111,7 +111,11 @@ TEST(Manifest, WhatIsWrongIsToldWithItsLine) {
   EXPECT_THAT(error("kiln manifest 1\nrequest colour: 1\n"), HasSubstr("line 2: "));
   EXPECT_THAT(error("kiln manifest 1\n# a comment\nrequest target: \"x\"\n\nrequest\n"), HasSubstr("line 3: a request has one program"));
   EXPECT_THAT(error("kiln manifest 1\nrequest target: \"x\"\n  kiln 1\n  func @f() {\n    nonsense\n  }\n"), HasSubstr("line 5: "));
-  EXPECT_THAT(error("kiln manifest 2\n"), HasSubstr("another version"));
+  EXPECT_THAT(error("kiln manifest 2\n"), HasSubstr("newer client"));
+  v1::Manifest later = MakeManifest({Entry(Text("a"))});
+  auto& options = *later.mutable_entries(0)->mutable_request()->mutable_options();
+  options.GetReflection()->MutableUnknownFields(&options)->AddVarint(1000, 1);
+  EXPECT_THAT(error(later.SerializeAsString()), HasSubstr("newer client")) << "an option that is left out would change the result";
   EXPECT_THAT(error(Text("a")), HasSubstr("no manifest"));
   std::string cut = WriteManifest(MakeManifest({Entry(Text("a"))}), ManifestForm::kBinary);
   cut.resize(cut.size() - 3);
