@@ -49,12 +49,13 @@ std::string LineOf(const v1::ManifestEntry& entry, bool with_module) {
   return fmt::format("{}{}{}\n", entry.refused() ? kRefused : kRequest, fields.empty() ? "" : " ", fields);
 }
 
-// A program that no compiler can read stands in the line of its request, as a string.
+// A program that no compiler can read, or whose text none can, stands in the line of its request, as a string.
 std::string TextOf(const v1::ManifestEntry& entry) {
   const auto module = DecodeProgram(entry.request().module());
-  if (!module) return LineOf(entry, true);
+  const std::string printed = module ? ir::Print(*module) : "";
+  if (!module || !DecodeProgram(printed)) return LineOf(entry, true);
   std::string text = LineOf(entry, false);
-  std::istringstream program(ir::Print(*module));
+  std::istringstream program(printed);
   for (std::string line; std::getline(program, line);) text += line.empty() ? "\n" : fmt::format("{}{}\n", kIndent, line);
   return text;
 }

@@ -29,7 +29,8 @@ using ir::Block;
 using ir::ExprId;
 using ir::Stmt;
 
-constexpr int64_t kMostWords = kMostRegisters - 28;  // what a computing thread may have, less what addresses take
+// A choice: what a computing thread may have, less what addresses and values on their way take.
+constexpr int64_t kMostWords = kMostRegisters - 60;
 // A choice: a longer loop and two further halves of its body must be worth their code.
 constexpr double kWorth = 0.97;
 // A choice: orders whose cycles differ by less are alike, and the one that carries fewer registers wins.
@@ -74,6 +75,7 @@ class Scheduler {
   void Visit(Block& block) {
     Block result;
     for (Stmt& stmt : block) {
+      if (const auto* assume = std::get_if<ir::Assume>(&stmt.op); assume != nullptr && &block == &kernel_.body) facts_.Assume(assume->cond);
       auto* loop = std::get_if<ir::For>(&stmt.op);
       if (loop != nullptr && loop->kind == ir::LoopKind::kSerial) {
         Visit(loop->body);

@@ -33,11 +33,12 @@ constexpr int64_t kFewIterations = 3;
 // Larger sizes of tensors are not ordinary: a loop over them keeps its masks, and index arithmetic on ordinary ones stays within 32 bits.
 constexpr int64_t kOrdinary = int64_t{1} << 28;
 
-// Whether the loop may end before its count, and would then skip only one of its parts.
-bool IsLeft(const Block& body) {
-  bool left = false;
-  ir::Walk(body, [&](const Stmt& stmt) { left |= std::holds_alternative<ir::Break>(stmt.op); });
-  return left;
+// Whether the body may stand in the program several times. Not if the loop may end before its count, which would then end one of its parts, nor
+// if it declares a buffer.
+bool MayRepeat(const Block& body) {
+  bool may = true;
+  ir::Walk(body, [&](const Stmt& stmt) { may &= !std::holds_alternative<ir::Break>(stmt.op) && !std::holds_alternative<ir::Alloc>(stmt.op); });
+  return may;
 }
 
 bool IsParallel(const Stmt& stmt) {
@@ -154,7 +155,7 @@ class Splitter {
 
   // The parts that stand in the loop's place, if it is worth dividing. `facts` hold inside.
   std::optional<Block> Divide(const ir::For& loop, const Facts& facts, ir::SourceLoc loc) {
-    if (loop.kind != ir::LoopKind::kSerial || IsLeft(loop.body)) return std::nullopt;
+    if (loop.kind != ir::LoopKind::kSerial || !MayRepeat(loop.body)) return std::nullopt;
     if (module_.exprs.ConstInt(loop.extents[0]).value_or(kFewIterations) < kFewIterations) return std::nullopt;
     Ranges ranges;
     std::vector<std::set<ExprId>> conditions(loop.body.size());  // to assume, of each statement

@@ -67,24 +67,26 @@ def example_programs(target):
 
 
 def attention_programs(target):
+    """Each with the options that the library compiles it with."""
     from kiln import library
 
     for dtype in ("float16", "bfloat16") if target.startswith("hip:") else ("float16",):
         for dim in HEADS:
             q = library.Spec((2, 100, 8, dim), dtype)
             for causal in (False, True):
-                yield f"attention {dim} {dtype}{' causal' * causal}", library.plan("attention", q, q, q, causal, None, target=target).program.trace()
+                plan = library.plan("attention", q, q, q, causal, None, target=target)
+                yield f"attention {dim} {dtype}{' causal' * causal}", plan.program.trace(), dict(plan.options)
 
 
-def spilled_on_amd(client, program, target):
-    kernels = client.compile(program, target).artifact.report.kernels
+def spilled_on_amd(client, program, target, options=None):
+    kernels = client.compile(program, target, options).artifact.report.kernels
     assert kernels, f"{target}: the code object tells of no kernel"
     return sum(kernel.spill_bytes for kernel in kernels)
 
 
-def spilled_on_nvidia(client, program, target, folder):
+def spilled_on_nvidia(client, program, target, folder, options=None):
     arch = target.removeprefix("cuda:")
-    done = assemble(client.compile(program, target).artifact.code, arch, folder)
+    done = assemble(client.compile(program, target, options).artifact.code, arch, folder)
     assert done.returncode == 0, done.stderr[-500:]
     spills = [int(n) for n in re.findall(r"(\d+) bytes spill stores", done.stderr)]
     assert spills, f"{target}: ptxas tells of no kernel"
@@ -111,7 +113,7 @@ def test_examples_on_amd(served, target):
 
 @pytest.mark.parametrize("target", AMD)
 def test_attention_on_amd(served, target):
-    spilled = {name: spilled_on_amd(served, program, target) for name, program in attention_programs(target)}
+    spilled = {name: spilled_on_amd(served, program, target, options) for name, program, options in attention_programs(target)}
     assert {name: count for name, count in spilled.items() if count} == {}
 
 
@@ -132,5 +134,5 @@ def test_examples_on_nvidia(served, target, tmp_path):
 @pytest.mark.skipif(PTXAS is None, reason="no ptxas on this machine: NOTHING checks here that kernels for CUDA keep to their registers; set PTXAS")
 @pytest.mark.parametrize("target", ("cuda:sm_75", "cuda:sm_90a"))
 def test_attention_on_nvidia(served, target, tmp_path):
-    spilled = {name: spilled_on_nvidia(served, program, target, tmp_path) for name, program in attention_programs(target)}
+    spilled = {name: spilled_on_nvidia(served, program, target, tmp_path, options) for name, program, options in attention_programs(target)}
     assert {name: count for name, count in spilled.items() if count} == {}

@@ -16,10 +16,13 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
     def mask(scores, first, k):
         for i, j in T.Parallel(block_m, block_n):
             column = k * block_n + j
-            if causal:
-                scores[i, j] = T.if_then_else(T.And(first + i + kv_len - seq_len >= column, column < kv_len), 0, -T.infinity("float32"))
-            else:
-                scores[i, j] = T.if_then_else(column < kv_len, 0, -T.infinity("float32"))
+            scores[i, j] = T.if_then_else(T.And(first + i + kv_len - seq_len >= column, column < kv_len), 0, -T.infinity("float32"))
+
+    @T.macro
+    def mask_tail(scores, k):
+        if (k + 1) * block_n > kv_len:
+            for i, j in T.Parallel(block_m, block_n):
+                scores[i, j] = T.if_then_else(k * block_n + j < kv_len, scores[i, j], -T.infinity("float32"))
 
     @T.macro
     def online_softmax(scores, row_max, row_max_before, rescale, row_sum, total):
@@ -57,8 +60,13 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
             last = T.min(blocks, T.ceildiv((bx + 1) * block_m + kv_len - seq_len, block_n)) if causal else blocks
             for k in T.Pipelined(last, num_stages=stages):
                 T.copy(K[bz, k * block_n : (k + 1) * block_n, by // group, :], k_shared)
-                mask(scores, bx * block_m, k)
+                if causal:
+                    mask(scores, bx * block_m, k)
+                else:
+                    T.clear(scores)
                 T.gemm(q_shared, k_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+                if not causal:
+                    mask_tail(scores, k)
                 online_softmax(scores, row_max, row_max_before, rescale, row_sum, total)
                 T.copy(scores, weights)
                 for i, j in T.Parallel(block_m, columns):
