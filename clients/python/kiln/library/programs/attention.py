@@ -11,12 +11,17 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
     beyond dim are read as zeros and not written."""
     group = heads // kv_heads
     power = scale * LOG2_E
+    # Else only the last step masks, behind a condition, which takes a few registers more: weights are exchanged where those are short.
+    masks_each = causal or exchanged
 
     @T.macro
     def mask(scores, first, k):
         for i, j in T.Parallel(block_m, block_n):
             column = k * block_n + j
-            scores[i, j] = T.if_then_else(T.And(first + i + kv_len - seq_len >= column, column < kv_len), 0, -T.infinity("float32"))
+            if causal:
+                scores[i, j] = T.if_then_else(T.And(first + i + kv_len - seq_len >= column, column < kv_len), 0, -T.infinity("float32"))
+            else:
+                scores[i, j] = T.if_then_else(column < kv_len, 0, -T.infinity("float32"))
 
     @T.macro
     def mask_tail(scores, k):
@@ -60,12 +65,12 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
             last = T.min(blocks, T.ceildiv((bx + 1) * block_m + kv_len - seq_len, block_n)) if causal else blocks
             for k in T.Pipelined(last, num_stages=stages):
                 T.copy(K[bz, k * block_n : (k + 1) * block_n, by // group, :], k_shared)
-                if causal:
+                if masks_each:
                     mask(scores, bx * block_m, k)
                 else:
                     T.clear(scores)
                 T.gemm(q_shared, k_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
-                if not causal:
+                if not masks_each:
                     mask_tail(scores, k)
                 online_softmax(scores, row_max, row_max_before, rescale, row_sum, total)
                 T.copy(scores, weights)
