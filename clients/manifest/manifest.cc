@@ -114,6 +114,10 @@ class TextReader {
     if (!parser.ParseFromString(std::string(line_.substr(word.size())), entry.mutable_request())) {
       return std::unexpected(fmt::format("line {}: {}", number_, errors.text()));
     }
+    // The text form lets any bytes through, the binary one would not read them back.
+    if (v1::CompileRequest again; !again.ParseFromString(entry.request().SerializeAsString())) {
+      return std::unexpected(fmt::format("line {}: a name in the request is no UTF-8", number_));
+    }
     std::string program;
     while ((more = NextLine()) && (line_.empty() || line_.starts_with(kIndent))) {
       program.append(line_.substr(std::min(kIndent.size(), line_.size()))).push_back('\n');
