@@ -20,9 +20,9 @@ bool NeverWraps(const ir::ExprPool& pool, const Facts& facts, ExprId id) {
   const ir::ExprNode& node = pool[id];
   const bool linear = node.op == ExprOp::kAdd || node.op == ExprOp::kSub || node.op == ExprOp::kMul;
   if (!linear && node.op != ExprOp::kCast) return true;
-  // What may wrap has the range of its whole type.
+  // What may wrap has the range of its whole type. Of a narrow type, that looks like any other range.
   const Range range = facts.RangeOf(id);
-  if (linear && (range.min <= INT32_MIN || range.max >= INT32_MAX)) return false;
+  if (linear && (ir::Bits(node.dtype) < 32 || range.min <= INT32_MIN || range.max >= INT32_MAX)) return false;
   return std::ranges::all_of(node.Args(), [&](ExprId arg) { return NeverWraps(pool, facts, arg); });
 }
 

@@ -221,5 +221,26 @@ func @f[%n](%X: global f32[%n]) {
   EXPECT_TRUE(holds(1 << 28));
 }
 
+TEST(HoldsEverywhere, NarrowTypesWrap) {
+  ir::Module module = Parsed(R"(kiln 1
+func @f(%X: global f32[64]) {
+  kernel @k grid(512) threads 64 blocks(%b) {
+    %s = alloc fragment f32[64]
+    for serial %k in 12 {
+      for parallel %i in 64 {
+        store %s[%i] = select(u8(%b) + u8(1) >= u8(1), 1.0, 0.0)
+      }
+    }
+  }
+}
+)");
+  const ir::For& outer = LoopOf(module);
+  const auto& loop = std::get<ir::For>(outer.body[0].op);
+  Facts facts(module);
+  facts.EnterKernel(module.kernels[0]), facts.EnterLoop(outer), facts.EnterLoop(loop);
+  const ir::ExprId condition = module.exprs[std::get<ir::Store>(loop.body[0].op).value].args[0];
+  EXPECT_FALSE(HoldsEverywhere(module, facts, condition, loop)) << "255 + 1 is 0";
+}
+
 }  // namespace
 }  // namespace kiln::compiler
