@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "compiler/llvm/emit_base.h"
+#include "compiler/llvm/high_products.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
@@ -108,7 +109,8 @@ std::expected<std::string, std::string> EmitAssembly(llvm::Module& module, llvm:
   if (machine.getTargetTriple().isNVPTX()) module.getContext().setOptPassGate(gate);
   const auto text = Generate(module, machine, llvm::CodeGenFileType::AssemblyFile);
   if (!text) return std::unexpected(text.error());
-  return std::string(text->begin(), text->end());
+  const std::string_view assembly(text->data(), text->size());
+  return machine.getTargetTriple().isNVPTX() ? WithoutHighProducts(assembly) : std::string(assembly);
 }
 
 MemoryFile::MemoryFile(const char* name, bool inherited) : fd_(memfd_create(name, inherited ? 0 : MFD_CLOEXEC)) {}

@@ -10,6 +10,7 @@
 
 #include <fstream>
 
+#include "compiler/llvm/high_products.h"
 #include "compiler/llvm/test_support.h"
 
 namespace kiln::llvm_ir {
@@ -130,6 +131,37 @@ INSTANTIATE_TEST_SUITE_P(AllTargets, EmitTest, ::testing::ValuesIn([] {
                          [](const auto& info) { return std::string(info.param->arch); });
 
 const Target& Sm80() { return **target::Find("cuda:sm_80"); }
+
+// ptxas loses the carry of a 64-bit difference from the upper word of a product: high_products.h.
+TEST(HighProducts, AreNotWritten) {
+  for (const Target& target : target::All()) {
+    if (target.family != Family::kNvptx || target.emulated) continue;
+    TestKernel k(target);
+    llvm::IRBuilderBase& b = k.builder;
+    Value* index = k.device->ThreadIndex();
+    Value* shifted = b.CreateSub(b.getInt32(5), index);
+    k.Store(b.CreateTrunc(b.CreateSub(b.CreateZExt(b.CreateUDiv(index, b.getInt32(3)), b.getInt64Ty()), k.Load(b.getInt64Ty())), b.getInt16Ty()));
+    k.Store(b.CreateTrunc(b.CreateSub(b.CreateSExt(b.CreateSDiv(shifted, b.getInt32(3)), b.getInt64Ty()), k.Load(b.getInt64Ty())), b.getInt16Ty()));
+    ASSERT_EQ(k.Finish(), "");
+    const auto code = EmitAssembly(k.module, *k.machine);
+    ASSERT_TRUE(code) << code.error();
+    EXPECT_THAT(*code, testing::Not(HasSubstr("mul.hi."))) << target.arch;
+    EXPECT_THAT(*code, HasSubstr("mul.wide.u32 wide, ")) << target.arch;
+    EXPECT_THAT(*code, HasSubstr("mul.wide.s32 wide, ")) << target.arch;
+    const std::string ptxas = FindPtxas();
+    if (ptxas.empty()) continue;
+    const auto cubin = RunPtxas(ptxas, target, *code);
+    EXPECT_TRUE(cubin) << cubin.error().text;
+  }
+}
+
+TEST(HighProducts, AloneAreChanged) {
+  EXPECT_EQ(WithoutHighProducts("\tmul.hi.u32 \t%r1, %r2, -7;\n"),
+            "\t{ .reg .b32 low; .reg .b64 wide; mul.wide.u32 wide, %r2, -7; mov.b64 {low, %r1}, wide; }\n");
+  for (const char* text : {"", "mul.hi.u64 \t%rd1, %rd2, %rd3;", "mul.lo.u32 \t%r1, %r2, 3;", "mul.hi.u32 \t%r1, %r2"}) {
+    EXPECT_EQ(WithoutHighProducts(text), text);
+  }
+}
 
 TEST(Ptxas, SpillsAreSeen) {
   const std::string ptxas = FindPtxas();

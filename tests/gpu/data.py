@@ -4,7 +4,7 @@
 import torch
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "tfloat32": torch.float32, "int8": torch.int8,
-          "int32": torch.int32, "float8_e4m3fn": getattr(torch, "float8_e4m3fn", None)}
+          "int32": torch.int32, "int64": torch.int64, "float8_e4m3fn": getattr(torch, "float8_e4m3fn", None)}
 GUARD = 256  # elements on each side of an output that must stay as they were
 POISON = {True: 0xFF, False: 0x7B}  # bytes; NaN in every float type
 
@@ -136,5 +136,12 @@ def softmax(case, generator):
     return [x], Output((d["M"], d["N"]), d["out"], x.device), torch.softmax(x.double(), dim=-1)
 
 
+def quotients(case, generator):
+    n, divisor = case["data"]["N"], case["data"]["divisor"]
+    words = torch.randint(-2, 3, (2, n), generator=generator, device=generator.device)
+    a = words[0] + (words[1] << 32)  # the lower word of one in five is 0
+    return [a], Output((n,), "int64", a.device), torch.arange(n, device=a.device) // divisor - a
+
+
 MAKERS = {"gemm": gemm, "gemm_strided": gemm_strided, "attention": attention, "rms_norm": rms_norm, "softmax": softmax,
-          "softmax_online": softmax, "overhead": gemm}
+          "softmax_online": softmax, "overhead": gemm, "quotients": quotients}

@@ -6,7 +6,7 @@ import fnmatch
 import random
 
 # Largest relative error of a result of this type, against a float64 reference. A product of tf32 operands is bound by their rounding.
-BARS = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-5, "int32": 0.0}
+BARS = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-5, "int32": 0.0, "int64": 0.0}
 TF32_BAR = 2e-3
 
 GEMM_FAMILIES = {  # family: (operands, result)
@@ -138,6 +138,16 @@ def epilogue_cases(rng, count):
     return cases
 
 
+def quotient_cases(rng):
+    """Differences of 64 bits from quotients of 32: ptxas subtracts wrongly from the upper word of a product."""
+    cases = []
+    for index, divisor in enumerate((3, 5, 7, rng.randint(9, 1000))):
+        data = {"kind": "quotients", "N": _extent(rng), "divisor": divisor, "out": "int64"}
+        shape = f"{data['N']} // {divisor}"
+        cases.append(_case(f"quotients.{index}", "quotients", "quotients", {"divisor": divisor}, data, shape, "int64", BARS["int64"]))
+    return cases
+
+
 def overhead_case():
     """A launch with four tensors, too small for the device to be what is waited for."""
     case = _gemm_case("gemm_f16", 0, (64, 64, 32), "nn", symbolic=True, bias=True)
@@ -164,4 +174,4 @@ def plan(seed: int, count: int):
     few = max(count // 4, 4)
     for family in ("rms_norm", "softmax", "softmax_online"):
         cases += row_cases(rng, family, few)
-    return cases + epilogue_cases(rng, few)
+    return cases + epilogue_cases(rng, few) + quotient_cases(rng)

@@ -34,8 +34,21 @@ def gemm_strided(in_dtype="float16", out_dtype=None, block_m=64, block_n=64, blo
     return gemm_strided
 
 
+def quotients(divisor, block=256, threads=128):
+    """C = index // divisor − A, where A is of 64 bits and the quotient of 32."""
+    N = T.dynamic("N")
+
+    @T.prim_func
+    def quotients(A: T.Tensor((N,), "int64"), C: T.Tensor((N,), "int64")):
+        with T.Kernel(T.ceildiv(N, block), threads=threads) as bx:
+            for i in T.Parallel(block):
+                C[bx * block + i] = T.cast((bx * block + i) // divisor, "int64") - A[bx * block + i]
+
+    return quotients
+
+
 BUILDERS = {"gemm": gemm, "gemm_strided": gemm_strided, "attention": attention, "rms_norm": rms_norm, "softmax": softmax,
-            "softmax_online": softmax_online, **{f"program:{name}": build for name, build in PROGRAMS.items()}}
+            "softmax_online": softmax_online, "quotients": quotients, **{f"program:{name}": build for name, build in PROGRAMS.items()}}
 
 
 def build(builder: str, arguments: dict, target: str):
