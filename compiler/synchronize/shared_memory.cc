@@ -79,6 +79,10 @@ class Lifetimes {
         life.first = std::min(life.first, start);
         life.last = std::max(life.last, clock_ - 1);
       }
+      // What a condition reads is read again after each iteration.
+      if (std::holds_alternative<ir::While>(stmt.op)) {
+        for (const Access& access : AccessesOf(module_, stmt)) Touch(access.buffer, clock_ - 1, false, firsts);
+      }
       const auto* loop = std::get_if<ir::For>(&stmt.op);
       const bool always = loop != nullptr && module_.exprs.ConstInt(loop->extents[0]).value_or(0) >= 1;
       Merge(inside, always, firsts);

@@ -209,3 +209,23 @@ def test_a_tile_beyond_the_break_is_not_copied_as_its_iteration_assumes(emulator
             T.copy(b, B)
 
     check(emulator, program, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_tile_that_a_condition_reads_again(emulator, target):
+    """It lives until the loop ends: what the body exchanges takes other bytes."""
+    @T.prim_func
+    def program(A: T.Tensor((64, 32), "int32"), B: T.Tensor((32, 64), "float32"), C: T.Tensor((32, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            turns, f, s = T.alloc_shared((64, 32), "int32"), T.alloc_fragment((32, 64), "float32"), T.alloc_shared((32, 64), "float32")
+            T.copy(A, turns)
+            T.copy(B, f)
+            k = T.alloc_var("int32", 0)
+            while k < T.abs(turns[49, 5]) % 3 + 2:
+                k += 1
+                for i, j in T.Parallel(32, 64):
+                    s[i, j] = f[i, 63 - j] + 1
+                T.copy(s, f)
+            T.copy(f, C)
+
+    check(emulator, program, target)

@@ -22,11 +22,20 @@ void Lives::Write(uint32_t thread, uint32_t byte) {
 }
 
 bool Lives::IsOver(uint32_t thread, uint32_t location, uint32_t byte) const {
-  return std::ranges::any_of(buffers_, [&](const auto& entry) {
-    const Buffer& buffer = entry.second;
-    return location != 0 && buffer.Holds(byte) && buffer.slot->HasTo(location) &&
-           buffer.of_bytes[byte - buffer.slot->offset] != buffer.of_threads[thread];
-  });
+  if (location == 0) return false;
+  const auto is_over = [&](const SharedSlot& slot) {
+    const auto it = buffers_.find(slot.number);
+    return it != buffers_.end() && it->second.of_bytes[byte - slot.offset] != it->second.of_threads[thread];
+  };
+  // A buffer that any statement may use is meant only where no other one of this byte is known to be the statement's.
+  bool named = false, others = false, over = true, others_over = true;
+  for (const SharedSlot& slot : slots_) {
+    if (byte < slot.offset || byte - slot.offset >= slot.bytes || !slot.HasTo(location)) continue;
+    const bool its = slot.statements.contains(location);
+    (its ? named : others) = true;
+    (its ? over : others_over) &= is_over(slot);
+  }
+  return named ? over : others && others_over;
 }
 
 }  // namespace kiln::emulator

@@ -24,7 +24,8 @@ class Lives {
   void Begin(uint32_t thread, uint32_t buffer);
   // By any statement: what passes made of one may have another's number.
   void Write(uint32_t thread, uint32_t byte);
-  // Was the byte of the statement's buffer written in another life than the thread's?
+  // Was the byte of the statement's buffer written in another life than the thread's? Where several buffers share the byte and the
+  // statement may use each of them: in another life of them all.
   bool IsOver(uint32_t thread, uint32_t location, uint32_t byte) const;
 
  private:
