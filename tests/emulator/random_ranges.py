@@ -69,6 +69,10 @@ class RandomRanges(RandomThreads):
         self.tiles, self.locals, self.first, self.end = outside
         self.outputs = known + self.outputs
 
+    def value_of(self, element, value):
+        """Each thread of a range stores by hand, so that none may store what it makes of the element."""
+        return "1" if self.inside and element in value else value
+
     def of_a_range(self):
         """One branch has all tiles; of two, whose threads run at the same time, each has its own."""
         if self.inside > 1 or self.depth > 1 or not self.indices or len(self.tiles) < 2:

@@ -315,8 +315,13 @@ class RandomTiles(Expressions):
         tile, other = self.pick(*shared), self.pick(*shared)
         at = ", ".join(str(self.random.randrange(e)) for e in tile.shape)
         value = self.pick("1", "2", f"({' + '.join(['bx', *self.loop_vars])}) % {LIMIT}", self.point(other))
-        self.line(f"{tile.name}[{at}] = {clamped(value, tile.dtype)}")
+        element = f"{tile.name}[{at}]"
+        self.line(f"{element} = {clamped(self.value_of(element, value), tile.dtype)}")
         return True
+
+    def value_of(self, element, value):
+        """What may be stored to the element by hand: here one thread does it."""
+        return value
 
     def barrier(self):
         self.line("T.sync_threads()")
