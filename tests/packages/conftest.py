@@ -4,17 +4,40 @@
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parents[1])]
 from daemon import ROOT, socket_folder  # noqa: E402
+from empty_root import EmptyRoot, unless_it_can_be_made  # noqa: E402
 
 DIST = ROOT / "dist"
 PYTHON = os.environ.get("PYTHON", "/usr/bin/python3")
+README_KERNEL = re.search(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)[1]
+TILELANG_SCRIPT = """
+import numpy as np
+import tilelang
+import tilelang.language as T
+
+@tilelang.jit
+def twice(n: int):
+    @T.prim_func
+    def kernel(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+        with T.Kernel(T.ceildiv(n, 128), threads=128) as bx:
+            for i in T.Parallel(128):
+                B[bx * 128 + i] = A[bx * 128 + i] * 2.0
+    return kernel
+
+a, b = np.arange(256, dtype=np.float32), np.zeros(256, np.float32)
+twice(256)(a, b)
+assert (b == 2 * a).all(), b
+print(tilelang.__file__)
+"""
 
 
 def built(pattern, maker):
@@ -73,3 +96,18 @@ def fresh(tmp_path):
         made = Environment(tmp_path, sockets)
         yield made
         end_daemons(made.home)
+
+
+@pytest.fixture
+def root():
+    """An empty Debian 12. In a folder of everybody's, as a root is: workers give up root's rights."""
+    unless_it_can_be_made()
+    with tempfile.TemporaryDirectory(prefix="kiln-root-", dir="/var/tmp") as folder:
+        pathlib.Path(folder).chmod(0o755)
+        made = EmptyRoot(pathlib.Path(folder) / "root")
+        yield made
+        made.end()
+
+
+def debian(name):
+    return built(f"{name}_*.deb", "deploy/debian/build")
