@@ -46,7 +46,8 @@ def test_it_takes_the_archive_that_the_bundle_makes(steps):
 
 def test_the_user_and_folders_are_made(steps):
     user = only(steps, "USER")
-    assert any(words[0] == "useradd" and words[-1] == user and "--user-group" in words for words in commands(steps))
+    useradd = next(words for words in commands(steps) if words[0] == "useradd")
+    assert useradd[-1] == user and ["groupadd", "--gid", useradd[useradd.index("--uid") + 1], user] in commands(steps), "files of the host are given to a number"
     install = next(words for words in commands(steps) if words[:2] == ["install", "-d"])
     assert install[install.index("-o") + 1] == install[install.index("-g") + 1] == user
     settings = dict(word.split("=", 1) for word in only(steps, "ENV").split())
