@@ -40,6 +40,17 @@ print(tilelang.__file__)
 """
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "roots: takes minutes, or needs more than the packages of deploy/install-deps: only by tests/packages/run --roots")
+
+
+def pytest_collection_modifyitems(config, items):
+    if os.environ.get("KILN_ROOTS") != "1":
+        left_out = [item for item in items if item.get_closest_marker("roots")]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
 def built(pattern, maker):
     found = sorted(DIST.glob(pattern))
     if not found:

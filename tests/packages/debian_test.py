@@ -60,6 +60,7 @@ def test_no_program_looks_for_libraries_beside_itself(tmp_path):
         assert "NEEDED" in dynamic and not re.search(r"\((RPATH|RUNPATH)\)", dynamic), program
 
 
+@pytest.mark.roots
 def test_lintian_has_nothing_to_say():
     if shutil.which("lintian") is None:
         pytest.skip("NOT TESTED: there is no lintian; apt-get install lintian")
@@ -81,6 +82,7 @@ def start_as_the_unit_does(root):
     root.await_socket(SOCKET)
 
 
+@pytest.mark.roots
 def test_the_daemon_and_the_clients_in_an_empty_root(root):
     root.install(*map(debian, ("kilnd", "kiln", "python3-kiln")))
     assert root.run("id", "-un", "kiln").stdout == "kiln\n"
@@ -111,6 +113,7 @@ def test_the_daemon_and_the_clients_in_an_empty_root(root):
     assert "/usr/lib/python3/dist-packages/tilelang" in root.run(*environment, "python3", tilelang, user="alice").stdout
 
 
+@pytest.mark.roots
 def test_removal_keeps_settings_and_purge_takes_them(root):
     root.install(debian("kilnd"))
     root.shell("echo 'workers = 3' >>/etc/kiln/kilnd.toml; install -d -o kiln -g kiln -m 0700 /var/cache/kiln")
@@ -124,6 +127,7 @@ def test_removal_keeps_settings_and_purge_takes_them(root):
     assert not left, left
 
 
+@pytest.mark.roots
 def test_a_program_in_cpp_in_an_empty_root(root):
     root.install(debian("libkiln-dev"), debian("kilnd"), "g++", "cmake", "make")
     root.shell("cp -r /usr/share/doc/libkiln-dev/examples /tmp/example; cd /tmp/example; cmake -B build >log 2>&1 && cmake --build build >>log 2>&1 || { cat log; exit 1; }",
