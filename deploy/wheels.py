@@ -80,8 +80,8 @@ def kiln_wheel(stage: pathlib.Path, version: str, glibc: str) -> Wheel:
         wheel.add_files(files_below(stage / folder, name))
     wheel.add(f"{wheel.info}/METADATA", metadata(
         "kiln", version, "A compilation service for tile-level GPU kernels: the Python client, the daemon kilnd and the command kiln", NEEDS,
-        "Kiln compiles tile programs for NVIDIA's and AMD's GPUs, without their toolkits, and emulates them where there is no GPU. `import kiln` and\n"
-        "call a kernel: the first call starts the daemon `kilnd` that this package brings. `kiln --help` and `kilnd --help` list the commands.\n\n"
+        "Kiln compiles tile programs for NVIDIA's and AMD's GPUs, without their toolkits, and emulates them where there is no GPU.\n"
+        "The first call of a kernel starts the daemon `kilnd`, which this package brings. `kiln --help` and `kilnd --help` say what there is.\n\n"
         "Scripts that import `tilelang` run unchanged where `kiln-tilelang` is installed too.\n"))
     wheel.add(f"{wheel.info}/entry_points.txt", "[console_scripts]\n" + "".join(f"{name} = kiln._programs:{name}\n" for name in COMMANDS))
     wheel.add(f"{wheel.info}/top_level.txt", "kiln\n")

@@ -33,7 +33,8 @@ def test_it_takes_the_archive_that_the_bundle_makes(steps):
 def test_the_user_and_folders_are_made(steps):
     user = containerfile.only(steps, "USER")
     useradd = next(words for words in containerfile.commands(steps) if words[0] == "useradd")
-    assert useradd[-1] == user and ["groupadd", "--gid", useradd[useradd.index("--uid") + 1], user] in containerfile.commands(steps), "files of the host are given to a number"
+    number = useradd[useradd.index("--uid") + 1]  # files of the host are given to a number
+    assert useradd[-1] == user and ["groupadd", "--gid", number, user] in containerfile.commands(steps)
     install = next(words for words in containerfile.commands(steps) if words[:2] == ["install", "-d"])
     assert install[install.index("-o") + 1] == install[install.index("-g") + 1] == user
     settings = dict(word.split("=", 1) for word in containerfile.only(steps, "ENV").split())

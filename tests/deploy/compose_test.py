@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from daemon import BUILD, ROOT, program
-from processes import OWNER, Host, free_port, image_settings, make_secrets, needs_root, redis
+from processes import OWNER, Host, free_port, image_settings, make_secrets, needs_root, redis, workers_memory
 
 sys.path.insert(0, str(ROOT / "tests/cluster"))
 from redis_servers import eventually  # noqa: E402
@@ -20,7 +20,8 @@ REDIS = [name for name in SERVICES if re.fullmatch(r"redis-\d", name)]
 
 
 def kilnd_options():
-    return set(re.findall(r"^  (?:-\w,)?(--[a-z-]+)", subprocess.run([BUILD / "bin/kilnd", "--help"], capture_output=True, text=True, check=True).stdout, re.MULTILINE))
+    text = subprocess.run([BUILD / "bin/kilnd", "--help"], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"^  (?:-\w,)?(--[a-z-]+)", text, re.MULTILINE))
 
 
 def test_what_services_name_is_defined(tmp_path):
@@ -51,8 +52,11 @@ def test_options_and_ports_are_kilnds():
     assert set(options) <= kilnd_options()
     metrics = options["--metrics-listen"].rsplit(":", 1)[1]
     assert kilnd["ports"] == [f"127.0.0.1:{metrics}:{metrics}"] and f":{metrics}" in (ROOT / "deploy/OPERATIONS.md").read_text(encoding="utf-8")
+    limit = re.fullmatch(r"(\d+)G", kilnd["deploy"]["resources"]["limits"]["memory"])[1]
+    assert workers_memory(options) + (2 << 30) <= int(limit) << 30, "workers would be killed before they reach their own limit"
     container = (ROOT / "deploy/container/Containerfile").read_text(encoding="utf-8")
-    assert f"--uid {OWNER} " in container and f"--gid {OWNER} " in container and f"owner={OWNER}\n" in (ROOT / "deploy/secrets").read_text(encoding="utf-8")
+    assert f"--uid {OWNER} " in container and f"--gid {OWNER} " in container
+    assert f"owner={OWNER}\n" in (ROOT / "deploy/secrets").read_text(encoding="utf-8")
     for volume in kilnd["volumes"]:
         assert volume.split(":")[1] in container, "the image makes the folder"
 
@@ -60,7 +64,8 @@ def test_options_and_ports_are_kilnds():
 def test_secrets_are_not_overwritten(tmp_path):
     made = make_secrets(tmp_path / "secrets")
     before = (made / "redis-credentials").read_bytes()
-    again = subprocess.run([ROOT / "deploy/secrets", made], env={"PATH": "/usr/bin:/bin", "KILND": str(BUILD / "bin/kilnd")}, capture_output=True, text=True, check=False)
+    environment = {"PATH": "/usr/bin:/bin", "KILND": str(BUILD / "bin/kilnd")}
+    again = subprocess.run([ROOT / "deploy/secrets", made], env=environment, capture_output=True, text=True, check=False)
     assert again.returncode != 0 and "not overwritten" in again.stderr and (made / "redis-credentials").read_bytes() == before
 
 
@@ -78,7 +83,8 @@ def compose(folder):
     secrets = make_secrets(folder / "secrets")
     folder.joinpath("secrets").chmod(0o755)  # a secret is mounted by itself: its folder guards nothing in the container
     port = free_port("127.0.74.10", bus=True)
-    replaced = {"/run/secrets": secrets, "/opt/kiln": folder / "kiln/opt/kiln", "/run/kiln": folder / "run", "/var/cache/kiln": folder / "store", "0.0.0.0:9464": f"127.0.0.1:{free_port('127.0.0.1')}",
+    replaced = {"/run/secrets": secrets, "/opt/kiln": folder / "kiln/opt/kiln", "/run/kiln": folder / "run", "/var/cache/kiln": folder / "store",
+                "0.0.0.0:9464": f"127.0.0.1:{free_port('127.0.0.1')}",
                 "6379": port} | {f"172.30.74.1{i}": f"127.0.74.1{i}" for i in range(3)}
     (folder / "kiln").mkdir()
     made = {"kilnd": Host(folder / "kiln", replaced)}

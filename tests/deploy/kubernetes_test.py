@@ -12,7 +12,7 @@ import yaml
 
 from compose_test import kilnd_options
 from daemon import ROOT, program
-from processes import OWNER, Host, free_port, image_settings, make_secrets, needs_root, redis
+from processes import OWNER, Host, free_port, image_settings, make_secrets, needs_root, redis, workers_memory
 
 sys.path.insert(0, str(ROOT / "tests/cluster"))
 from redis_servers import eventually  # noqa: E402
@@ -50,7 +50,8 @@ def test_selectors_choose_the_pods():
         labels = made["spec"]["template"]["metadata"]["labels"]
         if "selector" in made["spec"]:
             assert made["spec"]["selector"]["matchLabels"].items() <= labels.items(), name
-    for kind, path in (("Service", ("selector",)), ("PodDisruptionBudget", ("selector", "matchLabels")), ("NetworkPolicy", ("podSelector", "matchLabels"))):
+    paths = (("Service", ("selector",)), ("PodDisruptionBudget", ("selector", "matchLabels")), ("NetworkPolicy", ("podSelector", "matchLabels")))
+    for kind, path in paths:
         for made in OBJECTS:
             if made["kind"] == kind:
                 wanted = made["spec"]
@@ -80,7 +81,8 @@ def test_containers_are_confined(name):
 def test_volumes_and_secrets_are_there(name, tmp_path):
     pod = PODS[name]
     made = {path.name for path in make_secrets(tmp_path / "secrets").iterdir()}
-    volumes = {volume["name"] for volume in pod.get("volumes", ())} | {claim["metadata"]["name"] for claim in WORKLOADS[name]["spec"].get("volumeClaimTemplates", ())}
+    claims = WORKLOADS[name]["spec"].get("volumeClaimTemplates", ())
+    volumes = {volume["name"] for volume in pod["volumes"]} | {claim["metadata"]["name"] for claim in claims}
     mounted = {mount["name"] for container in containers(pod) for mount in container["volumeMounts"]}
     assert mounted == volumes
     for volume in pod["volumes"]:
@@ -96,6 +98,8 @@ def test_volumes_and_secrets_are_there(name, tmp_path):
 def test_options_ports_and_times_are_kilnds():
     options = dict(word.split("=", 1) for word in KILND["args"])
     assert set(options) <= kilnd_options()
+    limit = re.fullmatch(r"(\d+)Gi", KILND["resources"]["limits"]["memory"])[1]
+    assert workers_memory(options) + (2 << 30) <= int(limit) << 30, "workers would be killed before they reach their own limit"
     ports = {port["name"]: port["containerPort"] for port in KILND["ports"]}
     assert options["--listen"] == f"0.0.0.0:{ports['grpc']}" and options["--metrics-listen"] == f"0.0.0.0:{ports['metrics']}"
     operations = (ROOT / "deploy/OPERATIONS.md").read_text(encoding="utf-8")
@@ -119,7 +123,8 @@ def cluster(folder):
     secrets = make_secrets(folder / "secrets")
     folder.joinpath("secrets").chmod(0o755)
     redis_port = free_port("127.0.75.10", bus=True)
-    replaced = {"/secrets": secrets, "kiln-redis-$i.kiln-redis": "127.0.75.1$i", "6379": redis_port} | {f"kiln-redis-{i}.kiln-redis": f"127.0.75.1{i}" for i in NODES}
+    replaced = {"/secrets": secrets, "kiln-redis-$i.kiln-redis": "127.0.75.1$i", "6379": redis_port}
+    replaced |= {f"kiln-redis-{i}.kiln-redis": f"127.0.75.1{i}" for i in NODES}
     made = {"secrets": secrets, "port": redis_port, "redis": [], "kilnd": []}
     for i in NODES:
         (folder / f"redis{i}/data").mkdir(parents=True)
@@ -171,7 +176,7 @@ def test_commands_and_probes_run(cluster, monkeypatch, tmp_path):
             made = host.run(files)
             assert made.returncode == 0, made.stderr
         assert not answers(host, "readinessProbe")
-        process = host.start(["/opt/kiln/bin/kilnd".replace("/opt/kiln/bin", str(host.programs)), *KILND["args"], "--ptxas=none"], image_settings(), user=OWNER)
+        process = host.start([host.programs / "kilnd", *KILND["args"], "--ptxas=none"], image_settings(), user=OWNER)
         eventually(lambda host=host, process=process: answers(host, "readinessProbe") or process.poll() is not None)
         assert process.poll() is None, host.log()
         assert all(answers(host, probe) for probe in ("startupProbe", "livenessProbe"))
@@ -188,7 +193,8 @@ def test_commands_and_probes_run(cluster, monkeypatch, tmp_path):
     for host in cluster["kilnd"]:
         client = Client(host.word("0.0.0.0:7461"), timeout=60.0)
         if replies:
-            stored = ["sh", "-c", " ".join(f"REDISCLI_AUTH=$(cat /secrets/redis-credentials) redis-cli -h kiln-redis-{i}.kiln-redis -p 6379 --scan;" for i in NODES)]
+            stored = ["sh", "-c", "export REDISCLI_AUTH=$(cat /secrets/redis-credentials); "
+                      "for i in 0 1 2 3 4 5; do redis-cli -h kiln-redis-$i.kiln-redis -p 6379 --scan; done"]
             eventually(lambda host=host: "kiln:" in host.run(stored).stdout)
         replies.append(client.compile(program(1), "hip:gfx942"))
         client.close()

@@ -72,14 +72,14 @@ class Host:
     def start(self, command, environment=(), user=None, log="log", executable=None):
         command = self.words(command)
         with open(self.folder / log, "ab") as out:
-            process = subprocess.Popen(command, executable=executable, env=self.settings(dict(environment)), stdout=out, stderr=out, stdin=subprocess.DEVNULL,
-                                       user=user, group=user, extra_groups=None if user is None else [])
+            process = subprocess.Popen(command, executable=executable, env=self.settings(dict(environment)), stdout=out, stderr=out,
+                                       stdin=subprocess.DEVNULL, user=user, group=user, extra_groups=None if user is None else [])
         self.processes.append(process)
         return process
 
     def run(self, command, environment=(), user=None, timeout=60.0):
-        return subprocess.run(self.words(command), env=self.settings(dict(environment)), capture_output=True, text=True, timeout=timeout, user=user, group=user,
-                              extra_groups=None if user is None else [], check=False)
+        return subprocess.run(self.words(command), env=self.settings(dict(environment)), capture_output=True, text=True, timeout=timeout, check=False,
+                              user=user, group=user, extra_groups=None if user is None else [])
 
     def log(self, name="log"):
         return (self.folder / name).read_text(errors="replace")[-3000:]
@@ -97,9 +97,15 @@ class Host:
 
 
 def make_secrets(folder):
-    ran = subprocess.run([ROOT / "deploy/secrets", folder], env=os.environ | {"KILND": str(BUILD / "bin" / "kilnd")}, capture_output=True, text=True, check=False)
+    environment = os.environ | {"KILND": str(BUILD / "bin" / "kilnd")}
+    ran = subprocess.run([ROOT / "deploy/secrets", folder], env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return folder
+
+
+def workers_memory(options):
+    """Bytes that the workers of these options may take together."""
+    return int(options["--workers"]) * int(re.fullmatch(r"(\d+)MiB", options["--worker-memory"])[1]) << 20
 
 
 def image_settings():

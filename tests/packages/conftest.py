@@ -41,7 +41,7 @@ print(tilelang.__file__)
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "roots: takes minutes, or needs more than the packages of deploy/install-deps: only by tests/packages/run --roots")
+    config.addinivalue_line("markers", "roots: takes minutes, or more than deploy/install-deps brings: only by tests/packages/run --roots")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -102,7 +102,7 @@ def test_the_daemon_and_the_clients_in_an_empty_root(root):
     program = root.write("/tmp/scale.kiln", PROGRAM)
     compiled = root.run(*environment, "kiln", "compile", program, "-t", "hip:gfx942", "-o", "/home/alice/out", user="alice")
     assert compiled.returncode == 0 and any((root.folder / "home/alice").glob("out*")), compiled.stdout
-    assert root.run("kiln", "compile", "--local", program, "-t", "cuda:sm_80", "-o", "/tmp/local", user="alice").returncode == 0, "it finds kiln-worker"
+    root.run("kiln", "compile", "--local", program, "-t", "cuda:sm_80", "-o", "/tmp/local", user="alice")  # it finds kiln-worker
     other = root.run(*environment, "python3", script, user="bob", check=False)
     assert other.returncode != 0 and "kiln" in other.stderr, other.stdout
 
@@ -130,8 +130,7 @@ def test_removal_keeps_settings_and_purge_takes_them(root):
 @pytest.mark.roots
 def test_a_program_in_cpp_in_an_empty_root(root):
     root.install(debian("libkiln-dev"), debian("kilnd"), "g++", "cmake", "make")
-    root.shell("cp -r /usr/share/doc/libkiln-dev/examples /tmp/example; cd /tmp/example; cmake -B build >log 2>&1 && cmake --build build >>log 2>&1 || { cat log; exit 1; }",
-               timeout=900)
+    root.shell("cp -r /usr/share/doc/libkiln-dev/examples /tmp/example; cd /tmp/example; cmake -B build && cmake --build build", timeout=900)
     start_as_the_unit_does(root)
     program = root.write("/tmp/scale.kiln", PROGRAM)
     ran = root.run("env", f"KILN_ADDRESS=unix:{SOCKET}", "/tmp/example/build/example", program, "hip:gfx942")

@@ -19,7 +19,8 @@ CACHE = ROOT / "build" / "packages"
 
 # Before a command: in that root with /proc and /dev and nothing else of this machine. The process is the command itself.
 ENTER = ("unshare", "--mount", "--", "bash", "-c", 'root=$1; shift; mount --rbind /proc "$root/proc" && mount --rbind /dev "$root/dev" && '
-         'exec /usr/bin/env -i HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin "$(command -v chroot)" "$root" "$@"',
+         'exec /usr/bin/env -i HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin '
+         '"$(command -v chroot)" "$root" "$@"',
          "enter")
 
 
@@ -46,7 +47,8 @@ def base():
     if not (made / "etc/debian_version").exists() or not (made / ".complete").exists():
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir(parents=True)
-        ran = subprocess.run(["debootstrap", "--variant=minbase", "--include=ca-certificates", SUITE, made, mirror()], capture_output=True, text=True, check=False)
+        command = ["debootstrap", "--variant=minbase", "--include=ca-certificates", SUITE, made, mirror()]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, f"debootstrap: {ran.stdout[-1500:]}{ran.stderr[-1500:]}"
         (made / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")  # no package starts a service
         (made / "usr/sbin/policy-rc.d").chmod(0o755)

@@ -45,8 +45,8 @@ def test_the_image_serves(root):
     # The client of the host, on the socket that it shares with the container.
     script = root.write("/tmp/first.py", README_KERNEL)
     ran = subprocess.run([PYTHON, root.folder / script.lstrip("/")], capture_output=True, text=True, timeout=120, check=False,
-                         env={"PATH": os.environ["PATH"], "HOME": str(root.folder / "tmp"), "KILN_ADDRESS": f"unix:{root.folder}{socket}", "KILN_AUTOSTART": "0",
-                              "PYTHONPATH": str(root.folder / "opt/kiln/python")})
+                         env={"PATH": os.environ["PATH"], "HOME": str(root.folder / "tmp"), "KILN_ADDRESS": f"unix:{root.folder}{socket}",
+                              "KILN_AUTOSTART": "0", "PYTHONPATH": str(root.folder / "opt/kiln/python")})
     assert ran.returncode == 0 and "3." in ran.stdout, ran.stderr
     assert (root.folder / environment["KILN_STATE_DIR"].lstrip("/") / "kiln.db").exists()
     assert (root.folder / socket.lstrip("/")).stat().st_mode & 0o777 == int(environment["KILN_SOCKET_MODE"], 8)

@@ -99,8 +99,8 @@ def test_the_tag_is_true(kiln_wheel, tmp_path):
 
 
 def refused(wheel, tmp_path, *options):
-    ran = subprocess.run([PYTHON, "-m", "pip", "install", "--no-index", "--no-deps", "--only-binary=:all:", "--target", tmp_path / "nothing", *options, wheel],
-                         capture_output=True, text=True, check=False)
+    command = [PYTHON, "-m", "pip", "install", "--no-index", "--no-deps", "--only-binary=:all:", "--target", tmp_path / "nothing", *options, wheel]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
     return ran.returncode != 0 and "not a supported wheel" in ran.stderr
 
 
@@ -154,8 +154,8 @@ def test_a_real_tilelang_stays_what_it_is(kiln_wheel, fresh):
 
 
 def test_it_is_refused_alone(tilelang_wheel, tmp_path):
-    ran = subprocess.run([PYTHON, "-m", "pip", "install", "--no-index", "--target", tmp_path / "nothing", tilelang_wheel], capture_output=True, text=True,
-                         check=False, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
+    ran = subprocess.run([PYTHON, "-m", "pip", "install", "--no-index", "--target", tmp_path / "nothing", tilelang_wheel], capture_output=True,
+                         text=True, check=False, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
     assert ran.returncode != 0 and "kiln==" in ran.stderr, ran.stderr
 
 
