@@ -4,11 +4,11 @@ and the settings that it gives kilnd. Nothing is built: that takes a container e
 
 import os
 import re
-import shlex
 import subprocess
 
 import pytest
 
+import containerfile
 from daemon import BUILD, ROOT
 
 KILND = BUILD / "bin" / "kilnd"
@@ -16,21 +16,7 @@ KILND = BUILD / "bin" / "kilnd"
 
 @pytest.fixture(scope="module")
 def steps():
-    """(instruction, its text) of each step, with ARG filled in."""
-    text = (ROOT / "deploy/container/Containerfile").read_text()
-    found = re.findall(r"^([A-Z]+) (.*)$", re.sub(r"\\\n\s*", "", re.sub(r"(?m)^#.*\n", "", text)), re.M)
-    arguments = dict(value.split("=", 1) for name, value in found if name == "ARG")
-    return [(name, re.sub(r"\$\{(\w+)\}", lambda m: arguments[m[1]], value)) for name, value in found]
-
-
-def only(steps, name):
-    values = [value for step, value in steps if step == name]
-    assert len(values) == 1, f"{name}: {values}"
-    return values[0]
-
-
-def commands(steps):
-    return [shlex.split(command) for command in only(steps, "RUN").split("&&")]
+    return containerfile.steps()
 
 
 def test_it_takes_the_archive_that_the_bundle_makes(steps):
@@ -38,19 +24,21 @@ def test_it_takes_the_archive_that_the_bundle_makes(steps):
     bundle = (ROOT / "deploy/bundle").read_text()
     name = re.search(r"^name=(.*)$", bundle, re.M)[1].replace("$version", version)
     archive = re.search(r"^archive=(.*)$", bundle, re.M)[1].replace("$name", name)
-    assert only(steps, "ADD").split() == [archive, "/opt/"]
-    assert ["mv", f"/opt/{name}", "/opt/kiln"] in commands(steps), "ADD unpacks the archive's one folder"
-    assert only(steps, "ENTRYPOINT") == '["/opt/kiln/bin/kilnd"]'
+    assert containerfile.only(steps, "ADD").split() == [archive, "/opt/"]
+    assert ["mv", f"/opt/{name}", "/opt/kiln"] in containerfile.commands(steps), "ADD unpacks the archive's one folder"
+    assert containerfile.only(steps, "ENTRYPOINT") == '["/opt/kiln/bin/kilnd"]'
     assert "for program in kilnd " in bundle and '"$stage/bin/$program"' in bundle
 
 
 def test_the_user_and_folders_are_made(steps):
-    user = only(steps, "USER")
-    assert any(words[0] == "useradd" and words[-1] == user and "--user-group" in words for words in commands(steps))
-    install = next(words for words in commands(steps) if words[:2] == ["install", "-d"])
+    user = containerfile.only(steps, "USER")
+    useradd = next(words for words in containerfile.commands(steps) if words[0] == "useradd")
+    number = useradd[useradd.index("--uid") + 1]  # files of the host are given to a number
+    assert useradd[-1] == user and ["groupadd", "--gid", number, user] in containerfile.commands(steps)
+    install = next(words for words in containerfile.commands(steps) if words[:2] == ["install", "-d"])
     assert install[install.index("-o") + 1] == install[install.index("-g") + 1] == user
-    settings = dict(word.split("=", 1) for word in only(steps, "ENV").split())
-    folders = {only(steps, "VOLUME"), settings["KILN_STATE_DIR"], os.path.dirname(settings["KILN_LISTEN"].removeprefix("unix:"))}
+    settings = dict(word.split("=", 1) for word in containerfile.only(steps, "ENV").split())
+    folders = {containerfile.only(steps, "VOLUME"), settings["KILN_STATE_DIR"], os.path.dirname(settings["KILN_LISTEN"].removeprefix("unix:"))}
     assert folders <= set(install), "kilnd's user cannot write what is not its own"
     names = [name for name, _ in steps]
     assert names.index("RUN") < names.index("USER"), "only root makes users"
@@ -58,7 +46,7 @@ def test_the_user_and_folders_are_made(steps):
 
 @pytest.mark.parametrize("options", [[], ["--metrics-listen=127.0.0.1:0"]])
 def test_kilnd_takes_its_settings(steps, tmp_path, sockets, options):
-    settings = dict(word.split("=", 1) for word in only(steps, "ENV").split())
+    settings = dict(word.split("=", 1) for word in containerfile.only(steps, "ENV").split())
     settings |= {"KILN_STATE_DIR": str(tmp_path), "KILN_LISTEN": f"unix:{sockets}/kiln.sock"}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KILN_")} | settings
     checked = subprocess.run([KILND, "--check-config", *options], env=environment, capture_output=True, text=True, check=False)
@@ -69,4 +57,4 @@ def test_kilnd_takes_its_settings(steps, tmp_path, sockets, options):
 
 def test_the_base_has_the_glibc_that_the_bundle_needs(steps):
     needed = re.search(r"^readonly max_glibc=(.*)$", (ROOT / "deploy/bundle").read_text(), re.M)[1]
-    assert (only(steps, "FROM"), needed) == ("debian:12-slim", "2.36"), "Debian 12 has glibc 2.36: look at both"
+    assert (containerfile.only(steps, "FROM"), needed) == ("debian:12-slim", "2.36"), "Debian 12 has glibc 2.36: look at both"

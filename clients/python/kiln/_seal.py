@@ -28,7 +28,8 @@ _ED25519 = 1087  # OpenSSL's number of the algorithm
 def _verifier():
     """verify(public_key, signature, message) → bool, from OpenSSL's library or the cryptography package."""
     package = pathlib.Path(__file__).resolve().parent
-    names = [*package.parents[1].glob("lib/libcrypto.so.*"), "libcrypto.so.3", "libcrypto.so.1.1", ctypes.util.find_library("crypto")]
+    shipped = [library for folder in (package, package.parents[1]) for library in folder.glob("lib/libcrypto.so.*")]  # by the wheel, or the bundle
+    names = [*shipped, "libcrypto.so.3", "libcrypto.so.1.1", ctypes.util.find_library("crypto")]
     for name in filter(None, names):
         try:
             return _openssl(ctypes.CDLL(str(name)))

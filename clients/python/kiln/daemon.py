@@ -2,8 +2,8 @@
 """Where the daemon is, and how one is started.
 
 The address is ``$KILN_ADDRESS`` (``unix:PATH`` or ``HOST:PORT``), else the socket on which kilnd listens by default. When nothing listens
-on a Unix socket and a ``kilnd`` is found (``$KILN_KILND``, the bundle's bin folder beside this package, the build folder's, PATH), it is
-started on that socket and stays after this process ends; its log is kilnd.log in its state folder. KILN_AUTOSTART=0 turns this off."""
+on a Unix socket and a ``kilnd`` is found (``$KILN_KILND``, the wheel's in this package, the bundle's bin folder beside it, the build folder's,
+PATH), it is started on that socket and stays after this process ends; its log is kilnd.log in its state folder. KILN_AUTOSTART=0 turns this off."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def find_kilnd() -> str | None:
     if named:
         return named
     package = pathlib.Path(__file__).resolve().parent
-    for folder in (package.parents[1], package.parents[2] if len(package.parents) > 2 else package.parents[1]):
+    for folder in (package, *package.parents[1:3]):
         candidate = folder / "bin" / "kilnd"
         if os.access(candidate, os.X_OK):
             return str(candidate)
