@@ -18,8 +18,10 @@ from .layout import Fragment, Layout
 from .loops import Parallel, Persistent, Pipelined, grid, serial, unroll, vectorized
 from .math import *  # noqa: F403
 from .program import PrimFunc
+from .reducers import alloc_reducer, finalize_reducer, reducer_init, reducer_update
 from .tile_ops import *  # noqa: F403
 from .trace import TraceError
+from .views import reshape, view
 
 globals().update(_dtypes.NAMES)
 Serial, Unroll, Vectorized, parallel = serial, unroll, vectorized, Parallel

@@ -32,6 +32,13 @@ class Buffer:
         if self.strides is not None and len(self.strides) != len(self.shape):
             raise ValueError(f"{len(self.strides)} strides for {len(self.shape)} dimensions")
 
+    def stored(self, indices, value) -> bool:
+        """Whether the buffer takes a store in a way of its own, and it is done."""
+        return False
+
+    def filled(self) -> None:
+        """What a fill means to a buffer beside its new elements."""
+
     @property
     def ndim(self) -> int:
         return len(self.shape)

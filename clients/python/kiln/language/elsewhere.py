@@ -26,7 +26,7 @@ _ROWS = (
      "sync_grid sync_global"),
     ("warp specialisation is inferred", "ws WarpSpecialize annotate_ws_schedule"),
     ("combine the elements of a fragment with T.reduce_sum and its kin",
-     "alloc_reducer reducer_init reducer_update finalize_reducer warp_reduce_sum warp_reduce_max warp_reduce_min "
+     "warp_reduce_sum warp_reduce_max warp_reduce_min "
      "warp_reduce_bitand warp_reduce_bitor tvm_thread_allreduce comm_reducer any_of all_of"),
     ("a value passes between threads through a tile: store it with T.alloc_shared, and read it in the next statement",
      "shfl_sync shfl_xor shfl_up shfl_down ballot ballot_sync activemask any_sync all_sync match_any_sync match_all_sync "
@@ -36,7 +36,6 @@ _ROWS = (
     ("blocks of a cluster are made to work together by the compiler; ask for clusters with T.ClusterKernel, if at all",
      "cluster_arrive cluster_arrive_relaxed cluster_wait cluster_sync block_rank_in_cluster clc_try_cancel "
      "clc_try_cancel_multicast clc_is_canceled"),
-    ("a tile keeps its shape and dtype: allocate another one, and copy in a T.Parallel loop", "reshape view"),
     ("tensors are parameters: declare them as T.Tensor or T.StridedTensor",
      "ptr make_tensor make_tensor_from_addr access_ptr address_of tvm_access_ptr"),
     ("launches are opened by T.Kernel; T.get_thread_binding and T.get_block_binding give indices",

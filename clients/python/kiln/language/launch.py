@@ -8,6 +8,7 @@ import math
 from .. import notices
 from . import placement
 from . import program as ir
+from . import reducers
 from . import trace as tr
 from .buffer import Buffer, LocalVar
 from .dtypes import as_dtype, int32
@@ -80,9 +81,11 @@ class Kernel:
     def __exit__(self, *exc):
         trace = tr.current("T.Kernel")
         self._context.__exit__(*exc)
+        if exc[0] is None:
+            reducers.check(trace)
         kernel, trace.kernel = trace.kernel, None
         if exc[0] is None:
-            placement.apply(kernel)
+            placement.apply(kernel, trace.views)
 
 
 def ClusterKernel(*blocks, cluster_dims, threads=None, prelude=None):
@@ -168,7 +171,7 @@ _NO_SCOPES = {
     "shared.tmem": "tensor memory is not part of the language in this version: T.gemm accumulates into a T.alloc_fragment",
     "shared.barrier": "barriers are placed by the compiler",
     "shared.cluster_barrier": "barriers are placed by the compiler",
-    "local.reducer": "write a T.alloc_fragment and T.reduce_sum or its kin",
+    "local.reducer": "use T.alloc_reducer",
 }
 
 
@@ -354,7 +357,7 @@ def rename(value, name: str) -> None:
         value.name = name
 
 
-_HELPERS = {"annotations", "ir", "math", "notices", "placement", "tr", "Buffer", "LocalVar", "as_dtype", "int32", "Var", "as_expr",
+_HELPERS = {"annotations", "ir", "reducers", "math", "notices", "placement", "tr", "Buffer", "LocalVar", "as_dtype", "int32", "Var", "as_expr",
             "constant_value",
             "representable", "rename"}
 __all__ = [name for name in dir() if not name.startswith("_") and name not in _HELPERS]

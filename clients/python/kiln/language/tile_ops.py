@@ -105,6 +105,7 @@ def fill(dst, value):
         store(*element(dst), value)
         return
     region = closed(operand(dst, "the destination of T.fill"))
+    region.buffer.filled()
     emit(ir.Fill(region, cast(value, region.dtype)))
 
 
