@@ -140,7 +140,7 @@ def _linear_only(shape, base) -> bool:
     while front < min(len(shape), len(base)) and _same(shape[front], base[front]):
         front += 1
     rest = (*shape[front:], *base[front:])
-    return any(not isinstance(extent, int) or extent == 0 for extent in rest) or 0 in shape
+    return any(not isinstance(extent, int) or extent == 0 for extent in rest)
 
 
 def _elements(shape, dtype: DType):
