@@ -22,22 +22,22 @@ def test_each_thread_once(emulator, target, threads):
     count = int(np.prod(threads))
 
     @T.prim_func
-    def program(A: T.Tensor((1024,), "int32"), Sum: T.Tensor((1,), "int32"), Shared: T.Tensor((count,), "int32")):
-        with T.Kernel(2, threads=threads):
+    def program(A: T.Tensor((2, 1024), "int32"), Sum: T.Tensor((1,), "int32"), Shared: T.Tensor((2, count), "int32")):
+        with T.Kernel(2, threads=threads) as bx:
             tx, ty, tz = T.get_thread_bindings()
             x, y, z = T.get_thread_extents()
             assert x * y * z == count
             thread = tx + x * (ty + y * tz)
-            A[thread] = thread + 1
+            A[bx, thread] = thread + 1
             T.atomic_add(Sum[0], 1)
             tile = T.alloc_shared((count,), "int32")
             tile[thread] = thread
-            Shared[thread] = tile[count - 1 - thread]
+            Shared[bx, thread] = tile[count - 1 - thread]
 
-    a, total, shared = call(emulator, program, target, np.zeros(1024, np.int32), np.zeros(1, np.int32), np.zeros(count, np.int32))
+    a, total, shared = call(emulator, program, target, np.zeros((2, 1024), np.int32), np.zeros(1, np.int32), np.zeros((2, count), np.int32))
     assert total[0] == 2 * count
-    np.testing.assert_array_equal(a, np.where(np.arange(1024) < count, np.arange(1024) + 1, 0))
-    np.testing.assert_array_equal(shared, np.arange(count)[::-1])
+    np.testing.assert_array_equal(a, [np.where(np.arange(1024) < count, np.arange(1024) + 1, 0)] * 2)
+    np.testing.assert_array_equal(shared, [np.arange(count)[::-1]] * 2)
 
 
 @pytest.mark.parametrize("target", TARGETS)

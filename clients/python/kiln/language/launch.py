@@ -20,8 +20,8 @@ class Kernel:
     many a block has, or their numbers along x, y and z, as ``(32, 4)``; neighbours along x are neighbours in their warp. ``cluster_dims``:
     blocks of a cluster.
     Shapes: one to three grid extents of 0 or more, known at compile time or at run time. 1 to 1024 threads in a block. Matrix instructions
-    and exchanges within a warp need whole warps; other numbers of threads compute products one by one, and exchange through memory. Dtypes: integers;
-    the block's indices are int32. Targets: all. Clusters need sm_90. Errors: TraceError inside another T.Kernel, for other extents or
+    and exchanges within a warp need whole warps; other numbers of threads compute products one by one, and exchange through memory. Dtypes:
+    integers; the block's indices are int32. Targets: all. Clusters need sm_90. Errors: TraceError inside another T.Kernel, for other extents or
     threads, for ``prelude`` (CUDA source), and for ``is_cpu``. A grid extent of 0 is a warning."""
 
     def __init__(self, *blocks, threads=None, prelude=None, cluster_dims=None, is_cpu=False):
