@@ -29,13 +29,13 @@ def test_each_thread_once(emulator, target, threads):
             assert x * y * z == count
             thread = tx + x * (ty + y * tz)
             A[bx, thread] = thread + 1
-            T.atomic_add(Sum[0], 1)
+            T.atomic_add(Sum[0], thread + 1)
             tile = T.alloc_shared((count,), "int32")
             tile[thread] = thread
             Shared[bx, thread] = tile[count - 1 - thread]
 
     a, total, shared = call(emulator, program, target, np.zeros((2, 1024), np.int32), np.zeros(1, np.int32), np.zeros((2, count), np.int32))
-    assert total[0] == 2 * count
+    assert total[0] == count * (count + 1)
     np.testing.assert_array_equal(a, [np.where(np.arange(1024) < count, np.arange(1024) + 1, 0)] * 2)
     np.testing.assert_array_equal(shared, [np.arange(count)[::-1]] * 2)
 
