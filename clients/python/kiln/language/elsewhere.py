@@ -63,5 +63,4 @@ ARGUMENTS = (
     ("T.sync_threads(barrier_id, arrive_count)", "leave the call out: the compiler places the barriers"),
     ("T.atomic_add(…, return_prev=True) and its kin", "the old value is not available: count with another tensor"),
     ("T.atomic_add(…, memory_order=…) other than \"relaxed\"", "open another T.Kernel in the same function"),
-    ("T.reduce_max(…, nan_propagate=True) and its kin", "look for NaN with T.isnan and a T.reduce_max of its own"),
 )
