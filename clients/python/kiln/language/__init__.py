@@ -22,6 +22,7 @@ from .reducers import alloc_reducer, finalize_reducer, reducer_init, reducer_upd
 from .tile_ops import *  # noqa: F403
 from .trace import TraceError
 from .views import reshape, view
+from .votes import *  # noqa: F403
 
 globals().update(_dtypes.NAMES)
 Serial, Unroll, Vectorized, parallel = serial, unroll, vectorized, Parallel

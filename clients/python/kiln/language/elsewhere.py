@@ -26,13 +26,9 @@ _ROWS = (
      "sync_grid sync_global"),
     ("warp specialisation is inferred", "ws WarpSpecialize annotate_ws_schedule"),
     ("combine the elements of a fragment with T.reduce_sum and its kin",
-     "warp_reduce_sum warp_reduce_max warp_reduce_min "
-     "warp_reduce_bitand warp_reduce_bitor tvm_thread_allreduce comm_reducer any_of all_of"),
+     "tvm_thread_allreduce comm_reducer"),
     ("a value passes between threads through a tile: store it with T.alloc_shared, and read it in the next statement",
-     "shfl_sync shfl_xor shfl_up shfl_down ballot ballot_sync activemask any_sync all_sync match_any_sync match_all_sync "
-     "shuffle_elect syncthreads_count syncthreads_and syncthreads_or tvm_warp_shuffle"),
-    ("compute it from T.get_thread_binding(), which counts a block's threads",
-     "get_lane_idx get_warp_idx get_warp_idx_sync get_warp_group_idx"),
+     "activemask match_any_sync match_all_sync tvm_warp_shuffle"),
     ("blocks of a cluster are made to work together by the compiler; ask for clusters with T.ClusterKernel, if at all",
      "cluster_arrive cluster_arrive_relaxed cluster_wait cluster_sync block_rank_in_cluster clc_try_cancel "
      "clc_try_cancel_multicast clc_is_canceled"),
