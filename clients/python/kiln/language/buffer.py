@@ -43,6 +43,11 @@ class Buffer:
     def ndim(self) -> int:
         return len(self.shape)
 
+    @property
+    def data(self) -> "Buffer":
+        """The memory, for T.Tensor(shape, dtype, data), which views it."""
+        return self
+
     def scope(self) -> str:
         return {"GLOBAL": "global", "SHARED": "shared.dyn", "FRAGMENT": "local.fragment", "LOCAL": "local"}[self.space]
 

@@ -25,8 +25,6 @@ _ROWS = (
     ("blocks of one launch do not wait for each other; open another T.Kernel in the same function, for launches run in order",
      "sync_grid sync_global"),
     ("warp specialisation is inferred", "ws WarpSpecialize annotate_ws_schedule"),
-    ("combine the elements of a fragment with T.reduce_sum and its kin",
-     "tvm_thread_allreduce comm_reducer"),
     ("a value passes between threads through a tile: store it with T.alloc_shared, and read it in the next statement",
      "activemask match_any_sync match_all_sync tvm_warp_shuffle"),
     ("blocks of a cluster are made to work together by the compiler; ask for clusters with T.ClusterKernel, if at all",
@@ -45,7 +43,6 @@ _ROWS = (
     ("it is not part of this version: compute it from T.exp, T.log, T.sqrt and their kin, or on the host",
      "asin acos atan atan2 asinh acosh atanh hypot copysign ldexp nextafter clz popcount __ffs __fns"),
     ("random numbers are not part of this version: pass a tensor of them", "rng_init rng_rand rng_rand_float"),
-    ("write a T.Parallel loop that computes the index of each element", "im2col c2d_im2col transpose"),
     ("use T.alloc_shared, T.alloc_fragment, T.alloc_local or T.alloc_global", "allocate alloc_buffer"),
 )
 

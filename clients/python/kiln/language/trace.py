@@ -74,6 +74,7 @@ class Trace:
         self.open_loops: list = []  # statements, the outermost first
         self.reducers: list = []  # T.alloc_reducer of this kernel
         self.contributions: dict = {}  # to reducers, of the T.Parallel loop that is open
+        self.reduce_scopes: list = []  # T.attr(…, "reduce_scope", …) that are open
         self.entry_depth = 0  # loops that were open when the function being traced was entered
         self.open_frames = contextlib.ExitStack()
 
