@@ -57,11 +57,6 @@ class Chooser {
   void Run() {
     for (ir::Kernel& kernel : module_.kernels) {
       threads_ = kernel.threads;
-      if (threads_ % context_.target->warp_size != 0) {
-        diagnostics_.Error(std::to_string(threads_) + " threads are not a whole number of warps of " + std::to_string(context_.target->warp_size),
-                           "use a multiple of " + std::to_string(context_.target->warp_size) + " threads");
-        continue;
-      }
       if (threads_ > context_.target->max_threads) {
         diagnostics_.Error(std::to_string(threads_) + " threads; " + std::string(context_.target->name) + " has at most " +
                                std::to_string(context_.target->max_threads) + " in a block",

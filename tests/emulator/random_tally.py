@@ -9,7 +9,6 @@ REFUSALS = {
     "shared memory": " bytes of shared memory; ",
     "fragments": "fragments take ",
     "registers": "this kernel needs more registers or memory per thread than ",
-    "whole warps": " threads are not a whole number of warps of ",
     "exchange of some threads": "threads exchange data here through memory, under ",
     "both branches": "both branches of if ",
     "barriers": " meet here, and other ranges of threads have taken the ",
@@ -17,7 +16,6 @@ REFUSALS = {
     "live registers": "the values of one thread take more than ",
     "deep loops": "the loops are nested too deeply",
 }
-NEVER_RUN = {"sub-warp block"}  # forms that are refused, always or mostly
 LEAST_SHARE = 0.5  # of the programs of a generator, and of those that have a form
 # Of a generator: on AMD GPUs ranges of several waves have no barrier. Of programs whose threads always exchange data, two fifths run.
 LESS = {"ranges": 0.3}
@@ -77,5 +75,5 @@ class Tally:
             for row, kinds in self._table(what).items():
                 number = sum(kinds.values())
                 share = LESS.get(row.split(": ")[0], LEAST_SHARE)
-                if number >= FEW and kinds["right"] < share * number and row.split(": ")[-1] not in NEVER_RUN:
+                if number >= FEW and kinds["right"] < share * number:
                     yield f"{what} {row}: only {kinds['right']} of {number} programs ran"

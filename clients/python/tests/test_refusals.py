@@ -117,9 +117,6 @@ def program_of(statement):
 
 
 @pytest.mark.parametrize("statement, says", [
-    (lambda A, i, tile, row: T.reduce_max(tile, row, nan_propagate=True), "leave NaN out"),
-    (lambda A, i, tile, row: T.reduce_min(tile, row, 0, nan_propagate=True), "leave NaN out"),
-    (lambda A, i, tile, row: T.reduce_absmax(tile, row, nan_propagate=True), "leave NaN out"),
     (lambda A, i, tile, row: T.atomic_add(A[i], 1, memory_order="release"), "order nothing else"),
     (lambda A, i, tile, row: T.atomic_max(A, row, memory_order="seq_cst"), "order nothing else"),
     (lambda A, i, tile, row: T.atomic_addx2(A[i * 2], row[i * 2], return_prev=True), "old value"),

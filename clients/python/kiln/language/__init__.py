@@ -12,14 +12,19 @@ from .function import (
     FragmentBuffer, LocalBuffer, Ref, SharedBuffer, StridedTensor, Tensor, const, dynamic, empty, macro, prim_func, symbolic,
 )
 from .fp8 import determine_fp8_type, determine_torch_fp8_type
+from .gathers import c2d_im2col, im2col, transpose
 from .launch import *  # noqa: F403
 from .launch import Kernel
 from .layout import Fragment, Layout
 from .loops import Parallel, Persistent, Pipelined, grid, serial, unroll, vectorized
 from .math import *  # noqa: F403
 from .program import PrimFunc
+from .reducers import alloc_reducer, finalize_reducer, reducer_init, reducer_update
+from .thread_reductions import attr, comm_reducer, evaluate, tvm_thread_allreduce
 from .tile_ops import *  # noqa: F403
 from .trace import TraceError
+from .views import reshape, view
+from .votes import *  # noqa: F403
 
 globals().update(_dtypes.NAMES)
 Serial, Unroll, Vectorized, parallel = serial, unroll, vectorized, Parallel

@@ -32,9 +32,21 @@ class Buffer:
         if self.strides is not None and len(self.strides) != len(self.shape):
             raise ValueError(f"{len(self.strides)} strides for {len(self.shape)} dimensions")
 
+    def stored(self, indices, value) -> bool:
+        """Whether the buffer takes a store in a way of its own, and it is done."""
+        return False
+
+    def filled(self) -> None:
+        """What a fill means to a buffer beside its new elements."""
+
     @property
     def ndim(self) -> int:
         return len(self.shape)
+
+    @property
+    def data(self) -> "Buffer":
+        """The memory, for T.Tensor(shape, dtype, data), which views it."""
+        return self
 
     def scope(self) -> str:
         return {"GLOBAL": "global", "SHARED": "shared.dyn", "FRAGMENT": "local.fragment", "LOCAL": "local"}[self.space]

@@ -25,18 +25,11 @@ _ROWS = (
     ("blocks of one launch do not wait for each other; open another T.Kernel in the same function, for launches run in order",
      "sync_grid sync_global"),
     ("warp specialisation is inferred", "ws WarpSpecialize annotate_ws_schedule"),
-    ("combine the elements of a fragment with T.reduce_sum and its kin",
-     "alloc_reducer reducer_init reducer_update finalize_reducer warp_reduce_sum warp_reduce_max warp_reduce_min "
-     "warp_reduce_bitand warp_reduce_bitor tvm_thread_allreduce comm_reducer any_of all_of"),
     ("a value passes between threads through a tile: store it with T.alloc_shared, and read it in the next statement",
-     "shfl_sync shfl_xor shfl_up shfl_down ballot ballot_sync activemask any_sync all_sync match_any_sync match_all_sync "
-     "shuffle_elect syncthreads_count syncthreads_and syncthreads_or tvm_warp_shuffle"),
-    ("compute it from T.get_thread_binding(), which counts a block's threads",
-     "get_lane_idx get_warp_idx get_warp_idx_sync get_warp_group_idx"),
+     "activemask match_any_sync match_all_sync tvm_warp_shuffle"),
     ("blocks of a cluster are made to work together by the compiler; ask for clusters with T.ClusterKernel, if at all",
      "cluster_arrive cluster_arrive_relaxed cluster_wait cluster_sync block_rank_in_cluster clc_try_cancel "
      "clc_try_cancel_multicast clc_is_canceled"),
-    ("a tile keeps its shape and dtype: allocate another one, and copy in a T.Parallel loop", "reshape view"),
     ("tensors are parameters: declare them as T.Tensor or T.StridedTensor",
      "ptr make_tensor make_tensor_from_addr access_ptr address_of tvm_access_ptr"),
     ("launches are opened by T.Kernel; T.get_thread_binding and T.get_block_binding give indices",
@@ -50,7 +43,6 @@ _ROWS = (
     ("it is not part of this version: compute it from T.exp, T.log, T.sqrt and their kin, or on the host",
      "asin acos atan atan2 asinh acosh atanh hypot copysign ldexp nextafter clz popcount __ffs __fns"),
     ("random numbers are not part of this version: pass a tensor of them", "rng_init rng_rand rng_rand_float"),
-    ("write a T.Parallel loop that computes the index of each element", "im2col c2d_im2col transpose"),
     ("use T.alloc_shared, T.alloc_fragment, T.alloc_local or T.alloc_global", "allocate alloc_buffer"),
 )
 
@@ -64,5 +56,4 @@ ARGUMENTS = (
     ("T.sync_threads(barrier_id, arrive_count)", "leave the call out: the compiler places the barriers"),
     ("T.atomic_add(…, return_prev=True) and its kin", "the old value is not available: count with another tensor"),
     ("T.atomic_add(…, memory_order=…) other than \"relaxed\"", "open another T.Kernel in the same function"),
-    ("T.reduce_max(…, nan_propagate=True) and its kin", "look for NaN with T.isnan and a T.reduce_max of its own"),
 )

@@ -14,6 +14,7 @@ from .buffer import Buffer, LocalVar, Region, as_shape
 from .dtypes import DType, as_dtype, int32
 from .expr import Expr, Var
 from .rewrite import enclosing_names, rewrite
+from .views import view
 
 
 class TensorAnnotation:
@@ -38,9 +39,10 @@ class _TensorType:
         self.space = space
 
     def __call__(self, shape, dtype="float32", data=None, strides=None, elem_offset=None, scope=None):
+        if data is not None and (strides is not None or elem_offset):
+            raise tr.error("T.Tensor(data=…) views all of a buffer's memory, row by row: leave strides and elem_offset out")
         if data is not None:
-            raise tr.error("T.Tensor(data=…) views memory as another tensor, which is not part of the language in this version: index the "
-                           "tensor itself")
+            return view(data, shape, dtype)
         if elem_offset:
             raise tr.error("T.Tensor(elem_offset=…): a tensor begins where the caller's does; pass a slice of it")
         known = _SCOPES[self.space]
@@ -72,11 +74,11 @@ class Ref:
 
 Tensor = _TensorType()
 Tensor.__doc__ = """The type of a tensor parameter: ``T.Tensor((M, N), T.float16)`` or ``T.Tensor[[M, N], T.float16]``. Its elements lie
-row by row without gaps. Without a dtype it is float32. ``scope`` is "global".
+row by row without gaps. Without a dtype it is float32. ``scope`` is "global". With ``data``, the memory of a buffer (``buffer.data``), it is T.view of that.
 Shapes: any number of dimensions; each is an integer, a T.const, a T.dynamic or an expression of those.
 Dtypes: any that the IR has.
 Targets: all.
-Errors: TypeError for a dimension that is no integer, and for no dtype. TraceError for ``data``, ``elem_offset`` and another ``scope``."""
+Errors: TypeError for a dimension that is no integer, and for no dtype. TraceError for ``elem_offset`` and another ``scope``."""
 StridedTensor = _StridedTensorType()
 StridedTensor.__doc__ = """The type of a tensor parameter with strides: ``T.StridedTensor((M, N), (stride, 1), T.float16)``, in elements.
 Shapes: any number of dimensions, and as many strides; each is an integer, a T.const, a T.dynamic or an expression of those.

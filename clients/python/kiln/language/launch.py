@@ -8,6 +8,7 @@ import math
 from .. import notices
 from . import placement
 from . import program as ir
+from . import reducers
 from . import trace as tr
 from .buffer import Buffer, LocalVar
 from .dtypes import as_dtype, int32
@@ -18,8 +19,9 @@ class Kernel:
     """``with T.Kernel(gx, gy, threads=128) as (bx, by):`` is one launch. Several launches in one function run in order. ``threads``: how
     many a block has, or their numbers along x, y and z, as ``(32, 4)``; neighbours along x are neighbours in their warp. ``cluster_dims``:
     blocks of a cluster.
-    Shapes: one to three grid extents of 0 or more, known at compile time or at run time. Up to 1024 threads in a block. Dtypes: integers;
-    the block's indices are int32. Targets: all. Clusters need sm_90. Errors: TraceError inside another T.Kernel, for other extents or
+    Shapes: one to three grid extents of 0 or more, known at compile time or at run time. 1 to 1024 threads in a block. Matrix instructions
+    and exchanges within a warp need whole warps; other numbers of threads compute products one by one, and exchange through memory. Dtypes:
+    integers; the block's indices are int32. Targets: all. Clusters need sm_90. Errors: TraceError inside another T.Kernel, for other extents or
     threads, for ``prelude`` (CUDA source), and for ``is_cpu``. A grid extent of 0 is a warning."""
 
     def __init__(self, *blocks, threads=None, prelude=None, cluster_dims=None, is_cpu=False):
@@ -80,9 +82,11 @@ class Kernel:
     def __exit__(self, *exc):
         trace = tr.current("T.Kernel")
         self._context.__exit__(*exc)
+        if exc[0] is None:
+            reducers.check(trace)
         kernel, trace.kernel = trace.kernel, None
         if exc[0] is None:
-            placement.apply(kernel)
+            placement.apply(kernel, trace.views)
 
 
 def ClusterKernel(*blocks, cluster_dims, threads=None, prelude=None):
@@ -168,7 +172,7 @@ _NO_SCOPES = {
     "shared.tmem": "tensor memory is not part of the language in this version: T.gemm accumulates into a T.alloc_fragment",
     "shared.barrier": "barriers are placed by the compiler",
     "shared.cluster_barrier": "barriers are placed by the compiler",
-    "local.reducer": "write a T.alloc_fragment and T.reduce_sum or its kin",
+    "local.reducer": "use T.alloc_reducer",
 }
 
 
@@ -354,7 +358,7 @@ def rename(value, name: str) -> None:
         value.name = name
 
 
-_HELPERS = {"annotations", "ir", "math", "notices", "placement", "tr", "Buffer", "LocalVar", "as_dtype", "int32", "Var", "as_expr",
+_HELPERS = {"annotations", "ir", "reducers", "math", "notices", "placement", "tr", "Buffer", "LocalVar", "as_dtype", "int32", "Var", "as_expr",
             "constant_value",
             "representable", "rename"}
 __all__ = [name for name in dir() if not name.startswith("_") and name not in _HELPERS]

@@ -295,10 +295,13 @@ def if_then_else(cond, a, b):
 Select = if_then_else
 
 
-def reinterpret(*args):
+def reinterpret(*args, dtype=None):
     """The same bits as another type of the same width: ``reinterpret(dtype, x)`` or ``reinterpret(x, dtype)``.
-    Shapes: a scalar. Dtypes: two types of equal width. Targets: all. Errors: TypeError where the widths differ."""
-    a, b = args
+    Shapes: a scalar. Dtypes: two types of equal width; a null pointer is ``reinterpret(T.uint64(0), dtype="handle")``. Targets: all. Errors:
+    TypeError where the widths differ."""
+    a, b = args if dtype is None else (*args, dtype)
+    if b == "handle" and constant_value(as_expr(a)) == 0:
+        return None
     x, dtype = (a, as_dtype(b)) if is_scalar(a) else (b, as_dtype(a))
     e = as_expr(x)
     if e.dtype.bits != dtype.bits:

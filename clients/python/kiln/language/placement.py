@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensor parameters whose elements lie where the program says (T.annotate_layout): what a kernel does with such a tensor becomes accesses
-of the row-major tensor that the caller passes, which has the same bytes."""
+"""Buffers whose elements lie in another one's memory: what a kernel does with them becomes accesses of that one. These are tensor parameters
+whose elements lie where the program says (T.annotate_layout), in the row-major tensor that the caller passes, and views of buffers (T.reshape,
+T.view)."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from .buffer import Buffer, Region, load, show_shape
 from .dtypes import int32, int64
 from .expr import Expr, Var, as_expr, binary, cast, const, constant_value, floordiv, floormod, logical, make, select
 from .layout import Layout
+from .views import View, of_region
 
 
 def place(buffer: Buffer, layout) -> None:
@@ -90,6 +92,22 @@ class Placement:
         return [*index[: self.kept], *([position, *digits] if self.shape else [])], inside
 
 
+    element = moved
+
+    def load(self, index, of_base) -> Expr:
+        at, inside = self.moved(index)
+        return select(inside, load(self.buffer, at), const(self.buffer.pad_value or 0, self.buffer.dtype))
+
+    def stores(self, index, value: Expr) -> tuple:
+        """([(index of the row-major tensor, value)], condition) of a store of one element."""
+        at, inside = self.moved(index)
+        return [(at, value)], inside
+
+    @property
+    def base(self) -> Buffer:
+        return self.buffer
+
+
 _BOUNDS = {
     "ADD": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "SUB": lambda a, b: (a[0] - b[1], a[1] - b[0]),
@@ -129,39 +147,43 @@ def _rebuilt(root: Expr, change) -> Expr:
     return done[root]
 
 
-def apply(kernel: ir.Kernel) -> None:
-    """Rewrites the kernel's body for the placements that it was traced with."""
-    if kernel.placements:
+def apply(kernel: ir.Kernel, views: bool = False) -> None:
+    """Rewrites the kernel's body for the placements that it was traced with, and for ``views`` where there are some."""
+    if kernel.placements or views:
         kernel.body[:] = _Rewriter(kernel.placements).block(kernel.body)
+
+
+_IN_PLACE = "only T.copy, T.fill, atomic operations and loops take such a tensor: copy it to a tile first"
+_WRITTEN = {ir.Gemm: "c", ir.Reduce: "dst"}  # which operand of a tile operation it writes; it reads the others
 
 
 class _Rewriter:
     def __init__(self, placements: dict):
         self.placements = placements
 
+    def _place(self, buffer: Buffer):
+        """Where the buffer's elements lie, if not in its own memory."""
+        return buffer if isinstance(buffer, View) else self.placements.get(buffer)
+
     def expr(self, value):
         return _rebuilt(value, self._loaded) if isinstance(value, Expr) else value
 
     def _loaded(self, node: Expr):
-        if node.op != "LOAD" or node.value not in self.placements:
-            return None
-        return self._load(node.value, node.args)
+        return self._load(node.value, node.args) if node.op == "LOAD" and self._place(node.value) is not None else None
 
     def _load(self, buffer: Buffer, index) -> Expr:
-        if buffer not in self.placements:
-            return load(buffer, index)
-        moved, inside = self.placements[buffer].moved(index)
-        return select(inside, load(buffer, moved), const(buffer.pad_value or 0, buffer.dtype))
+        place = self._place(buffer)
+        return place.load(index, self._load) if place is not None else load(buffer, index)
 
     def block(self, stmts: list) -> list:
         result = []
         for stmt in stmts:
-            now = self._stmt(stmt)
-            now.location = stmt.location
-            result.append(now)
+            for now in self._stmts(stmt):
+                now.location = stmt.location
+                result.append(now)
         return result
 
-    def _stmt(self, s):
+    def _stmts(self, s) -> list:
         if any(isinstance(getattr(s, field.name), Region) for field in fields(s)):
             return self._tile_operation(s)
         for field in fields(s):
@@ -170,51 +192,93 @@ class _Rewriter:
                 setattr(s, field.name, self.block(value))
             else:
                 setattr(s, field.name, [self.expr(e) for e in value] if isinstance(value, list) else self.expr(value))
-        if hasattr(s, "indices") and s.buffer in self.placements:
-            s.indices, inside = self.placements[s.buffer].moved(s.indices)
-            return self._guarded(inside, s)
-        return s
+        if not hasattr(s, "indices") or self._place(s.buffer) is None:
+            return [s]
+        if isinstance(s, ir.Store):
+            return self._store(s.buffer, s.indices, s.value, s.location)
+        inside = as_expr(True)
+        while self._place(s.buffer) is not None:
+            place = self._place(s.buffer)
+            s.indices, has = place.element(s.indices)
+            s.buffer, inside = place.base, logical("AND", inside, has)
+            if not isinstance(place, View):
+                break
+        return [self._guarded(inside, [s])]
 
-    def _guarded(self, inside: Expr, stmt):
-        guard = ir.If(inside, [stmt])
-        guard.location = stmt.location
-        return guard
+    def _store(self, buffer: Buffer, index, value: Expr, location) -> list:
+        place = self._place(buffer)
+        try:
+            parts, inside = place.stores(index, value)
+        except tr.TraceError as problem:
+            raise tr.TraceError(f"{_at_line(location)}{problem}") from None
+        stmts = []
+        for at, part in parts:
+            if isinstance(place, View) and self._place(place.base) is not None:
+                stmts += self._store(place.base, at, part, location)
+            else:
+                stmts.append(ir.Store(place.base, at, part, location=location))
+        return stmts if constant_value(inside) is True else [self._guarded(inside, stmts)]
+
+    def _guarded(self, inside: Expr, stmts: list):
+        if constant_value(inside) is True and len(stmts) == 1:
+            return stmts[0]
+        return ir.If(inside, stmts, location=stmts[0].location)
 
     def _region(self, r: Region) -> Region:
         return Region(r.buffer, [self.expr(o) for o in r.offsets], r.extents, r.dims)
 
-    def _tile_operation(self, s):
+    def _tile_operation(self, s) -> list:
         placed = []
         for field in fields(s):
             value = getattr(s, field.name)
             if isinstance(value, Region):
                 setattr(s, field.name, self._region(value))
-                placed += [value] if value.buffer in self.placements else []
+                placed += [field.name] if self._place(value.buffer) is not None else []
             elif isinstance(value, Expr):
                 setattr(s, field.name, self.expr(value))
         if not placed:
-            return s
+            return [s]
         if isinstance(s, ir.Copy):
-            return self._elementwise(s.dst, lambda steps: self._load(s.src.buffer, _at(s.src, steps)), s.coalesced_width, s.location)
+            return [self._elementwise(s.dst, lambda steps: self._load(s.src.buffer, _at(s.src, steps)), s.coalesced_width, s.location, s.src)]
         if isinstance(s, ir.Fill):
-            return self._elementwise(s.dst, lambda steps: s.value, 0, s.location)
-        at = f"{s.location.file}:{s.location.line}: " if s.location.line else ""
-        raise tr.TraceError(f"{at}{placed[0].name} lies in memory as T.annotate_layout says, and only T.copy, T.fill, atomic operations and "
-                            "loops take such a tensor: copy it to a tile first")
+            return [self._elementwise(s.dst, lambda steps: s.value, 0, s.location)]
+        regions = {name: getattr(s, name) for name in placed}
+        for region in regions.values():
+            if not isinstance(region.buffer, View):
+                raise tr.TraceError(f"{_at_line(s.location)}{region.name} lies in memory as T.annotate_layout says, and {_IN_PLACE}")
+        return self._through_tiles(s, regions)
 
-    def _elementwise(self, dst: Region, value, width: int, location):
-        """A parallel loop over the destination that stores what ``value`` gives for the steps along its dimensions that are not 1."""
+    def _through_tiles(self, s, regions: dict) -> list:
+        """The operation on tiles that hold what it reads of views, and from which what it writes goes back."""
+        before, after = [], []
+        for name, region in regions.items():
+            tile = of_region(region)
+            before.append(ir.Alloc(tile, location=s.location))
+            whole = tile.whole()
+            before.append(self._elementwise(whole, lambda steps, r=region: self._load(r.buffer, _at(r, steps)), 0, s.location, region))
+            if name == _WRITTEN[type(s)]:
+                after.append(self._elementwise(region, lambda steps, t=whole: load(t.buffer, _at(t, steps)), 0, s.location, whole))
+            setattr(s, name, whole)
+        return [*before, s, *after]
+
+    def _elementwise(self, dst: Region, value, width: int, location, src=None):
+        """A loop over the destination that stores what ``value`` gives for the steps along its dimensions that are not 1: each thread does
+        all of it where an operand is its own, else they share it."""
         extents = [e for e in dst.extents if e != 1] or [1]
         loop_vars = [Var("LOOP", int32, "ijklmn"[d]) for d in range(len(extents))]
         steps = [v.expr for v in loop_vars]
-        index = _at(dst, steps)
-        store = ir.Store(dst.buffer, index, cast(value(steps), dst.dtype))
-        store.location = location
-        body = store
-        if dst.buffer in self.placements:
-            store.indices, inside = self.placements[dst.buffer].moved(index)
-            body = self._guarded(inside, store)
-        return ir.For("PARALLEL", loop_vars, [as_expr(e) for e in extents], [body], 0, width)
+        index, element = _at(dst, steps), cast(value(steps), dst.dtype)
+        body = (self._store(dst.buffer, index, element, location) if self._place(dst.buffer) is not None
+                else [ir.Store(dst.buffer, index, element, location=location)])
+        if all(r is None or r.buffer.space != "LOCAL" for r in (dst, src)):
+            return ir.For("PARALLEL", loop_vars, [as_expr(e) for e in extents], body, 0, width)
+        for var, extent in reversed(list(zip(loop_vars, extents))):
+            body = [ir.For("SERIAL", [var], [as_expr(extent)], body, location=location)]
+        return body[0]
+
+
+def _at_line(location) -> str:
+    return f"{location.file}:{location.line}: " if location.line else ""
 
 
 def _at(region: Region, steps) -> list:

@@ -7,6 +7,7 @@ import enum
 
 from .. import notices
 from . import dtypes
+from . import nan_reductions
 from . import program as ir
 from .buffer import Buffer, LocalVar, Region, element
 from .dtypes import as_dtype
@@ -105,6 +106,7 @@ def fill(dst, value):
         store(*element(dst), value)
         return
     region = closed(operand(dst, "the destination of T.fill"))
+    region.buffer.filled()
     emit(ir.Fill(region, cast(value, region.dtype)))
 
 
@@ -163,7 +165,7 @@ def _check_gemm(a, b, c, transpose_a, transpose_b):
         )
 
 
-def _reduce(kind: str, buffer, out, dim: int, clear: bool):
+def _reduce(kind: str, buffer, out, dim: int, clear: bool, nan: bool = False):
     src, dst = closed(operand(buffer, "the source of a reduction")), closed(operand(out, "the result of a reduction"))
     rank = len(src.extents)
     if not -rank <= dim < rank:
@@ -173,8 +175,11 @@ def _reduce(kind: str, buffer, out, dim: int, clear: bool):
     kept = [e if d != dim else 1 for d, e in enumerate(src.extents)]
     if list(dst.extents) not in (expected, kept) and not (expected == [] and list(dst.extents) == [1]):
         raise error(f"a reduction of {describe(src)} over dimension {dim} gives {expected}, and the result is {describe(dst)}")
+    nan = nan and kind in nan_reductions.KINDS and src.dtype.is_float and dst.dtype.is_float
     if src.buffer.space == "LOCAL" and dst.buffer.space == "LOCAL":
-        return _reduce_private(kind, src, dst, dim, clear)
+        return _reduce_private(kind, src, dst, dim, clear, nan)
+    if nan:
+        return nan_reductions.reduce(kind, src, dst, dim, clear, lambda region, index: _shift(region, dict(enumerate(index))))
     if "ABS" in kind and "u" in (src.dtype.kind, dst.dtype.kind):  # the compiler's are of signed numbers in the type of the result
         src, kind = _magnitudes(src, dst.dtype), kind.replace("ABS_", "")
     emit(ir.Reduce(kind, _converted(src, dst.dtype), dst, dim, clear))
@@ -212,9 +217,10 @@ _COMBINE = {
 }
 
 
-def _reduce_private(kind: str, src: Region, dst: Region, dim: int, clear: bool):
+def _reduce_private(kind: str, src: Region, dst: Region, dim: int, clear: bool, nan: bool):
     """Arrays of one thread are reduced by that thread: from the first element on, or from what the result holds."""
     entered = _magnitude if "ABS" in kind else cast
+    combine = nan_reductions.with_nan(_COMBINE[kind]) if nan else _COMBINE[kind]
     dropped = len(dst.extents) < len(src.extents)
     outer = [d for d in range(len(src.extents)) if d != dim]
     for values in grid(*[src.extents[d] for d in outer] or [1]):
@@ -225,7 +231,7 @@ def _reduce_private(kind: str, src: Region, dst: Region, dim: int, clear: bool):
             store(dst.buffer, target, entered(as_expr(src.buffer[_shift(src, {**at, dim: 0})]), dst.dtype))
         for step in serial(1 if clear else 0, src.extents[dim]):
             value = entered(as_expr(src.buffer[_shift(src, {**at, dim: step})]), dst.dtype)
-            store(dst.buffer, target, _COMBINE[kind](as_expr(dst.buffer[target]), value))
+            store(dst.buffer, target, combine(as_expr(dst.buffer[target]), value))
 
 
 def _scan(kind: str, name: str, what: str):
@@ -273,15 +279,6 @@ def _converted(src: Region, dtype) -> Region:
     return tile
 
 
-_DROPS_NAN = ("REDUCE_MAX", "REDUCE_MIN", "REDUCE_ABS_MAX")
-
-
-def _refuse_nan(name: str, kind: str, nan_propagate) -> None:
-    if nan_propagate and kind in _DROPS_NAN:
-        raise error(f"{name}(nan_propagate=True): maxima and minima leave NaN out in this version; leave the argument out too, and look for NaN "
-                    "with T.isnan and a reduce_max of its own")
-
-
 def _unused_by_reductions(name: str, batch, annotations) -> None:
     notices.unused(name, batch=(batch, (1, None), "how results are gathered from threads is inferred; leave it out"),
                    annotations=(annotations, *_ANNOTATIONS))
@@ -290,19 +287,17 @@ def _unused_by_reductions(name: str, batch, annotations) -> None:
 def _reduction(kind: str, name: str, what: str):
     def function(buffer, out, dim=-1, clear=True, batch=1, nan_propagate=False, annotations=None):
         _unused_by_reductions(f"T.{name}", batch, annotations)
-        _refuse_nan(f"T.{name}", kind, nan_propagate)
-        _reduce(kind, buffer, out, dim, bool(clear))
+        _reduce(kind, buffer, out, dim, bool(clear), bool(nan_propagate))
 
     function.__name__ = function.__qualname__ = name
-    leaves = " NaN is left out." if kind in _DROPS_NAN else ""
-    refused = ", or for ``nan_propagate=True``" if kind in _DROPS_NAN else ""
+    leaves = " NaN is left out; with ``nan_propagate`` it is the result." if kind in nan_reductions.KINDS else ""
     taken = "integers or bool" if "BIT" in kind else "numbers"
     function.__doc__ = (
         f"The {what} over dimension ``dim`` (negative: from the end). ``clear=False`` combines it with what ``out`` holds.{leaves} "
         "``batch`` and ``annotations``: no effect, with a warning.\n"
         "Shapes: ``buffer`` is a tile; ``out`` has its shape without ``dim``, or with 1 there. Both are in shared memory or fragments, "
         f"or both in arrays of T.alloc_local.\nDtypes: {taken}. The result is computed in the dtype of ``out``. Targets: all.\n"
-        f"Errors: TraceError where the shapes do not fit{refused}. CompileError where only some threads reach it.")
+        "Errors: TraceError where the shapes do not fit. CompileError where only some threads reach it.")
     return function
 
 
@@ -333,8 +328,7 @@ def reduce(buffer, out, reduce_type, dim, clear=True, batch=1, nan_propagate=Fal
     _unused_by_reductions("T.reduce", batch, annotations)
     if reduce_type not in _BY_NAME:
         raise error(f"T.reduce of type {reduce_type!r}; known: {', '.join(_BY_NAME)}")
-    _refuse_nan("T.reduce", _BY_NAME[reduce_type], nan_propagate)
-    _reduce(_BY_NAME[reduce_type], buffer, out, dim, bool(clear))
+    _reduce(_BY_NAME[reduce_type], buffer, out, dim, bool(clear), bool(nan_propagate))
 
 
 def _refuse_previous(name: str, return_prev):

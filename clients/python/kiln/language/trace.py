@@ -67,9 +67,14 @@ class Trace:
         self.arguments: dict = {}
         self.empties: list = []
         self.kernel: ir.Kernel | None = None
+        self.views = False  # whether some buffer has another name (T.reshape, T.view)
         self.assumed: list = []  # outside of kernels: statements for each that follows
         self.blocks: list[list] = []
         self.loops: list[str] = []
+        self.open_loops: list = []  # statements, the outermost first
+        self.reducers: list = []  # T.alloc_reducer of this kernel
+        self.contributions: dict = {}  # to reducers, of the T.Parallel loop that is open
+        self.reduce_scopes: list = []  # T.attr(…, "reduce_scope", …) that are open
         self.entry_depth = 0  # loops that were open when the function being traced was entered
         self.open_frames = contextlib.ExitStack()
 
@@ -127,12 +132,15 @@ def emit(stmt):
 def store(buffer: Buffer, indices, value) -> None:
     if isinstance(value, (Buffer, Region)):
         value = value.as_scalar()
-    emit(ir.Store(buffer, [as_expr(as_dim(i)) for i in indices], cast(value, buffer.dtype)))
+    indices, value = [as_expr(as_dim(i)) for i in indices], cast(value, buffer.dtype)
+    if not buffer.stored(indices, value):
+        emit(ir.Store(buffer, indices, value))
 
 
 def fill(region: Region, value) -> None:
     from .regions import closed
 
+    region.buffer.filled()
     emit(ir.Fill(closed(region), cast(value, region.dtype)))
 
 
