@@ -21,9 +21,10 @@ OLD = ("Buffer", "symbolic")  # names that another one has replaced
 # Sections, in the page's order: heading, the modules of kiln.language whose names it has.
 SECTIONS = (
     ("Functions and tensors", ("function", "program", "trace")),
-    ("Launches, memory and annotations", ("launch", "buffer", "layout")),
+    ("Launches, memory and annotations", ("launch", "buffer", "layout", "views")),
     ("Loops", ("loops",)),
-    ("Tile operations", ("tile_ops",)),
+    ("Tile operations", ("tile_ops", "gathers", "reducers")),
+    ("Warps and blocks", ("votes", "thread_reductions")),
     ("Scalars", ("math", "expr")),
     ("Element types", ("dtypes", "fp8")),
 )

@@ -56,7 +56,7 @@ def test_a_variable_begins_once():
 @pytest.mark.parametrize("allocate, scope, says", [
     (T.alloc_shared, "shared.tmem", "tensor memory is not part"), (T.alloc_shared, "shared.barrier", "barriers are placed by the compiler"),
     (T.alloc_shared, "local", "use T.alloc_local"), (T.alloc_fragment, "shared.dyn", "use T.alloc_shared"), (T.alloc_fragment,
-        "local.reducer", "T.reduce_sum"),
+        "local.reducer", "use T.alloc_reducer"),
     (T.alloc_local, "local.fragment", "use T.alloc_fragment"), (T.alloc_global, "shared", "use T.alloc_shared"), (T.alloc_shared, "sharde",
         "the memory that is meant"),
 ])
@@ -72,7 +72,7 @@ def test_memories_of_this_kind():
         trace(lambda A, n: T.alloc_var("float32", scope="shared"))
 
 
-@pytest.mark.parametrize("arguments, says", [({"data": 1}, "index the tensor itself"), ({"scope": "shared"}, "T.SharedBuffer"),
+@pytest.mark.parametrize("arguments, says", [({"data": 1, "strides": (1,)}, "row by row"), ({"scope": "shared"}, "T.SharedBuffer"),
                                              ({"elem_offset": 4}, "a slice of it")])
 def test_tensors_of_other_memory(arguments, says):
     with pytest.raises(TraceError, match=says):

@@ -74,7 +74,8 @@ class Ref:
 
 Tensor = _TensorType()
 Tensor.__doc__ = """The type of a tensor parameter: ``T.Tensor((M, N), T.float16)`` or ``T.Tensor[[M, N], T.float16]``. Its elements lie
-row by row without gaps. Without a dtype it is float32. ``scope`` is "global". With ``data``, the memory of a buffer (``buffer.data``), it is T.view of that.
+row by row without gaps. Without a dtype it is float32. ``scope`` is "global". With ``data``, the memory of a buffer (``buffer.data``), it
+is T.view of that.
 Shapes: any number of dimensions; each is an integer, a T.const, a T.dynamic or an expression of those.
 Dtypes: any that the IR has.
 Targets: all.
