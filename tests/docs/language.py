@@ -24,7 +24,7 @@ SECTIONS = (
     ("Launches, memory and annotations", ("launch", "buffer", "layout")),
     ("Loops", ("loops",)),
     ("Tile operations", ("tile_ops",)),
-    ("Scalars", ("math", "expr")),
+    ("Scalars", ("math", "expr", "kinds")),
     ("Element types", ("dtypes", "fp8")),
 )
 

@@ -6,12 +6,13 @@ from . import dtypes as _dtypes
 from .buffer import LocalVar
 from .dtypes import DType, as_dtype
 from .dtypes import DType as dtype
-from .expr import Expr, Var, as_expr, cast, floordiv, floormod, truncdiv, truncmod
+from .expr import Expr, as_expr, cast, floordiv, floormod, truncdiv, truncmod
 from .elsewhere import INSTEAD as _INSTEAD
 from .function import (
     FragmentBuffer, LocalBuffer, Ref, SharedBuffer, StridedTensor, Tensor, const, dynamic, empty, macro, prim_func, symbolic,
 )
 from .fp8 import determine_fp8_type, determine_torch_fp8_type
+from .kinds import PrimExpr, Var
 from .launch import *  # noqa: F403
 from .launch import Kernel
 from .layout import Fragment, Layout

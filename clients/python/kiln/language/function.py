@@ -8,6 +8,7 @@ import inspect
 import re
 
 from .. import notices
+from . import kinds
 from . import program as ir
 from . import trace as tr
 from .buffer import Buffer, LocalVar, Region, as_shape
@@ -64,7 +65,7 @@ class _StridedTensorType(_TensorType):
 
 class Ref:
     """The annotation of a T.macro parameter that is passed by reference: a T.alloc_var or an element.
-    Shapes: a scalar. Dtypes: any. Targets: all. Errors: none."""
+    Shapes: a scalar. Dtypes: any. Targets: all. Errors: ValueError where what is passed is neither."""
 
     def __class_getitem__(cls, _):
         return cls
@@ -268,7 +269,9 @@ def macro(function=None, *, hygienic=True):
 
 
 def _by_value(name, value, annotation):
-    if annotation is Ref:
+    if annotation is Ref or annotation is kinds.Var:
+        if not isinstance(value, (LocalVar, Buffer, Region)) and not (isinstance(value, Expr) and value.op == "LOAD"):
+            raise ValueError(f"argument {name} is taken by reference: pass a T.alloc_var or an element of a buffer, not {value!r}")
         return value
     if isinstance(value, LocalVar):
         value = value.as_scalar()
