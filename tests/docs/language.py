@@ -21,7 +21,7 @@ OLD = ("Buffer", "symbolic")  # names that another one has replaced
 # Sections, in the page's order: heading, the modules of kiln.language whose names it has.
 SECTIONS = (
     ("Functions and tensors", ("function", "program", "trace")),
-    ("Launches, memory and annotations", ("launch", "buffer", "layout")),
+    ("Launches, memory and annotations", ("launch", "buffer", "layout", "scripted")),
     ("Loops", ("loops",)),
     ("Tile operations", ("tile_ops",)),
     ("Scalars", ("math", "expr", "kinds")),

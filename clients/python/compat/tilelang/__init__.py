@@ -29,8 +29,8 @@ __version__ = "0.1.13"  # of the language surface that this package follows
 # Here so that "import tilelang.language as T" and "tilelang.language" are the same module as kiln.language.
 sys.modules[__name__ + ".language"] = language
 
-_LAZY = ("autotuner", "backend", "carver", "contrib", "cuda", "engine", "layout", "math", "profiler", "rocm", "testing", "tileop", "tools", "transform",
-         "tvm", "utils")
+_LAZY = ("autotuner", "backend", "carver", "contrib", "cuda", "engine", "layout", "math", "profiler", "rocm", "testing", "tileop", "tools",
+         "transform", "tvm", "utils")
 _ABSENT = {
     "ir": "TVM structures are not part of Kiln",
     "engine": "there is no generated CUDA source to process: Kiln emits PTX",

@@ -34,7 +34,8 @@ _MODULES = {
     "cuda.intrinsics.layout.mma_layout": {"get_swizzle_layout": "tilelang.layout:get_swizzle_layout",
                                           "make_mma_swizzle_layout": "tilelang.layout:make_mma_swizzle_layout"},
     "cuda.intrinsics.macro": {},
-    "cuda.intrinsics.macro.mma_macro_generator": {name: (_GEMM,) for name in ("TensorCoreIntrinEmitter", "TensorCoreIntrinEmitterWithLadderTransform")},
+    "cuda.intrinsics.macro.mma_macro_generator": {
+        name: (_GEMM,) for name in ("TensorCoreIntrinEmitter", "TensorCoreIntrinEmitterWithLadderTransform")},
     "cuda.language": {},
     "cuda.language.intrinsics": {
         **{name: (_GEMM,) for name in ("TCGEN05TensorCoreIntrinEmitter", "TensorCoreIntrinEmitter", "WGMMATensorCoreIntrinEmitter")},

@@ -19,6 +19,7 @@ from .layout import Fragment, Layout
 from .loops import Parallel, Persistent, Pipelined, grid, serial, unroll, vectorized
 from .math import *  # noqa: F403
 from .program import PrimFunc
+from .scripted import *  # noqa: F403
 from .tile_ops import *  # noqa: F403
 from .trace import TraceError
 
