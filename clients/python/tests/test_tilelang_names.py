@@ -133,7 +133,7 @@ def test_architectures(tilelang, monkeypatch):
         cuda.CUDA("hip:gfx942")
 
 
-def test_the_driver_is_asked(tilelang, monkeypatch):
+def test_the_driver_is_asked(tilelang, torch, monkeypatch):
     from tilelang.carver.arch.driver import cuda_driver
 
     class Driver:
@@ -142,11 +142,15 @@ def test_the_driver_is_asked(tilelang, monkeypatch):
             return 101 if attribute.value == 999 else 0
 
     monkeypatch.setattr(cuda_driver, "_driver", Driver)
-    assert cuda_driver.get_num_sms(2) == 16 * 1024 + 2 and cuda_driver.get_registers_per_block() == 12 * 1024
+    assert cuda_driver.get_num_sms(2) == 132 and cuda_driver.get_device_name() == "fake"
+    assert cuda_driver.get_device_attribute(16, 2) == 16 * 1024 + 2 and cuda_driver.get_registers_per_block() == 12 * 1024
     assert cuda_driver.get_shared_memory_per_block(format="kb") == 8 and cuda_driver.get_max_dynamic_shared_size_bytes() == 81 * 1024
     assert cuda_driver.get_persisting_l2_cache_max_size() == 108 * 1024
     with pytest.raises(RuntimeError, match="attribute 999 of GPU 0: cuDeviceGetAttribute gives 101"):
         cuda_driver.get_device_attribute(999)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RuntimeError, match="torch finds no GPU"):
+        cuda_driver.get_num_sms()
     with pytest.raises(ValueError, match="format 'gb'"):
         cuda_driver.get_shared_memory_per_block(format="gb")
 

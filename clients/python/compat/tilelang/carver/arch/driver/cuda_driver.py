@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Properties of an NVIDIA GPU. The numbers come from its driver (libcuda.so.1), which has them under the numbers that CUDA's run time uses."""
+"""Properties of a GPU. What torch does not say of an NVIDIA GPU comes from its driver (libcuda.so.1), which has it under the numbers that
+CUDA's run time uses."""
 
 import ctypes
 import functools
@@ -7,7 +8,7 @@ import functools
 from .... import _absent
 
 # CUDA Driver API, CUdevice_attribute.
-_SHARED_PER_BLOCK, _REGISTERS_PER_BLOCK, _MULTIPROCESSORS, _SHARED_PER_MULTIPROCESSOR, _PERSISTING_L2 = 8, 12, 16, 81, 108
+_SHARED_PER_BLOCK, _REGISTERS_PER_BLOCK, _SHARED_PER_MULTIPROCESSOR, _PERSISTING_L2 = 8, 12, 81, 108
 _UNITS = {"bytes": 1, "kb": 1 << 10, "mb": 1 << 20}
 
 
@@ -64,7 +65,11 @@ def get_persisting_l2_cache_max_size(device_id: int = 0) -> int:
 
 
 def get_num_sms(device_id: int = 0) -> int:
-    return get_device_attribute(_MULTIPROCESSORS, device_id)
+    """Multiprocessors; compute units of an AMD GPU, for which torch answers as well. RuntimeError without a GPU."""
+    properties = get_cuda_device_properties(device_id)
+    if properties is None:
+        raise RuntimeError("torch finds no GPU here, whose multiprocessors are asked for")
+    return properties.multi_processor_count
 
 
 def get_registers_per_block(device_id: int = 0) -> int:
