@@ -21,11 +21,11 @@ OLD = ("Buffer", "symbolic")  # names that another one has replaced
 # Sections, in the page's order: heading, the modules of kiln.language whose names it has.
 SECTIONS = (
     ("Functions and tensors", ("function", "program", "trace")),
-    ("Launches, memory and annotations", ("launch", "buffer", "layout", "views")),
+    ("Launches, memory and annotations", ("launch", "buffer", "layout", "views", "scripted")),
     ("Loops", ("loops",)),
     ("Tile operations", ("tile_ops", "gathers", "reducers")),
     ("Warps and blocks", ("votes", "thread_reductions")),
-    ("Scalars", ("math", "expr")),
+    ("Scalars", ("math", "expr", "kinds")),
     ("Element types", ("dtypes", "fp8")),
 )
 

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bundle on this machine: unpacking it, its daemon, and the scripts that run against it."""
+"""The bundle on this machine: unpacking it, and its daemon."""
 
 import os
 import pathlib
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import tarfile
 import time
-
-from plan import selected
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -124,50 +121,3 @@ class Place:
             device = self.facts["devices"][0]
             text += f", {device['name']} {target}, driver {device['driver_version']}"
         return text
-
-
-class Scripts:
-    """TileLang's own scripts, unchanged, each in a process of its own, all at once."""
-
-    LIMIT = 170
-
-    def __init__(self, options, place, deadline):
-        self.running, self.deadline = [], deadline
-        if not options.tilelang_scripts:
-            return
-        folder = pathlib.Path(options.tilelang_scripts).resolve()
-        for path in sorted(folder.rglob("*.py")):
-            case = {"name": f"tilelang.{path.stem}", "family": "tilelang", "shape": "", "dtype": "", "bar": 0}
-            if not selected(case, options.only):
-                continue
-            log = place.scratch / f"{path.stem}.log"
-            with open(log, "wb") as output:
-                process = subprocess.Popen([sys.executable, str(path)], cwd=path.parent, env=place.script_environment, stdin=subprocess.DEVNULL,
-                                           stdout=output, stderr=output)
-            self.running.append((case, process, log, time.monotonic()))
-
-    def results(self):
-        """(case, result) of each, as they end."""
-        waiting = list(self.running)
-        while waiting:
-            for entry in list(waiting):
-                case, process, log, begin = entry
-                seconds = time.monotonic() - begin
-                late = seconds > self.LIMIT or time.monotonic() > self.deadline
-                if process.poll() is None and not late:
-                    continue
-                waiting.remove(entry)
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
-                text = log.read_text(errors="replace")
-                yield case, self._result(process.returncode, late, seconds, text)
-            time.sleep(0.05)
-
-    @staticmethod
-    def _result(status, late, seconds, text):
-        lines = [re.sub(r"\s+", " ", line).strip() for line in text.splitlines() if line.strip()]
-        if status == 0:
-            return {"ok": True, "note": f"{seconds:.1f} s; " + " · ".join(lines[-3:])[:160]}
-        why = f"not done after {seconds:.0f} s" if late else f"status {status} after {seconds:.1f} s"
-        return {"ok": False, "note": "\n".join([why, *lines[-10:]])}

@@ -22,7 +22,10 @@ def parse(arguments):
     parser = argparse.ArgumentParser(prog="tests/gpu/run", description=__doc__)
     parser.add_argument("--bundle", help="the archive to test; default: the newest dist/kiln-*.tar.*")
     parser.add_argument("--build", help="a build folder to test instead of a bundle")
-    parser.add_argument("--tilelang-scripts", metavar="DIR", help="run every *.py in this folder as its own case")
+    parser.add_argument("--tilelang", metavar="DIR", help="run the tests and scripts of this checkout of tile-ai/tilelang, and nothing else")
+    parser.add_argument("--tilelang-bless", metavar="REPORT", help="expect from now on what passed in this report of --tilelang; runs nothing")
+    parser.add_argument("--tilelang-parallel", type=int, default=16, metavar="N", help="how many of its files at a time")
+    parser.add_argument("--tilelang-limit", type=float, default=120, metavar="SECONDS", help="for one of its files")
     parser.add_argument("--only", metavar="PATTERN", default="*", help="cases whose name or family matches this glob or contains it")
     parser.add_argument("--seed", type=int, default=None, help="default: fresh in each run, and printed")
     parser.add_argument("--count", type=int, default=40, help="random cases in each GEMM and attention family")
@@ -31,9 +34,11 @@ def parse(arguments):
     parser.add_argument("--mma-sync", action="store_true", help="sm_90a: without wgmma, tensor copies and warp roles")
     parser.add_argument("--compile-only", action="store_true", help="for a host with no GPU")
     parser.add_argument("--json", metavar="FILE", help="where the report goes; default: $OUT/gpu.json where OUT is set")
-    parser.add_argument("--budget", type=float, default=510, help="seconds after which the remaining cases are given up")
+    parser.add_argument("--budget", type=float, help="seconds after which the remaining cases are given up; default: 510, of --tilelang 400")
     parser.add_argument("--case-timeout", type=float, default=45, help="seconds for one case")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    options.budget = options.budget or (400 if options.tilelang else 510)
+    return options
 
 
 def sweep_cases(options):
@@ -100,12 +105,10 @@ def run_all(options, place, report, start):
     import device_worker
     import plan
     from plan import selected
-    from daemon import Scripts
     from runner import Runner
 
     deadline = start + options.budget
     target = place.device_target(options)
-    scripts = Scripts(options, place, deadline) if target else None
     cases = [c for c in plan.plan(options.seed, options.count) if selected(c, options.only)] if target else []
     sweep = [c for c in sweep_cases(options) if selected(c, options.only)]
     runner = Runner(options, place, deadline) if cases else None
@@ -121,9 +124,6 @@ def run_all(options, place, report, start):
         return compiled[compiling.program_key(case["builder"], case["arguments"], case.get("target", target))]
 
     print(f"# compiled after {time.monotonic() - start:.0f} s", flush=True)
-    if scripts:
-        for case, result in scripts.results():
-            report.add(case, result)
     if target:
         for case, result in device_worker.results(place, options.only):
             report.add(case, result)
@@ -140,19 +140,38 @@ def run_all(options, place, report, start):
             report.add(case, result, of(case))
 
 
+def run_tilelang(options, place, start) -> dict:
+    """TileLang's own tests and scripts. Gives what the report says of them."""
+    import corpus
+
+    found = corpus.Corpus(options.tilelang, place.script_environment, place.scratch / "tilelang", corpus.Expected(), only=options.only,
+                          parallel=options.tilelang_parallel, limit=options.tilelang_limit, deadline=start + options.budget)
+    found.run()
+    print(corpus.table(found.report()), flush=True)
+    return found.report()
+
+
 def main():
     options = parse(sys.argv[1:])
+    if options.tilelang_bless:
+        import corpus
+
+        print(f"# {corpus.bless(options.tilelang_bless)} cases are expected to pass")
+        return 0
     start = time.monotonic()
     options.seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="kiln-gpu-"))
     from daemon import Place
 
-    report, place, failure = Report(), None, None
+    report, place, failure, tilelang = Report(), None, None, {}
     try:
         place = Place(options, scratch)
         place.start()
         print(f"# seed {options.seed}; {place.description(options)}", flush=True)
-        run_all(options, place, report, start)
+        if options.tilelang:
+            tilelang = run_tilelang(options, place, start)
+        else:
+            run_all(options, place, report, start)
     except Exception as problem:  # what was found so far is still written
         failure = f"{type(problem).__name__}: {problem}"
         print(f"FAIL {failure}", flush=True)
@@ -163,9 +182,12 @@ def main():
     where = options.json or (str(pathlib.Path(os.environ["OUT"]) / "gpu.json") if os.environ.get("OUT") else None)
     if where:
         document = {"seed": options.seed, "host": platform.node(), "seconds": round(seconds, 1), "failure": failure,
-                    "place": place.facts if place else {}, "cases": report.rows}
+                    "place": place.facts if place else {}, "cases": report.rows, **tilelang}
         pathlib.Path(where).write_text(json.dumps(document, indent=1))
     shutil.rmtree(scratch, ignore_errors=True)
+    if options.tilelang:
+        print(f"# {seconds:.0f} s")
+        return 1 if failure or tilelang["regressions"] or not tilelang["tilelang"] else 0
     print(f"# {len(report.rows) - len(report.failures)} ok, {len(report.failures)} failed, {seconds:.0f} s, seed {options.seed}")
     return 1 if failure or report.failures or not report.rows else 0
 

@@ -47,7 +47,7 @@ class Calls:
         """What ``keep`` was given for such a call, or None."""
         try:
             for scalars, table in self._tables:
-                known = table.get(self._key(args, kwargs, scalars))
+                known = table.get(self.key(args, kwargs, scalars))
                 if known is not None:
                     return known
         except TypeError:  # an unhashable argument
@@ -63,12 +63,13 @@ class Calls:
         if len(table) >= _MOST:
             table.clear()
         try:
-            table[self._key(args, kwargs, scalars)] = result
+            table[self.key(args, kwargs, scalars)] = result
         except TypeError:
             pass
         return result
 
-    def _key(self, args, kwargs, scalars):
+    def key(self, args, kwargs, scalars):
+        """What such a call's result is kept by. TypeError for an unhashable argument."""
         parts = [len(args), _options.get() is not None and emulation_asked((*args, *kwargs.values()))]
         for name, value in (*zip(self._names, args), *kwargs.items()):
             kind = type(value)

@@ -26,7 +26,7 @@ def compile(func: PrimFunc, out_idx=None, execution_backend=None, target=None, t
         raise TypeError(f"kiln.compile takes a T.prim_func, not {func!r}; call a kiln.jit function to get a kernel")
     if out_idx is not None:
         if func.outputs and list(func.with_outputs(out_idx).outputs) != func.outputs:
-            raise ValueError(f"{func.name} returns T.empty tensors, which out_idx={out_idx} contradicts; give one of the two")
+            raise ValueError(f"Out index conflict: {func.name} returns T.empty tensors, which out_idx={out_idx} contradicts; give one of the two")
         func = func.with_outputs(out_idx)
     no_backends(execution_backend, target_host)
     options = {**from_compile_flags(_words(compile_flags) + _words(func.compile_flags)),

@@ -34,12 +34,19 @@ def _style(function) -> str:
         if child is not node and isinstance(child, ast.FunctionDef):
             if any(_ends_with(d, "prim_func") for d in child.decorator_list):
                 return "lazy"
+    if any(a.annotation is not None and _is_tensor_type(a.annotation) for a in node.args.posonlyargs + node.args.args + node.args.kwonlyargs):
+        return "eager"
     for child in ast.walk(node):
         if isinstance(child, ast.With) and any(_ends_with(i.context_expr, "Kernel") for i in child.items):
             return "eager"
         if isinstance(child, ast.AnnAssign) and child.value is None and getattr(child.target, "id", None) in parameters:
             return "eager"
     return "lazy"
+
+
+def _is_tensor_type(annotation) -> bool:
+    """Of T.Tensor(…), T.Tensor[…] and their kin."""
+    return _ends_with(annotation.value if isinstance(annotation, ast.Subscript) else annotation, "Tensor")
 
 
 def _ends_with(node, name: str) -> bool:

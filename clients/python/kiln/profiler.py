@@ -108,6 +108,10 @@ _OPERATIONS = {"ADD": lambda a, b: a + b, "SUB": lambda a, b: a - b, "MUL": lamb
                "FLOOR_MOD": lambda a, b: a % b, "MIN": min, "MAX": max}
 
 
+class NeedsInputs(ValueError):
+    """Inputs that nobody can make up."""
+
+
 class Profiler:
     """Makes up inputs for one kernel, compares it with a reference, measures it. Called, it is the kernel."""
 
@@ -129,7 +133,7 @@ class Profiler:
                 continue
             dtype = _names()[pb.enum_name("DType", param.dtype)]
             if not param.tensor:
-                raise ValueError(f"{self.kernel.name} takes the scalar {param.name}; pass input_tensors")
+                raise NeedsInputs(f"{self.kernel.name} takes the scalar {param.name}; pass input_tensors")
             shape = [evaluate(e, constraints or {}, symbols) for e in param.shape]
             tensors.append(supply(shape, dtype, self.supply_type))
         return tensors

@@ -15,11 +15,11 @@ from typing import Any
 
 from . import notices
 from . import target as targets
-from ._calls import Calls
+from ._calls import Calls, freeze
 from .bench import check_backend, do_bench
 from .compiler import no_backends
 from .functions import JITFunction
-from .profiler import Profiler, TensorSupplyType, _as_list, assert_close, cloned
+from .profiler import NeedsInputs, Profiler, TensorSupplyType, _as_list, assert_close, cloned
 
 _inputs = threading.local()
 
@@ -61,7 +61,8 @@ class ProfileArgs:
     ``supply_prog(parameters)``, else are made up by ``supply_type``. Outputs are compared with those of ``ref_prog(*inputs)`` by ``rtol``,
     ``atol`` and ``max_mismatched_ratio``, or by ``manual_check_prog(ours, theirs)``, unless ``skip_check``; ``ref_prog`` is timed as well.
     ``early_stop``: a configuration whose first few calls take more than ``early_stop_factor`` times the fastest one's is measured no
-    further. ``backend``: as kiln.do_bench's. ``cache_input_tensors`` and ``do_not_specialize`` have no effect, with a warning."""
+    further. ``backend``: as kiln.do_bench's. ``do_not_specialize``: parameters whose values are not searched for anew: the configuration that was
+    found for others is compiled for theirs. ``cache_input_tensors`` has no effect, with a warning."""
 
     warmup: float = 25
     rep: float = 100
@@ -75,7 +76,7 @@ class ProfileArgs:
     skip_check: bool = False
     manual_check_prog: Any = None
     cache_input_tensors: bool = False
-    do_not_specialize: Any = None
+    do_not_specialize: Any = ()
     early_stop: bool = False
     early_stop_factor: float = 2.0
     backend: str = "event"
@@ -84,10 +85,9 @@ class ProfileArgs:
         check_backend(self.backend)
         notices.unused("autotune", cache_input_tensors=(self.cache_input_tensors, (False, None),
                                                         "each configuration gets inputs of its own; give them with "
-                                                        "set_autotune_inputs(…) for all to have the same"),
-                       do_not_specialize=(self.do_not_specialize, (None, (), []),
-                                          "what is searched again is known from the kernel: scalars that it takes at "
-                                          "run time are not; leave it out"))
+                                                        "set_autotune_inputs(…) for all to have the same"))
+        names = self.do_not_specialize
+        self.do_not_specialize = frozenset([names] if isinstance(names, str) else names or ())
 
 
 class Tuner:
@@ -110,6 +110,8 @@ class Tuner:
         for config, kernel in kernels:
             try:
                 latency = self._measure(kernel)
+            except NeedsInputs as failure:
+                raise ValueError(f"{failure}. While it is tuned, give them: `with set_autotune_inputs(…):`, or supply_prog=…") from failure
             except Exception as failure:  # out of resources, or a wrong result: the configuration loses
                 warnings.warn(f"{self.function.__name__} with {config}: {failure}", stacklevel=4)
                 problem = problem or (config, failure)
@@ -125,6 +127,12 @@ class Tuner:
         best.ref_latency = self._reference_latency(best.kernel)
         best.kernel.update_tuner_result(best.latency, best.config, best.ref_latency)
         return best
+
+    def compiled(self, best: AutotuneResult, args, kwargs) -> AutotuneResult:
+        """A result for other arguments: the same configuration, compiled for these, and not measured."""
+        self.args, self.kwargs = args, kwargs
+        ((config, kernel),) = self._compile([best.config])
+        return AutotuneResult(None, config, None, kernel.get_kernel_source(), kernel.prim_func, kernel)
 
     def _compile(self, configs):
         from .compiler import par_compile
@@ -223,30 +231,64 @@ def expand(configs, args, kwargs) -> list[dict]:
     return [dict(c) for c in configs]
 
 
+class _Noted(dict):
+    """The kernel, or in the eager style the launch, of each set of arguments that counts. Emptied, the function forgets what it found."""
+
+    def __init__(self, forget):
+        super().__init__()
+        self._forget = forget
+
+    def note(self, calls: Calls, counting: dict, result, scalars: frozenset):
+        try:
+            self[calls.key((), counting, scalars)] = result
+        except TypeError:  # an unhashable argument
+            pass
+
+    def clear(self):
+        super().clear()
+        self._forget()
+
+
 class AutotunedFunction:
     """What ``autotune`` makes of a jit function. Where a call gives every tuned parameter, nothing is searched."""
 
     def __init__(self, function: JITFunction, configs, profile: ProfileArgs):
         functools.update_wrapper(self, function)
         self.jit, self.configs, self.profile = function, configs, profile
-        names = function.signature.parameters
-        self._best, self._calls = Calls(names), Calls(names)
+        self._names = list(function.signature.parameters)
+        self._tuner_cache = _Noted(self._forget)
+        self._forget()
+
+    def _forget(self):
+        self._best, self._calls = Calls(self._names), Calls(self._names)
 
     def _given(self, args, kwargs) -> bool:
-        names = list(self.jit.signature.parameters)
-        supplied = set(names[: len(args)]) | set(kwargs)
+        supplied = set(self._names[: len(args)]) | set(kwargs)
         tuned = {name for config in expand(self.configs, args, kwargs) for name in _parameters(config)}
         return tuned <= supplied
 
+    def _counting(self, args, kwargs) -> tuple[dict, tuple]:
+        """(the arguments that decide what is found, by name; the values of the others)."""
+        given = {**dict(zip(self._names, args)), **kwargs}
+        if len(args) > len(self._names):
+            given["*"] = args[len(self._names):]
+        others = self.profile.do_not_specialize
+        return ({name: given[name] for name in sorted(given) if name not in others},
+                tuple((name, freeze(given[name])) for name in sorted(given) if name in others))
+
     def tune(self, *args, **kwargs) -> AutotuneResult:
         """The search's result for these arguments; what was found is kept by shapes, strides and types of tensors and by other arguments'
-        values. Scalars that the kernel takes at run time do not count; which these are is known once a search is over."""
-        in_order = dict(sorted(kwargs.items()))
-        best = self._best.find(args, in_order)
-        if best is None:
-            best = Tuner(self.jit, self.configs, self.profile).run(args, kwargs)
-            self._best.keep(args, in_order, best, self._launch(best, args, kwargs)[1])
-        return best
+        values, those of ``do_not_specialize`` left out: for other values of these the configuration is compiled anew. Scalars that the kernel
+        takes at run time do not count; which these are is known once a search is over."""
+        counting, others = self._counting(args, kwargs)
+        tuner = Tuner(self.jit, self.configs, self.profile)
+        found = self._best.find((), counting)
+        if found is None:
+            best = tuner.run(args, kwargs)
+            self._best.keep((), counting, (best, others), self._launch(best, args, kwargs)[1])
+            return best
+        best, searched = found
+        return best if searched == others else tuner.compiled(best, args, kwargs)
 
     def _launch(self, best: AutotuneResult, args, kwargs):
         if self.jit.mode == "lazy":
@@ -254,9 +296,13 @@ class AutotunedFunction:
         return self.jit.launch(best.kernel, args, kwargs, _parameters(best.config))
 
     def __call__(self, *args, **kwargs):
+        if kwargs.pop("__return_kernel", False):  # TileLang's way to ask for it
+            return self.compile(*args, **kwargs)
         known = self._calls.find(args, kwargs)
         if known is None:
-            known = self._calls.keep(args, kwargs, *self._prepared(args, kwargs))
+            known, scalars = self._prepared(args, kwargs)
+            self._calls.keep(args, kwargs, known, scalars)
+            self._tuner_cache.note(Calls(self._names), self._counting(args, kwargs)[0], known, scalars)
         return known if self.jit.mode == "lazy" else known(args, kwargs)
 
     def _prepared(self, args, kwargs):

@@ -22,19 +22,22 @@ from kiln.options import PassConfigKey
 from kiln.profiler import Profiler, TensorSupplyType
 from kiln.tuning import autotune
 
+from . import _modules
+
 __version__ = "0.1.13"  # of the language surface that this package follows
 
 # Here so that "import tilelang.language as T" and "tilelang.language" are the same module as kiln.language.
 sys.modules[__name__ + ".language"] = language
-sys.modules[__name__ + ".language.fp8"] = importlib.import_module("kiln.language.fp8")
 
-_LAZY = ("autotuner", "carver", "layout", "math", "profiler", "testing", "tileop", "transform", "tvm", "utils")
+_LAZY = ("autotuner", "backend", "carver", "contrib", "cuda", "engine", "layout", "math", "profiler", "rocm", "testing", "tileop", "tools",
+         "transform", "tvm", "utils")
 _ABSENT = {
     "ir": "TVM structures are not part of Kiln",
     "engine": "there is no generated CUDA source to process: Kiln emits PTX",
     "contrib": "Kiln does not call nvcc",
     "lower": "use tilelang.compile",
 }
+_modules.install(keep_attribute=["jit"])
 
 
 class _Missing(importlib.abc.MetaPathFinder):

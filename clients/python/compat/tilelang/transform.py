@@ -13,4 +13,5 @@ def simplify_prim_func(function):
     return function
 
 
+__path__ = []  # so that "tilelang.transform.simplify" can be imported
 __getattr__ = _absent.getter(__name__)

@@ -6,13 +6,14 @@ from . import dtypes as _dtypes
 from .buffer import LocalVar
 from .dtypes import DType, as_dtype
 from .dtypes import DType as dtype
-from .expr import Expr, Var, as_expr, cast, floordiv, floormod, truncdiv, truncmod
+from .expr import Expr, as_expr, cast, floordiv, floormod, truncdiv, truncmod
 from .elsewhere import INSTEAD as _INSTEAD
 from .function import (
     FragmentBuffer, LocalBuffer, Ref, SharedBuffer, StridedTensor, Tensor, const, dynamic, empty, macro, prim_func, symbolic,
 )
 from .fp8 import determine_fp8_type, determine_torch_fp8_type
 from .gathers import c2d_im2col, im2col, transpose
+from .kinds import PrimExpr, Var
 from .launch import *  # noqa: F403
 from .launch import Kernel
 from .layout import Fragment, Layout
@@ -21,6 +22,7 @@ from .math import *  # noqa: F403
 from .program import PrimFunc
 from .reducers import alloc_reducer, finalize_reducer, reducer_init, reducer_update
 from .thread_reductions import attr, comm_reducer, evaluate, tvm_thread_allreduce
+from .scripted import *  # noqa: F403
 from .tile_ops import *  # noqa: F403
 from .trace import TraceError
 from .views import reshape, view

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 class DType(str):
     """One element type. It is a string, its canonical name: ``T.DType("half") is T.float16``. Called, it casts: ``T.float16(x)``.
+    Vectors have names alone, as ``T.float32x2``: a program may pass them around, and a buffer or a value of one is refused.
     Shapes: called with a scalar. Dtypes: the table of this page lists all types and their other names. Targets: all. Where a target has no
-    instructions for a type, Kiln computes with a wider one. Errors: TypeError for a name that is no dtype."""
+    instructions for a type, Kiln computes with a wider one. Errors: TypeError for a name that is no dtype, and for a value of a vector."""
 
-    __slots__ = ("wire", "bits", "kind")
+    __slots__ = ("wire", "bits", "kind", "lanes")
     _known: dict[str, "DType"] = {}
 
     def __new__(cls, name):
         return as_dtype(name)
 
-    def __call__(self, value=0):
+    def __call__(self, *values):
+        if self.lanes > 1:
+            raise TypeError(f"{self} is a vector type, and vectors are not values of the language: compute with its {self.lanes} elements, or "
+                            "copy them in a T.Parallel or T.vectorized loop")
         from . import expr
 
+        (value,) = values or (0,)
         return expr.cast(value, self)
 
     def __getnewargs__(self):
@@ -29,7 +34,6 @@ class DType(str):
         return (self.bits + 7) // 8
 
     itemsize = bytes
-    lanes = 1
 
     @property
     def is_float(self) -> bool:
@@ -44,14 +48,16 @@ class DType(str):
         import torch
 
         name = {"tfloat32": "float32", "int4": "int8", "uint4": "uint8"}.get(str(self), str(self))
+        if self in ("float4_e2m1fn", "float4_e2m1fnx2"):  # torch has pairs of them
+            name = "float4_e2m1fn_x2" if hasattr(torch, "float4_e2m1fn_x2") else "int8"
         if not hasattr(torch, name):
             raise TypeError(f"this release of torch ({torch.__version__}) has no dtype for {self}")
         return getattr(torch, name)
 
 
-def _define(name: str, wire: str, bits: int, kind: str) -> DType:
+def _define(name: str, wire: str, bits: int, kind: str, lanes: int = 1) -> DType:
     dtype = str.__new__(DType, name)
-    dtype.wire, dtype.bits, dtype.kind = wire, bits, kind
+    dtype.wire, dtype.bits, dtype.kind, dtype.lanes = wire, bits, kind, lanes
     DType._known[name] = dtype
     return dtype
 
@@ -88,6 +94,12 @@ _ROWS = (
 for _row in _ROWS:
     _define(*_row)
 
+# Names of vectors, which programs pass around and which are refused where a buffer or a value is to be of one.
+for _name, _, _bits, _kind in _ROWS:
+    if _name != "tfloat32":
+        for _lanes in (2, 4, 8, 16, 32, 64):
+            _define(f"{_name}x{_lanes}", "", _bits * _lanes, _kind, _lanes)
+
 _ALIASES = {
     "short": "int16",
     "int": "int32",
@@ -113,11 +125,14 @@ def as_dtype(value) -> DType:
     else:
         name = str(value)
     name = name.removeprefix("torch.").removeprefix("numpy.")
-    name = _ALIASES.get(name, name)
+    name = _ALIASES.get(name, name).replace("_x", "x")
     dtype = DType._known.get(name)
     if dtype is None:
-        raise TypeError(f"{value!r} is not a dtype that Kiln knows; known: {', '.join(DType._known)}")
+        raise TypeError(f"{value!r} is not a dtype that Kiln knows; known: {', '.join(row[0] for row in _ROWS)}")
     return dtype
+
+
+dtype = DType  # TileLang's name for the class
 
 
 def is_dtype_like(value) -> bool:

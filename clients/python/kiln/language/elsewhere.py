@@ -33,7 +33,7 @@ _ROWS = (
     ("tensors are parameters: declare them as T.Tensor or T.StridedTensor",
      "ptr make_tensor make_tensor_from_addr access_ptr address_of tvm_access_ptr"),
     ("launches are opened by T.Kernel; T.get_thread_binding and T.get_block_binding give indices",
-     "thread_binding launch_thread thread_return"),
+     "launch_thread thread_return"),
     ("the order of tiles is T.Persistent's or the compiler's", "PersistentTileScheduler BaseTileScheduler"),
     ("atomic operations are T.atomic_add, T.atomic_max and T.atomic_min; to read what other blocks wrote, open another T.Kernel",
      "atomic_load atomic_store atomic_or"),
@@ -43,7 +43,7 @@ _ROWS = (
     ("it is not part of this version: compute it from T.exp, T.log, T.sqrt and their kin, or on the host",
      "asin acos atan atan2 asinh acosh atanh hypot copysign ldexp nextafter clz popcount __ffs __fns"),
     ("random numbers are not part of this version: pass a tensor of them", "rng_init rng_rand rng_rand_float"),
-    ("use T.alloc_shared, T.alloc_fragment, T.alloc_local or T.alloc_global", "allocate alloc_buffer"),
+    ("use T.alloc_shared, T.alloc_fragment, T.alloc_local or T.alloc_global", "allocate"),
 )
 
 # Name → what to use.

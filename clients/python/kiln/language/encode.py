@@ -63,6 +63,9 @@ class _Encoder:
         return self.pb.enums[name].values_by_name[value].number
 
     def dtype(self, dtype) -> int:
+        if dtype.lanes > 1:
+            raise EncodeError(f"{self.func.name}: {dtype} is a vector type; buffers have elements of one number, and the compiler makes vectors of "
+                              "neighbours: write the type without its x")
         if not dtype.wire:
             raise EncodeError(f"{self.func.name}: dtype {dtype} is not supported by this version of Kiln")
         return self.enum("DType", dtype.wire)

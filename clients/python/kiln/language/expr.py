@@ -79,9 +79,7 @@ class Operators:
 
 
 class Var:
-    """A variable of a program: a loop's, a block's, a scalar parameter or a symbolic dimension. Programs get them from the language and do
-    not make them.
-    Shapes: a scalar. Dtypes: integers, and any type for a scalar parameter. Targets: all. Errors: none."""
+    """A variable of a program: a loop's, a block's, a scalar parameter or a symbolic dimension. What programs see is ``expr``."""
 
     __slots__ = ("kind", "dtype", "name", "axis", "expr", "__weakref__")
 

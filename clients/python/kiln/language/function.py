@@ -8,6 +8,7 @@ import inspect
 import re
 
 from .. import notices
+from . import kinds
 from . import program as ir
 from . import trace as tr
 from .buffer import Buffer, LocalVar, Region, as_shape
@@ -66,7 +67,7 @@ class _StridedTensorType(_TensorType):
 
 class Ref:
     """The annotation of a T.macro parameter that is passed by reference: a T.alloc_var or an element.
-    Shapes: a scalar. Dtypes: any. Targets: all. Errors: none."""
+    Shapes: a scalar. Dtypes: any. Targets: all. Errors: ValueError for a Python number."""
 
     def __class_getitem__(cls, _):
         return cls
@@ -167,7 +168,7 @@ def resolve(annotation):
         return annotation
     if isinstance(annotation, (TensorAnnotation, DType)) or annotation is Ref:
         return annotation
-    return annotation() if callable(annotation) and not isinstance(annotation, type) else annotation
+    return annotation() if inspect.isroutine(annotation) or isinstance(annotation, functools.partial) else annotation
 
 
 def annotations_of(function, enclosing=None) -> dict:
@@ -187,6 +188,29 @@ def _cell(cell):
         return None
 
 
+class _Untyped:
+    """A parameter of a T.prim_func until the body says of what type it is."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, attribute):
+        raise _without_type(self.__dict__["_name"], None)
+
+
+def _without_type(name: str, annotation) -> tr.TraceError:
+    return tr.TraceError(f"parameter {name} needs a type: T.Tensor(shape, dtype) or a scalar dtype such as T.int32, not {annotation!r}")
+
+
+def _in_order(trace, names) -> None:
+    """The parameters as the signature has them; the body may have typed them in another order."""
+    typed = {param.name: param for param in trace.func.params}
+    for name in names:
+        if name not in typed:
+            raise _without_type(name, None)
+    trace.func.params[:] = [typed[name] for name in names]
+
+
 def _argument(trace, name: str, annotation):
     annotation = resolve(annotation)
     if isinstance(annotation, TensorAnnotation):
@@ -201,7 +225,7 @@ def _argument(trace, name: str, annotation):
         trace.func.params.append(ir.Param(name, var=annotation.value))
         annotation.value.kind = "SCALAR"
         return annotation
-    raise tr.TraceError(f"parameter {name} needs a type: T.Tensor(shape, dtype) or a scalar dtype such as T.int32, not {annotation!r}")
+    raise _without_type(name, annotation)
 
 
 def _finish(trace, returned) -> ir.PrimFunc:
@@ -222,7 +246,8 @@ def _finish(trace, returned) -> ir.PrimFunc:
 
 
 def prim_func(function=None, *, private=False, check_well_formed=True):
-    """The decorator of a tile function whose parameters are typed in its signature. It is traced at once, and the result is a T.PrimFunc
+    """The decorator of a tile function whose parameters are typed in its signature, or at the head of its body as ``A: T.Tensor(…)``. It is
+    traced at once, and the result is a T.PrimFunc
     for kiln.compile. ``private`` and ``check_well_formed=False``: no effect, with a warning.
     Shapes: parameters are T.Tensor annotations or scalar dtypes. Dtypes: any that the IR has. Targets: all. Errors: TraceError, with the
     line, for what the language does not allow, and for a parameter without a type."""
@@ -235,8 +260,10 @@ def prim_func(function=None, *, private=False, check_well_formed=True):
     types = annotations_of(function, enclosing)
     trace = tr.Trace(function.__name__)
     with tr.tracing(trace):
-        arguments = [_argument(trace, name, types.get(name)) for name in inspect.signature(function).parameters]
+        names = list(inspect.signature(function).parameters)
+        arguments = [_argument(trace, name, types[name]) if name in types else _Untyped(name) for name in names]
         returned = traced(*arguments)
+    _in_order(trace, names)
     return _finish(trace, returned)
 
 
@@ -271,7 +298,9 @@ def macro(function=None, *, hygienic=True):
 
 
 def _by_value(name, value, annotation):
-    if annotation is Ref:
+    if annotation is Ref or annotation is kinds.Var:
+        if isinstance(value, (bool, int, float)):
+            raise ValueError(f"argument {name} is taken by reference: pass a T.alloc_var or an element of a buffer, not {value!r}")
         return value
     if isinstance(value, LocalVar):
         value = value.as_scalar()

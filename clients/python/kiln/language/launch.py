@@ -19,10 +19,10 @@ class Kernel:
     """``with T.Kernel(gx, gy, threads=128) as (bx, by):`` is one launch. Several launches in one function run in order. ``threads``: how
     many a block has, or their numbers along x, y and z, as ``(32, 4)``; neighbours along x are neighbours in their warp. ``cluster_dims``:
     blocks of a cluster.
-    Shapes: one to three grid extents of 0 or more, known at compile time or at run time. 1 to 1024 threads in a block. Matrix instructions
-    and exchanges within a warp need whole warps; other numbers of threads compute products one by one, and exchange through memory. Dtypes:
-    integers; the block's indices are int32. Targets: all. Clusters need sm_90. Errors: TraceError inside another T.Kernel, for other extents or
-    threads, for ``prelude`` (CUDA source), and for ``is_cpu``. A grid extent of 0 is a warning."""
+    Shapes: one to three grid extents of 0 or more, known at compile time or at run time; without one, a single block. 1 to 1024 threads
+    in a block. Matrix instructions and exchanges within a warp need whole warps; other numbers of threads compute products one by one, and
+    exchange through memory. Dtypes: integers; the block's indices are int32. Targets: all. Clusters need sm_90. Errors: TraceError inside
+    another T.Kernel, for other extents or threads, for ``prelude`` (CUDA source), and for ``is_cpu``. A grid extent of 0 is a warning."""
 
     def __init__(self, *blocks, threads=None, prelude=None, cluster_dims=None, is_cpu=False):
         if prelude:
@@ -30,9 +30,9 @@ class Kernel:
         if is_cpu:
             raise tr.error("T.Kernel(is_cpu=True) is a kernel for the host's processor, which Kiln does not compile: leave it out, "
                            "and run the kernel on the emulator where there is no GPU (target=\"emu:sm_90a\", or `with kiln.emulation():`)")
-        if not 1 <= len(blocks) <= 3:
-            raise tr.error(f"T.Kernel takes 1 to 3 grid extents, not {len(blocks)}")
-        self.blocks = [self._extent(b) for b in blocks]
+        if len(blocks) > 3:
+            raise tr.error(f"T.Kernel takes up to 3 grid extents, not {len(blocks)}")
+        self.blocks = [self._extent(b) for b in blocks or (1,)]
         self.block = self._block(threads)
         self.cluster = [] if cluster_dims is None else self._cluster(cluster_dims)
         self._context = None

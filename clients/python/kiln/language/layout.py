@@ -14,3 +14,9 @@ class Layout:
 class Fragment(Layout):
     """A layout of a fragment, for T.annotate_layout. It has no effect: layouts of tiles are inferred.
     Shapes: any. Dtypes: none. Targets: all. Errors: none."""
+
+    def repeat(self, *_, **__):
+        """The same: a layout without effect has none either when it is repeated."""
+        return self
+
+    replicate = condense_rep_var = repeat

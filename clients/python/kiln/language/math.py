@@ -186,10 +186,12 @@ def _extreme(op, of_numbers, a, b):
     return b if a != a else a if b != b else of_numbers(a, b)
 
 
-def clamp(x, low, high):
-    """x, at least ``low`` and at most ``high``; NaN becomes ``low``.
+def clamp(x, min_val=None, max_val=None):
+    """x, at least ``min_val`` and at most ``max_val``; NaN becomes ``min_val``. None: there is no such bound.
     Shapes: three scalars. Dtypes: numbers, promoted to one type. Targets: all. Errors: TypeError for what is no scalar."""
-    return min(max(x, low), high)
+    if min_val is not None:
+        x = max(x, min_val)
+    return x if max_val is None else min(x, max_val)
 
 
 def pow(x, y):

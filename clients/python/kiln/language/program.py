@@ -166,6 +166,15 @@ class PrimFunc:
         self._module = None
 
     @property
+    def attrs(self) -> dict:
+        """What the function says of itself, under TileLang's names: "global_symbol", and where there is such, "tilelang_out_idx" (the T.empty
+        tensors, from the end), "tilelang_pass_configs" and "tilelang_compile_flags"."""
+        count = len(self.params)
+        given = {"tilelang_out_idx": [index - count for index in self.outputs], "tilelang_pass_configs": dict(self.pass_configs),
+                 "tilelang_compile_flags": list(self.compile_flags)}
+        return {"global_symbol": self.name, **{name: value for name, value in given.items() if value}}
+
+    @property
     def module(self):
         """The kiln.v1.Module message."""
         if self._module is None:

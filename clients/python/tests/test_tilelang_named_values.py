@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What TileLang's names compute, on the emulator."""
+
+import numpy as np
+import pytest
+
+import kiln
+import kiln.language as T
+from kiln.client import Client
+from test_emulation import pytestmark  # noqa: F401
+
+TARGETS = ("emu:sm_90a", "emu:gfx942")
+
+
+@pytest.fixture(scope="module")
+def client(address):
+    with Client(address) as client:
+        yield client
+
+
+def compiled(client, func, target, outputs=-1):
+    return kiln.compile(func, out_idx=outputs, target=target, client=client)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_kernel_without_a_grid(client, target):
+    @T.prim_func
+    def main(A: T.Tensor((64,), T.float32), B: T.Tensor((64,), T.float32)):
+        with T.Kernel(threads=64):
+            tile = T.alloc_buffer((64,), T.float32, scope="shared")
+            T.copy(A, tile)
+            for i in T.Parallel(64):
+                B[i] = tile[63 - i]
+
+    a = np.random.default_rng(1).standard_normal(64).astype("float32")
+    assert (compiled(client, main, target)(a) == a[::-1]).all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_threads_by_their_names(client, target):
+    @T.prim_func
+    def main(B: T.Tensor((2, 3, 4, 16), T.int32)):
+        with T.Kernel(3, 2, threads=(16, 4)) as (bx, by):
+            x = T.thread_binding(0, 16, thread="threadIdx.x")
+            y = T.thread_binding(0, 4, thread="threadIdx.y")
+            column = T.thread_binding(3, thread="blockIdx.x")
+            row = T.thread_binding(2, thread="blockIdx.y")
+            B[row, column, y, x] = row * 1000 + column * 100 + y * 20 + x + T.thread_binding(1, thread="threadIdx.z")
+
+    row, column, y, x = np.indices((2, 3, 4, 16))
+    assert (compiled(client, main, target)() == row * 1000 + column * 100 + y * 20 + x).all()
+
+
+@pytest.mark.parametrize("low, high", [(None, 0.5), (-0.5, None), (-0.5, 0.25), (None, None)])
+def test_clamp(client, low, high):
+    @T.prim_func
+    def main(A: T.Tensor((64,), T.float32), B: T.Tensor((64,), T.float32)):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                B[i] = T.clamp(A[i], min_val=low, max_val=high)
+
+    a = np.linspace(-2, 2, 64, dtype="float32")
+    wanted = a if low is None and high is None else np.clip(a, low, high)
+    assert (compiled(client, main, TARGETS[0])(a) == wanted).all()
+
+
+def test_memory_by_its_scope(client):
+    @T.prim_func
+    def main(A: T.Tensor((32,), T.float32), B: T.Tensor((32,), T.float32)):
+        with T.Kernel(threads=32):
+            fragment = T.alloc_buffer((32,), T.float32, scope="local.fragment")
+            own = T.alloc_buffer((2,), T.float32, scope="local")
+            between = T.alloc_buffer((32,), T.float32)
+            T.copy(A, fragment)
+            for i in T.Parallel(32):
+                fragment[i] = fragment[i] * 2
+            T.copy(fragment, between)
+            x = T.get_thread_binding()
+            own[1] = between[x] + 1
+            B[x] = own[1]
+
+    a = np.arange(32, dtype="float32")
+    assert (compiled(client, main, TARGETS[0])(a) == a * 2 + 1).all()
+
+
+def test_parameters_typed_in_the_body_are_passed_in_the_signatures_order(client):
+    @T.prim_func
+    def main(A, s, B):
+        B: T.Tensor((32,), T.float32)
+        s: T.float32
+        A: T.Tensor((32,), T.float32)
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                B[i] = A[i] * s
+
+    a = np.arange(32, dtype="float32")
+    assert (compiled(client, main, TARGETS[0])(a, 3.0) == a * 3).all()

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be checked of the run of TileLang's own tests without a GPU and without TileLang: a small checkout that has every fate."""
+
+import json
+import os
+import pathlib
+import sys
+import time
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import corpus  # noqa: E402
+
+FILES = {
+    "testing/python/test_fates.py": '''
+import os, time, pytest, tilelang
+def test_first(): assert tilelang.OURS
+def test_wrong(): raise ValueError("no 17 things")
+def test_wrong_too(): raise ValueError("no 4 things")
+def test_dies(): os._exit(9)
+@pytest.mark.parametrize("x", [1, 2])
+def test_after(x): pass
+@pytest.mark.skip(reason="other hardware")
+def test_elsewhere(): pass
+def test_text(): os._exit(9)
+def test_hangs(): time.sleep(60)
+def test_last(): pass
+''',
+    "testing/python/test_import.py": "import nothing_of_the_kind\ndef test_never(): pass\nclass TestMore:\n    def test_neither(self): pass\n",
+    "testing/conftest.py": "import os, sys\nsys.path.insert(0, os.path.dirname(os.path.dirname(__file__)))\n",
+    "tilelang/__init__.py": "OURS = False\n",
+    "examples/a/good.py": "if __name__ == '__main__': import tilelang, sys; sys.exit(0 if tilelang.OURS else 1)\n",
+    "examples/a/bad.py": "if __name__ == '__main__': raise TypeError('not like that')\n",
+    "examples/a/library.py": "x = 1\n",
+    "examples/b/foreign.py": "if __name__ == '__main__': raise SystemExit(1)\n",
+}
+EXPECTED = {"commit": "x", "passed": {"testing/python/test_fates.py": ["test_first"], "examples/a/good.py": [""]}, "not_applicable": [
+    {"reason": "text", "cases": {"testing/python/test_fates.py": ["test_te*"]}}, {"reason": "foreign", "cases": {"examples/b/*": [""]}}]}
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    for name, text in FILES.items():
+        path = tmp_path / "checkout" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "ours" / "tilelang").mkdir(parents=True)
+    (tmp_path / "ours" / "tilelang" / "__init__.py").write_text("OURS = True\n")
+    (tmp_path / "expected.json").write_text(json.dumps(EXPECTED))
+
+    def run(**options):
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "ours"), "PYTHONDONTWRITEBYTECODE": "1"}
+        found = corpus.Corpus(tmp_path / "checkout", environment, tmp_path / "scratch", corpus.Expected(tmp_path / "expected.json"),
+                              **{"parallel": 4, "limit": 6, "deadline": time.monotonic() + corpus.KEPT + 60, **options})
+        found.run()
+        return found
+
+    run.expected = tmp_path / "expected.json"
+    return run
+
+
+def test_each_fate(checkout):
+    found = checkout()
+    outcomes = {case.split("/")[-1]: row["outcome"] for case, row in found.rows.items()}
+    fates = "test_fates.py::test_"
+    assert outcomes == {
+        **{fates + name: "passed" for name in ("first", "after[1]", "after[2]", "last")},
+        **{fates + name: "failed" for name in ("wrong", "wrong_too", "dies", "hangs")},
+        fates + "elsewhere": "skipped", fates + "text": "not_applicable", "test_import.py::test_never": "failed",
+        "test_import.py::TestMore::test_neither": "failed", "good.py": "passed", "bad.py": "failed", "foreign.py": "not_applicable"}
+    errors = {case.split("::test_")[-1]: row["error"] for case, row in found.rows.items()}
+    assert errors["dies"].startswith("the process ended with status 9") and errors["hangs"].startswith("not done after 6 s")
+    assert "nothing_of_the_kind" in errors["never"] and errors["elsewhere"] == "Skipped: other hardware"
+    assert errors["examples/a/bad.py"] == "TypeError: not like that"
+    report = found.report()
+    assert ["ValueError: no N things", 2] in [[group["error"], len(group["cases"])] for group in report["errors"]]
+    assert report["regressions"] == [] and "testing/python/test_fates.py::test_last" in report["new"]
+    assert report["totals"]["scripts"] == {"passed": 1, "failed": 1, "not_applicable": 1}
+    assert "2  ValueError: no N things" in corpus.table(report)
+
+
+def test_what_passed_and_does_not_is_a_regression(checkout, tmp_path):
+    (tmp_path / "checkout/examples/a/good.py").write_text("if __name__ == '__main__': raise SystemExit('worse')\n")
+    (tmp_path / "checkout/testing/python/test_fates.py").write_text("def test_other(): pass\n")
+    report = checkout().report()
+    assert report["regressions"] == ["examples/a/good.py", "testing/python/test_fates.py::test_first"]
+    assert "FAIL examples/a/good.py passed before: worse" in corpus.table(report)
+
+
+def test_only_some_are_run(checkout):
+    assert set(checkout(only="examples/a/*").rows) == {"examples/a/good.py", "examples/a/bad.py"}
+    assert checkout(only="examples/a/*").report()["regressions"] == []
+
+
+def test_when_the_time_is_over_nothing_is_run(checkout):
+    found = checkout(deadline=time.monotonic())
+    assert {row["outcome"] for row in found.rows.values()} == {"not_run", "not_applicable"}
+
+
+def test_blessing_takes_in_what_passed(checkout, tmp_path):
+    report = tmp_path / "report.json"
+    report.write_text(json.dumps(checkout(only="test_fates").report()))
+    assert corpus.bless(report, checkout.expected) == 5
+    again = corpus.Expected(checkout.expected)
+    assert "testing/python/test_fates.py::test_after[2]" in again.passed and "examples/a/good.py" in again.passed
+    assert again.not_applicable("testing/python/test_fates.py::test_text[3]") == "text" and again.not_applicable("examples/a/good.py") is None
+
+
+def test_the_patterns_that_ship_are_read():
+    expected = corpus.Expected()
+    assert expected.not_applicable("testing/python/amd/test_mfma_dtype_str_bug.py::test_any[x]") == "for another back end of TileLang"
+    assert expected.not_applicable("examples/gemm/example_gemm.py") is None
