@@ -412,9 +412,15 @@ TEST(Compile, TilesBeyondTheRegistersSayWhoUsesWhat) {
   EXPECT_NE(error.find("8192 registers"), std::string::npos) << error;
 }
 
-TEST(Compile, ThreadsMustBeWholeWarps) {
-  EXPECT_NE(FirstError(CompileText(GemmText(64, 64, 32, 100), "cuda:sm_80")).find("warps of 32"), std::string::npos);
-  EXPECT_NE(FirstError(CompileText(GemmText(64, 64, 32, 96), "hip:gfx942")).find("warps of 64"), std::string::npos);
+TEST(Compile, ProductsOfOtherThreadsThanWholeWarpsAreWarnedOf) {
+  for (const auto& [threads, target, warps] : {std::tuple(100, "cuda:sm_80", "warps of 32"), std::tuple(96, "hip:gfx942", "warps of 64")}) {
+    const v1::WorkerResult result = CompileText(GemmText(64, 64, 32, threads), target);
+    ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+    ASSERT_EQ(result.diagnostics_size(), 1);
+    EXPECT_EQ(result.diagnostics(0).severity(), v1::Diagnostic::WARNING);
+    EXPECT_NE(result.diagnostics(0).message().find(warps), std::string::npos) << result.diagnostics(0).DebugString();
+  }
+  EXPECT_EQ(CompileText(GemmText(64, 64, 32, 128), "hip:gfx942").diagnostics_size(), 0);
 }
 
 TEST(Compile, ALongParallelLoopStaysSmallCode) {

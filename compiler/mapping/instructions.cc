@@ -138,6 +138,17 @@ class Chooser {
     }
   }
 
+  // Of a block without whole warps a warning, too: its author may not know what it costs.
+  void SayOneByOne(const ir::Gemm& gemm) {
+    kernel_->decisions.push_back({"instructions", gemm.c.buffer,
+                                  fmt::format("products one by one, by threads {} to {}", range_.begin, range_.end - 1),
+                                  "matrix instructions take whole warps", loc_});
+    const unsigned warp = context_.target->warp_size;
+    if (threads_ % warp == 0) return;
+    diagnostics_.Warning(fmt::format("{} threads are not a whole number of warps of {}: no matrix instruction computes this product", threads_, warp),
+                         fmt::format("use a multiple of {} threads", warp), loc_);
+  }
+
   void ChooseGemm(ir::Gemm& gemm) {
     if (gemm.c.extents != module_.ShapeOf(gemm.c.buffer)) {
       diagnostics_.Unsupported("a gemm accumulates into a part of '" + module_[gemm.c.buffer].name + "'",
@@ -148,10 +159,7 @@ class Chooser {
     const ir::DType a = module_[gemm.a.buffer].dtype, b = module_[gemm.b.buffer].dtype, c = module_[gemm.c.buffer].dtype;
     ir::GemmPlan plan = PlanWith(ScalarInstruction(gemm, shape, a, b, c));
     if (!IsOfWholeWarps(range_, context_.target->warp_size)) {
-      if (!gemm.plan)
-        kernel_->decisions.push_back({"instructions", gemm.c.buffer,
-                                      fmt::format("products one by one, by threads {} to {}", range_.begin, range_.end - 1),
-                                      "matrix instructions take whole warps", loc_});
+      if (!gemm.plan) SayOneByOne(gemm);
       gemm.plan = std::move(plan);
       return;
     }
