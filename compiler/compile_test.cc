@@ -414,7 +414,7 @@ TEST(Compile, TilesBeyondTheRegistersSayWhoUsesWhat) {
 
 TEST(Compile, ProductsOfOtherThreadsThanWholeWarpsAreWarnedOf) {
   for (const auto& [threads, target, warps] : {std::tuple(100, "cuda:sm_80", "warps of 32"), std::tuple(96, "hip:gfx942", "warps of 64")}) {
-    const v1::WorkerResult result = CompileText(GemmText(64, 64, 32, threads), target);
+    const v1::WorkerResult result = CompileText(GemmText(16, 16, 16, threads), target);
     ASSERT_TRUE(result.has_artifact()) << FirstError(result);
     ASSERT_EQ(result.diagnostics_size(), 1);
     EXPECT_EQ(result.diagnostics(0).severity(), v1::Diagnostic::WARNING);

@@ -103,6 +103,7 @@ std::expected<Compiled, Error> ToCompiled(v1::WorkerResult result) {
   };
   Error error{.code = has(v1::Diagnostic::INVALID) ? ErrorCode::kInvalid : ErrorCode::kUnsupported};
   if (result.diagnostics().empty() || has(v1::Diagnostic::INTERNAL)) error.code = ErrorCode::kInternal;
+  std::ranges::stable_sort(*result.mutable_diagnostics(), {}, &v1::Diagnostic::severity);  // errors first
   error.message = result.diagnostics().empty() ? "the compiler gave neither an artifact nor a diagnostic" : result.diagnostics(0).message();
   for (const v1::Diagnostic& diagnostic : result.diagnostics()) error.diagnostics.push_back(FromProto(diagnostic));
   return std::unexpected(std::move(error));
