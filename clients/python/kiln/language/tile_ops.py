@@ -354,7 +354,8 @@ def _atomic(kind: str, name: str, what: str):
     function.__name__ = function.__qualname__ = name
     function.__doc__ = (
         f"{what}, atomically, for one element or for each element of a tile. Nothing else is ordered by it: ``memory_order`` is None or "
-        "\"relaxed\", which mean the same. ``use_tma`` and ``annotations``: no effect, with a warning.\n"
+        "\"relaxed\", which mean the same. Outside of T.Parallel, a statement that is the same for all threads of the block is done once, not by "
+        "each of them. ``use_tma`` and ``annotations``: no effect, with a warning.\n"
         "Shapes: ``dst`` is an element or a tile in global or shared memory; ``value`` is a scalar, or a tile of equal extents.\n"
         "Dtypes: numbers of 16 bits or more; ``value`` is converted to the dtype of ``dst``. Targets: all.\n"
         "Errors: TraceError for another ``memory_order``, for ``return_prev=True``, and where extents differ. CompileError for elements "
