@@ -116,18 +116,25 @@ def conditional_stores(count):
 
 
 def test_long_kernels_take_time_in_proportion(tmp_path):
-    """What LLVM does not optimize because it is long, ptxas does not either. Its optimizer would take two minutes for the longer one."""
+    """What LLVM does not optimize because it is long, ptxas does not either. Its optimizer would take two minutes for the longer one.
+
+    Other work on the machine makes a compile longer, never shorter: one of three measurements must hold."""
     with socket_folder() as sockets:
         daemon = Daemon(tmp_path / "state", sockets)
         daemon.start(ptxas=os.environ.get("PTXAS", "auto"))  # PTXAS may be a script, which kilnd passes over
-        seconds = []
-        for count in (1010, 4040):
-            reply = daemon.client().compile(conditional_stores(count), "cuda:sm_90a", timeout=300.0)
-            assert reply.artifact.cubin
-            seconds.append(sum(timing.milliseconds for timing in reply.timings if timing.stage == "ptxas") / 1000)
+        measured = []
+        for count in (1010, 1011, 1012):  # each program is new to the store
+            seconds = []
+            for length in (count, 4 * count):
+                reply = daemon.client().compile(conditional_stores(length), "cuda:sm_90a", timeout=300.0)
+                assert reply.artifact.cubin
+                seconds.append(sum(timing.milliseconds for timing in reply.timings if timing.stage == "ptxas") / 1000)
+            assert seconds[0] > 0
+            measured.append(seconds)
+            if seconds[1] < 12 * seconds[0]:  # quadratic time would be sixteen times as long
+                break
         daemon.end()
-    # Quadratic time would be sixteen times as long.
-    assert 0 < seconds[0] and seconds[1] < 12 * seconds[0], f"ptxas took {seconds} s for kernels of which one is four times as long"
+    assert seconds[1] < 12 * seconds[0], f"ptxas took {measured} s for pairs of kernels of which one is four times as long"
 
 
 def test_benchmark_programs_do_not_spill(served, tmp_path):
