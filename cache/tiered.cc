@@ -133,7 +133,7 @@ std::optional<TieredCache::Hit> TieredCache::GetThrough(const Digest& key, std::
     auto entry = Accepted(slot, std::move(**found));
     if (!entry) continue;
     if (slot.outside) {
-      Keep(*entry, {});
+      Keep(*entry, 0, {});
       return Hit{std::move(*entry), level, slot.tier->name(), false, true, false};
     }
     for (std::size_t nearer = 0; nearer < std::min(level, nonblocking_); ++nearer) {
@@ -161,15 +161,25 @@ void TieredCache::PutInto(Slot& slot, Entry entry, PutDone done) {
 }
 
 void TieredCache::Put(Entry entry, PutDone done) {
-  for (std::size_t level = own_; level < slots_.size(); ++level) {
-    if (MayUse(*slots_[level])) PutInto(*slots_[level], entry, {});
-  }
-  Keep(entry, std::move(done));
+  PutOutside(entry);
+  Keep(entry, 0, std::move(done));
 }
 
-// In this host's own tiers.
-void TieredCache::Keep(const Entry& entry, PutDone done) {
-  const std::span own(slots_.data(), own_);
+void TieredCache::PutFar(Entry entry) {
+  if (nonblocking_ >= own_) return;
+  PutOutside(entry);
+  Keep(entry, nonblocking_, {});
+}
+
+void TieredCache::PutOutside(const Entry& entry) {
+  for (const auto& slot : std::span(slots_).subspan(own_)) {
+    if (MayUse(*slot)) PutInto(*slot, entry, {});
+  }
+}
+
+// In this host's own tiers from one on.
+void TieredCache::Keep(const Entry& entry, std::size_t from, PutDone done) {
+  const std::span own(slots_.data() + from, own_ - from);
   const Digest key = entry.key();
   unsettled_.Begin(key);
   auto pending = std::make_shared<PendingPut>();
@@ -203,7 +213,7 @@ void TieredCache::MakeDurable(const Digest& key, PutDone done) {
   auto hit = GetThrough(key, own_, waited);
   if (!hit) return done(Fail(ErrorCode::kInvalid, "the entry is in no tier of this host any more"));
   if (hit->durable) return done({});
-  Keep(hit->entry, std::move(done));
+  Keep(hit->entry, 0, std::move(done));
 }
 
 std::expected<bool, Error> TieredCache::Erase(const Digest& key) {

@@ -68,6 +68,10 @@ class TieredCache {
   // in at least one that blocks (or in any, where none blocks), else with the last error.
   void Put(Entry entry, PutDone done = {});
 
+  // As Put, but not into tiers that never block, whose room is for what is asked for soon. Nothing happens where no tier of this host's own
+  // blocks.
+  void PutFar(Entry entry);
+
   // Calls `done` once a blocking tier has the entry, or cannot take it: puts anew what could not be kept before. An entry that is in no tier
   // of this host's own fails with kInvalid.
   void MakeDurable(const Digest& key, PutDone done);
@@ -94,7 +98,8 @@ class TieredCache {
   bool MayUse(Slot& slot);
   void Note(Slot& slot, const std::expected<void, Error>& outcome);
   void PutInto(Slot& slot, Entry entry, PutDone done);
-  void Keep(const Entry& entry, PutDone done);
+  void PutOutside(const Entry& entry);
+  void Keep(const Entry& entry, std::size_t from, PutDone done);
 
   const Clock& clock_;
   const Options options_;

@@ -8,6 +8,7 @@
 
 #include "compiler/artifact.h"
 #include "compiler/key.h"
+#include "compiler/llvm/assemble.h"
 #include "compiler/llvm/codegen.h"
 #include "compiler/options.h"
 #include "compiler/passes.h"
@@ -96,7 +97,8 @@ class Compilation {
     }
     *artifact_.mutable_report() = MakeReport(*module, generated, users);
     artifact_.set_compiler(std::string(BuildId()));
-    return true;
+    const bool assembles = artifact_.kind() == v1::PTX && !hooks_.ptxas.empty();
+    return !assembles || llvm_ir::Assemble(artifact_, context_, hooks_, diagnostics_, result_);
   }
 
   void RestoreLocations(ir::Module& module) {
@@ -125,5 +127,20 @@ class Compilation {
 void Initialize() { llvm_ir::InitializeTargets(); }
 
 v1::WorkerResult Compile(const v1::CompileRequest& request, const Hooks& hooks) { return Compilation(request, hooks).Run(); }
+
+v1::WorkerResult Assemble(const v1::CompileRequest& request, const v1::Artifact& artifact, const Hooks& hooks) {
+  v1::WorkerResult result;
+  ir::Diagnostics diagnostics;
+  const auto target = target::Find(request.target());
+  if (!target || artifact.kind() != v1::PTX) {
+    diagnostics.Internal("only PTX is assembled");
+  } else if (hooks.ptxas.empty()) {
+    result.set_unavailable("ptxas: there is none any more");
+  } else {
+    llvm_ir::Assemble(artifact, {*target, request.options()}, hooks, diagnostics, result);
+  }
+  WriteDiagnostics(diagnostics, {}, {}, result);
+  return result;
+}
 
 }  // namespace kiln::compiler

@@ -70,7 +70,8 @@ Json ToJson(const CacheEntry& entry) {
                        {"bytes", entry.bytes},
                        {"created_unix", entry.created_unix},
                        {"last_used_unix", entry.last_used_unix},
-                       {"hits", entry.hits}});
+                       {"hits", entry.hits},
+                       {"cubin", entry.cubin}});
 }
 
 void List(Context& context, Client& client, const CacheArguments& a) {
@@ -79,12 +80,12 @@ void List(Context& context, Client& client, const CacheArguments& a) {
   if (context.json()) return context.Print(Json::Map(*entries, ToJson));
   const std::int64_t now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now()).time_since_epoch().count();
   std::ranges::stable_sort(*entries, std::greater<>(), &CacheEntry::last_used_unix);
-  Table table({{"key"}, {"name"}, {"target"}, {"size", Align::kRight}, {"hits", Align::kRight}, {"used", Align::kRight}});
+  Table table({{"key"}, {"name"}, {"target"}, {"cubin"}, {"size", Align::kRight}, {"hits", Align::kRight}, {"used", Align::kRight}});
   std::uint64_t bytes = 0;
   for (const CacheEntry& entry : *entries) {
     bytes += entry.bytes;
-    table.Add(
-        {Hex(entry.key).substr(0, 16), entry.name, entry.target, Bytes(entry.bytes), std::to_string(entry.hits), Ago(entry.last_used_unix, now)});
+    table.Add({Hex(entry.key).substr(0, 16), entry.name, entry.target, entry.cubin ? "yes" : "", Bytes(entry.bytes), std::to_string(entry.hits),
+               Ago(entry.last_used_unix, now)});
   }
   fmt::print("{}{}\n", table.Text(context.colours()),
              Paint(fmt::format("{} entries, {}", entries->size(), Bytes(bytes)), Style::kDim, context.colours()));

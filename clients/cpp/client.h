@@ -206,6 +206,7 @@ struct CacheEntry {
   std::uint64_t bytes = 0;
   std::int64_t created_unix = 0, last_used_unix = 0;
   std::uint64_t hits = 0;
+  bool cubin = false;  // the result with a cubin; the PTX alone is kept beside it, for another ptxas
 };
 
 struct ConnectOptions {

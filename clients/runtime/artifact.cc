@@ -198,6 +198,7 @@ bool DecodeField(const Field& field, Artifact& artifact) {
     case 3: return Text(field, artifact.code);
     case 4: return Text(field, artifact.cubin);
     case 5: return field.wire == 2 && DecodeEach(field.bytes, artifact.launch, DecodeLaunchInfo);
+    case 8: return Flag(field, artifact.unoptimized);
     default: return true;
   }
 }

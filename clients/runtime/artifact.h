@@ -97,6 +97,7 @@ struct Artifact {
   std::string code;
   std::string cubin;
   LaunchInfo launch;
+  bool unoptimized = false;  // PTX so long that the driver's compiler should not optimize it
 };
 
 // Hostile input: bounds are checked, unknown fields skipped, enumerators outside their range refused.

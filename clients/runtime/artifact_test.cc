@@ -68,6 +68,7 @@ TEST(Artifact, EveryFieldTheLauncherUsesArrivesAsProtobufWroteIt) {
   EXPECT_EQ(int(want.kind()), int(got.kind));
   EXPECT_EQ(want.code(), got.code);
   EXPECT_EQ(want.cubin(), got.cubin);
+  EXPECT_EQ(want.unoptimized(), got.unoptimized);
   ASSERT_EQ(size_t(want.launch().params_size()), got.launch.params.size());
   for (int i = 0; i < want.launch().params_size(); ++i) {
     const auto& w = want.launch().params(i);
@@ -130,7 +131,7 @@ TEST(Artifact, NoFieldWasAddedUnseen) {
   const std::pair<const google::protobuf::Descriptor*, int> known[] = {
       {v1::HostExpr::descriptor(), 1},     {v1::HostExpr::Node::descriptor(), 4}, {v1::LaunchParam::descriptor(), 9},
       {v1::LaunchSymbol::descriptor(), 2}, {v1::Workspace::descriptor(), 3},      {v1::KernelArg::descriptor(), 6},
-      {v1::Launch::descriptor(), 9},       {v1::LaunchInfo::descriptor(), 5},     {v1::Artifact::descriptor(), 7},
+      {v1::Launch::descriptor(), 9},       {v1::LaunchInfo::descriptor(), 5},     {v1::Artifact::descriptor(), 8},
       {v1::TensorMap::descriptor(), 4},    {v1::Assumption::descriptor(), 3}};
   for (const auto& [descriptor, count] : known) EXPECT_EQ(descriptor->field_count(), count) << descriptor->full_name();
   EXPECT_EQ(v1::HostExpr::Op_descriptor()->value_count(), int(HostOp::kMax) + 1);

@@ -57,6 +57,7 @@ enum JitOption : int {
   kJitInfoLogBytes = 4,
   kJitErrorLog = 5,
   kJitErrorLogBytes = 6,
+  kJitOptimizationLevel = 7,  // 0 to 4, which is the default
   kJitLogVerbose = 12,
 };
 

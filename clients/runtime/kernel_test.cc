@@ -269,6 +269,12 @@ TEST_F(KernelTest, ACubinIsPreferredAndThePtxStandsIn) {
   EXPECT_EQ(Load(artifact)->module().loaded_from(), "ptx");
 }
 
+TEST_F(KernelTest, TheDriverDoesNotOptimizeLongCode) {
+  Artifact artifact = Program();
+  artifact.unoptimized = true;
+  EXPECT_THAT(Load(artifact)->module().log(), HasSubstr("not optimized"));
+}
+
 TEST_F(KernelTest, FailuresSayWhatWasAskedAndLeakNothing) {
   Artifact artifact = Program();
   artifact.code = "nonsense";

@@ -45,27 +45,30 @@ Result<void> Module::LoadCode(const Artifact& artifact) {
   const bool hip = device_->info().kind == DriverKind::kHip;
   if (hip) {
     if (artifact.kind != CodeKind::kHsaco) return ArtifactError("the artifact's code is not HSACO, but its target is a HIP one");
-    return LoadImage(artifact.code, "hsaco", false);
+    return LoadImage(artifact.code, "hsaco");
   }
   if (artifact.kind != CodeKind::kPtx && artifact.kind != CodeKind::kCubin)
     return ArtifactError("the artifact's code is neither PTX nor cubin, but its target is a CUDA one");
   const std::string& cubin = artifact.kind == CodeKind::kCubin ? artifact.code : artifact.cubin;
   if (!cubin.empty()) {
-    auto loaded = LoadImage(cubin, "cubin", false);
+    auto loaded = LoadImage(cubin, "cubin");
     // A cubin is for one architecture and not for older drivers; the PTX beside it is for all newer ones.
     if (loaded || artifact.kind == CodeKind::kCubin) return loaded;
   }
-  return LoadImage(artifact.code, "ptx", true);
+  // Not optimized, code takes more registers, which may be too many.
+  if (artifact.unoptimized && LoadImage(artifact.code, "ptx", Jit::kUnoptimized)) return {};
+  return LoadImage(artifact.code, "ptx", Jit::kOptimized);
 }
 
-Result<void> Module::LoadImage(const std::string& image, std::string_view what, bool compile) {
+Result<void> Module::LoadImage(const std::string& image, std::string_view what, Jit jit) {
   if (image.empty()) return ArtifactError(fmt::format("the artifact holds no {}", what));
   std::string info(kLogBytes, '\0'), errors(kLogBytes, '\0');
-  int options[] = {kJitInfoLog, kJitInfoLogBytes, kJitErrorLog, kJitErrorLogBytes, kJitLogVerbose};
+  int options[] = {kJitInfoLog, kJitInfoLogBytes, kJitErrorLog, kJitErrorLogBytes, kJitLogVerbose, kJitOptimizationLevel};
   void* const size = reinterpret_cast<void*>(kLogBytes);
-  void* values[] = {info.data(), size, errors.data(), size, reinterpret_cast<void*>(1)};
+  void* values[] = {info.data(), size, errors.data(), size, reinterpret_cast<void*>(1), reinterpret_cast<void*>(0)};
+  const unsigned count = jit == Jit::kNone ? 0 : jit == Jit::kOptimized ? 5 : 6;
   const Driver& driver = device_->driver();
-  const int status = driver.module_load(&handle_, image.c_str(), compile ? 5 : 0, compile ? options : nullptr, compile ? values : nullptr);
+  const int status = driver.module_load(&handle_, image.c_str(), count, count == 0 ? nullptr : options, count == 0 ? nullptr : values);
   log_ = Trimmed(info);
   if (status == 0) {
     loaded_from_ = what;

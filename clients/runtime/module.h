@@ -36,7 +36,8 @@ class Module {
  private:
   explicit Module(std::shared_ptr<const Device> device) : device_(std::move(device)) {}
   Result<void> LoadCode(const Artifact& artifact);
-  Result<void> LoadImage(const std::string& image, std::string_view what, bool compile);
+  enum class Jit : uint8_t { kNone, kUnoptimized, kOptimized };  // what the driver's compiler does
+  Result<void> LoadImage(const std::string& image, std::string_view what, Jit jit = Jit::kNone);
   Result<void> PrepareLaunch(const LaunchSpec& launch);
 
   std::shared_ptr<const Device> device_;

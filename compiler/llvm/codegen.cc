@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "compiler/llvm/assemble.h"
 #include "compiler/llvm/complaints.h"
 #include "compiler/llvm/emit.h"
 #include "compiler/llvm/lower/lower.h"
@@ -54,39 +55,8 @@ class Generator {
     return complaints_.others.empty() || Fail(stage, complaints_.others);
   }
 
-  // The kernel asks for more than the target, or an option, gives.
   bool Refuse(const std::string& why) {
-    const uint32_t limit = context_.options.max_registers();
-    const std::string target(context_.target->name);
-    if (limit != 0) {
-      diagnostics_.Error("max_registers is " + std::to_string(limit) + ", too few for this kernel on " + target + ": " + why,
-                         "raise max_registers, or set it to 0 to let the compiler choose");
-    } else {
-      diagnostics_.Error("this kernel needs more registers or memory per thread than " + target + " has: " + why,
-                         "use smaller tiles and local arrays, or more threads");
-    }
-    return false;
-  }
-
-  // How ptxas says that registers are too few. It has a message of its own for a kernel that starts with too few registers for wgmma.
-  static bool IsShortOfRegisters(const std::string& text) {
-    return text.find("nsufficient registers") != std::string::npos || text.find("egister count") != std::string::npos ||
-           text.find("egister allocation failed") != std::string::npos || text.find("ew registers") != std::string::npos;
-  }
-  static bool IsShortOfMemory(const std::string& text) {
-    return text.find("emory allocation") != std::string::npos || text.find("ut of memory") != std::string::npos;
-  }
-
-  bool PtxasFailed(const PtxasFailure& failure) {
-    if (IsShortOfMemory(failure.text)) {
-      return Unavailable("ptxas", "it needs more memory for this kernel than a worker has (--worker-memory); use a smaller kernel");
-    }
-    if (failure.from_outside) return Unavailable("ptxas", failure.text);
-    return IsShortOfRegisters(failure.text) ? Refuse(failure.text) : Fail("ptxas", failure.text);
-  }
-
-  bool Unavailable(std::string_view stage, const std::string& why) {
-    result_.set_unavailable(std::string(stage) + ": " + why);
+    ReportShortage(context_, why, diagnostics_);
     return false;
   }
 
@@ -170,18 +140,9 @@ class Generator {
     if (!ptx) return Fail("emit", ptx.error());
     if (explain_.assembly()) Dump("assembly", *ptx);
     artifact_.set_kind(v1::PTX);
-    artifact_.set_code(*ptx);
-    if (hooks_.ptxas.empty()) return true;
-    const StageTimer timer("ptxas", hooks_, result_);
+    artifact_.set_code(*std::move(ptx));
     // The optimizer of ptxas would take as long for long code as LLVM's.
-    const bool optimized = machine_->getOptLevel() != llvm::CodeGenOptLevel::None;
-    auto assembled = RunPtxas(hooks_.ptxas, *context_.target, *ptx, optimized);
-    // Not optimized, code takes more registers, which may be too many.
-    if (!assembled && !optimized && !assembled.error().from_outside) assembled = RunPtxas(hooks_.ptxas, *context_.target, *ptx);
-    if (!assembled) return PtxasFailed(assembled.error());
-    artifact_.set_cubin(std::move(assembled->cubin));
-    for (const std::string& warning : assembled->warnings) diagnostics_.Warning("ptxas: " + warning);
-    for (v1::KernelResources& kernel : assembled->kernels) *generated_.resources.Add() = std::move(kernel);
+    artifact_.set_unoptimized(machine_->getOptLevel() == llvm::CodeGenOptLevel::None);
     return true;
   }
 

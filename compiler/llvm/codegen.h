@@ -13,7 +13,7 @@ namespace kiln::llvm_ir {
 // Registers the targets; once in a process.
 void InitializeTargets();
 
-// Fills `artifact`'s code, kind and cubin, and `generated`. False where diagnostics say why.
+// Fills what `artifact` says of its code, and `generated`. False where diagnostics say why.
 bool Generate(const ir::Module& module, const compiler::Context& context, const v1::Explain& explain, const compiler::Hooks& hooks,
               ir::Diagnostics& diagnostics, v1::WorkerResult& result, v1::Artifact& artifact, compiler::Generated& generated);
 

@@ -17,8 +17,10 @@ int main(int argc, char** argv) {
        .passes = passes,
        .initialize = kiln::compiler::Initialize,
        .compile =
-           [](const kiln::v1::CompileRequest& request, const WorkerProgram::JobHooks& hooks) {
-             return kiln::compiler::Compile(request, {.on_stage = hooks.on_stage, .cancelled = hooks.cancelled, .ptxas = hooks.ptxas});
+           [](const kiln::v1::WorkerJob& job, const WorkerProgram::JobHooks& hooks) {
+             const kiln::compiler::Hooks these{.on_stage = hooks.on_stage, .cancelled = hooks.cancelled, .ptxas = hooks.ptxas};
+             return job.has_portable() ? kiln::compiler::Assemble(job.request(), job.portable(), these)
+                                       : kiln::compiler::Compile(job.request(), these);
            },
        .make_device =
            [&clock](kiln::server::WorkerRole role) {

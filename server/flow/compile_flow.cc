@@ -329,8 +329,8 @@ void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest req
   if (joined.flight) {
     *starts = true;
     Launch(std::shared_ptr<Compile>(new Compile{resolved.key, kept_under, call->request.digest, index_.generation(), resolved.name, resolved.ptxas,
-                                                call->request.id, call->request.caller, call->request.notes, std::move(request), std::move(charge),
-                                                std::move(*joined.flight), call->waited}));
+                                                resolved.portable, call->request.id, call->request.caller, call->request.notes, std::move(request),
+                                                std::move(charge), std::move(*joined.flight), call->waited}));
   } else {
     ++parts_.metrics.counts.joined;
     parts_.admission.Promote(flight_key, request.priority());
@@ -347,6 +347,7 @@ void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
       }
     }
   }
+  if (!compile->ptx) compile->ptx = FindPtx(*compile);
   // 6. The queue for the workers.
   auto job = std::make_unique<Job>();
   job->key = compile->flight.key();
@@ -355,6 +356,7 @@ void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
   job->priority = compile->request.priority();
   job->work.set_id(++last_job_);
   job->work.mutable_request()->Swap(&compile->request);
+  if (compile->ptx) *job->work.mutable_portable() = compile->ptx->artifact();
   job->work.set_timeout_seconds(std::chrono::duration<double>(options_.compile_limit).count());
   job->stop = compile->flight.stop_token();
   job->on_stage = [this, key = job->key](std::string_view stage) { stages_.Publish(key, stage); };

@@ -8,6 +8,7 @@
 
 #include "server/flow/compile_report.h"
 #include "server/flow/compile_under_way.h"
+#include "server/flow/two_layers.h"
 #include "server/queue/refusals.h"
 
 namespace kiln::server {
@@ -59,7 +60,8 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
       }
       const auto& diagnostics = outcome.result.diagnostics();
       const bool refused = std::ranges::any_of(diagnostics, [](const v1::Diagnostic& d) { return d.severity() == v1::Diagnostic::ERROR; });
-      if (outcome.result.has_artifact() && !refused) return Keep(compile, outcome);
+      const bool made = compile.ptx ? outcome.result.has_assembled() : outcome.result.has_artifact();
+      if (made && !refused) return Keep(compile, outcome);
       return std::unexpected(Refusal(compile, outcome));
     }
     case JobOutcome::End::kDied: return std::unexpected(Defect(compile, outcome, outcome.cause));
@@ -82,23 +84,30 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
 
 // 8. Seal and put. The result is visible in memory before the flight ends.
 CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
-  const std::size_t artifact_bytes = outcome.result.artifact().ByteSizeLong();
+  const std::size_t artifact_bytes =
+      (compile.ptx ? compile.ptx->artifact() : outcome.result.artifact()).ByteSizeLong() + outcome.result.assembled().ByteSizeLong();
   if (artifact_bytes > options_.limits.artifact_bytes) return std::unexpected(ArtifactTooLarge(artifact_bytes, options_.limits));
   if (auto fits = parts_.store_keeper.Fits(compile.caller.tenant, artifact_bytes); !fits) return std::unexpected(std::move(fits.error()));
   v1::CompileReply reply;
+  if (compile.ptx) {
+    reply.Swap(&*compile.ptx);
+  } else {
+    reply.mutable_artifact()->Swap(outcome.result.mutable_artifact());
+    reply.mutable_diagnostics()->Swap(outcome.result.mutable_diagnostics());
+    if (compile.portable && !compile.request.has_explain()) KeepPtx(compile, reply);
+  }
+  if (outcome.result.has_assembled()) AddAssembled(std::move(*outcome.result.mutable_assembled()), reply);
   reply.set_key(compile.key.bytes.data(), compile.key.bytes.size());
-  reply.mutable_artifact()->Swap(outcome.result.mutable_artifact());
-  reply.mutable_diagnostics()->Swap(outcome.result.mutable_diagnostics());
 
   Reply kept;
-  const Sealer::About about = {.tenant = compile.caller.tenant, .name = compile.name};
+  const Sealer::About about = {.tenant = compile.caller.tenant, .name = compile.name, .portable = compile.portable};
   const std::string target = reply.artifact().target();
   if (compile.request.has_explain()) {
     reply.mutable_dumps()->Swap(outcome.result.mutable_dumps());
     auto bytes = std::make_shared<const std::string>(parts_.sealer.Seal(std::move(reply), compile.request, about));
     kept = {.key = compile.key, .owner = bytes, .kept = *bytes};
-  } else if (auto entry = SealReply(compile.kept_under, compile.caller.tenant, parts_.sealer.Seal(std::move(reply), compile.request, about), target,
-                                    compile.name)) {
+  } else if (auto entry = SealReply(compile.kept_under, compile.caller.tenant, parts_.sealer.Seal(std::move(reply), compile.request, about),
+                                    {.target = target, .name = compile.name, .cubin = compile.portable.has_value()})) {
     compile.notes->Mark("seal");
     kept = **OutcomeFrom(*entry, compile.caller.tenant, v1::COMPILED, false);
     const std::size_t sealed_bytes = entry->sealed().size();
@@ -143,7 +152,7 @@ void CompileFlow::Remember(const Compile& compile, const Failure& failure) {
   const cache::Digest key = FailureKey(compile.kept_under, compile.request.module());
   const v1::KeptFailure kept =
       parts_.sealer.Seal(key, ToKeep(failure), compile.request.target(), {.tenant = compile.caller.tenant, .name = compile.name});
-  auto entry = SealFailure(key, compile.caller.tenant, kept, compile.request.target(), compile.name);
+  auto entry = SealFailure(key, compile.caller.tenant, kept, {.target = compile.request.target(), .name = compile.name});
   if (!entry) return;
   const std::size_t sealed_bytes = entry->sealed().size();
   if (!parts_.store_keeper.Fits(compile.caller.tenant, sealed_bytes)) return;

@@ -19,7 +19,8 @@ struct CompileFlow::Compile {
   cache::Digest asked;       // the request that started it, in the index
   std::uint64_t generation;  // of the index then
   std::string name;
-  std::optional<std::string> ptxas;  // that the key names
+  std::optional<std::string> ptxas;       // that the key names
+  std::optional<cache::Digest> portable;  // the key without it; none where the key names no ptxas
   std::string request_id;
   Caller caller;
   std::shared_ptr<CallNotes> notes;  // of the request that started it
@@ -35,6 +36,9 @@ struct CompileFlow::Compile {
   bool in_vain = false;                                               // what the store has is of no use to this host
   bool again = false;                                                 // it had its turn before
   std::uint64_t wait = 0;
+
+  std::optional<v1::CompileReply> ptx = std::nullopt;  // that is kept under the portable key: only ptxas is left to run (two_layers.cc)
+
   std::optional<std::stop_callback<std::function<void()>>> on_stop = std::nullopt;  // last: it uses the others
 };
 

@@ -78,6 +78,17 @@ void KeepWanted(cache::TieredCache& cache, cache::SqliteTier& disk, const Wanted
   }
 }
 
+// The PTX of those that have a cubin, which other hosts' ptxas can go on from.
+std::set<cache::Digest> PtxOf(cache::SqliteTier& disk, const Wanted& wanted) {
+  std::set<cache::Digest> ptx;
+  for (const auto& [key, which] : wanted) {
+    const auto entry = disk.Peek(key);
+    if (!entry || !*entry) continue;
+    if (const auto portable = PortableKeyOf(**entry)) ptx.insert(*portable);
+  }
+  return ptx;
+}
+
 Failure MissingKeys(std::string_view first, std::ptrdiff_t count, std::string_view tenant) {
   return {.kind = Failure::Kind::kNotFound,
           .message = fmt::format("nothing is kept on disk for the tenant {} under {} of the keys, the first of them {}; nothing was "
@@ -176,17 +187,17 @@ std::expected<TemporaryFile, Failure> Maintenance::Export(const v1::CacheExportR
   auto wanted = WantedKeys(request, tenant);
   if (!wanted) return std::unexpected(std::move(wanted.error()));
   std::vector<bool> found(static_cast<std::size_t>(request.keys_size()));
-  std::function<bool(const cache::EntryInfo&)> accept;
-  if (!wanted->empty()) {
-    accept = [&](const cache::EntryInfo& info) {
-      const auto [first, last] = wanted->equal_range(info.key);
-      for (auto at = first; at != last; ++at) found[at->second] = true;
-      return first != last;
-    };
-  }
   TemporaryFile file = NewScratch();
   KeepWanted(cache_, **disk, *wanted);
   if (const auto flushed = (*disk)->Flush(); !flushed) return std::unexpected(ToFailure(flushed.error()));
+  std::function<bool(const cache::EntryInfo&)> accept;
+  if (!wanted->empty()) {
+    accept = [&, ptx = PtxOf(**disk, *wanted)](const cache::EntryInfo& info) {
+      const auto [first, last] = wanted->equal_range(info.key);
+      for (auto at = first; at != last; ++at) found[at->second] = true;
+      return first != last || ptx.contains(info.key);
+    };
+  }
   const auto report = cache::ExportBundle(**disk, file.path(), accept);
   if (!report) return std::unexpected(ToFailure(report.error()));
   if (const auto missing = std::ranges::count(found, false); missing > 0) {

@@ -62,7 +62,7 @@ class Maintenance {
   std::expected<v1::CacheVerifyReply, Failure> Verify();
   std::expected<v1::CacheGcReply, Failure> Gc(std::uint64_t target_bytes);
   // A key may be that of a program, that of a result kept for the tenant, or one that List returns. Each must be known and undamaged;
-  // what the store lacks is put there. Without keys, all that the store has.
+  // what the store lacks is put there. Of a result with a cubin, the PTX beside it goes along. Without keys, all that the store has.
   std::expected<TemporaryFile, Failure> Export(const v1::CacheExportRequest& request, std::string_view tenant);
   // What the store keeps for tenants: whether an entry of so many bytes may be kept for one; that so many were put.
   struct Shares {

@@ -14,13 +14,14 @@ constexpr std::string_view kReply = "reply";
 constexpr std::string_view kFailure = "failure";
 
 // What `kiln cache ls` shows; times and sizes are the store's business.
-std::string Label(std::string_view tenant, std::string_view target, std::string_view name, bool refused) {
-  v1::CacheEntry label;
-  label.set_tenant(std::string(tenant));
-  label.set_target(std::string(target));
-  label.set_name(LabelName(name));
-  label.set_refused(refused);
-  return label.SerializeAsString();
+std::string MetadataOf(const Label& label, std::string_view tenant, bool refused) {
+  v1::CacheEntry out;
+  out.set_tenant(std::string(tenant));
+  out.set_target(std::string(label.target));
+  out.set_name(LabelName(label.name));
+  out.set_refused(refused);
+  out.set_cubin(label.cubin);
+  return out.SerializeAsString();
 }
 
 // The key of a serialized CompileReply: it comes first, because it has the lowest field number. An entry kept for a tenant is stored under
@@ -64,10 +65,10 @@ std::string_view OriginText(v1::Origin origin) {
 }
 
 std::expected<cache::Entry, cache::Error> SealReply(const cache::Digest& kept_under, std::string_view tenant, std::string_view sealed_reply,
-                                                    std::string_view target, std::string_view name) {
+                                                    const Label& label) {
   const std::string blob = BlobOf(kReply, tenant);
   const std::array<cache::BlobView, 1> blobs = {cache::BlobView{blob, sealed_reply}};
-  return cache::Seal(kept_under, Label(tenant, target, name, false), blobs);
+  return cache::Seal(kept_under, MetadataOf(label, tenant, false), blobs);
 }
 
 v1::KeptFailure ToKeep(const Failure& failure) {
@@ -79,11 +80,11 @@ v1::KeptFailure ToKeep(const Failure& failure) {
 }
 
 std::expected<cache::Entry, cache::Error> SealFailure(const cache::Digest& kept_under, std::string_view tenant, const v1::KeptFailure& failure,
-                                                      std::string_view target, std::string_view name) {
+                                                      const Label& label) {
   const std::string bytes = failure.SerializeAsString();
   const std::string blob = BlobOf(kFailure, tenant);
   const std::array<cache::BlobView, 1> blobs = {cache::BlobView{blob, bytes}};
-  return cache::Seal(kept_under, Label(tenant, target, name, true), blobs);
+  return cache::Seal(kept_under, MetadataOf(label, tenant, true), blobs);
 }
 
 cache::Digest FailureKey(const cache::Digest& key, std::string_view module) {

@@ -43,13 +43,19 @@ using Outcome = std::expected<Reply, Failure>;
 // As much of a program's name as is kept.
 std::string LabelName(std::string_view name);
 
+// What lists of the store say of a result.
+struct Label {
+  std::string_view target, name;
+  bool cubin = false;  // of a ptxas that the key names
+};
+
 // The entry under which a serialized reply, with its seal (sealer.h), is kept in the cache.
 std::expected<cache::Entry, cache::Error> SealReply(const cache::Digest& kept_under, std::string_view tenant, std::string_view sealed_reply,
-                                                    std::string_view target, std::string_view name);
+                                                    const Label& label);
 
 // The entry under which the compiler's refusal of a program is kept: its diagnostics come back without another try.
 std::expected<cache::Entry, cache::Error> SealFailure(const cache::Digest& kept_under, std::string_view tenant, const v1::KeptFailure& failure,
-                                                      std::string_view target, std::string_view name);
+                                                      const Label& label);
 
 // The failure as it is kept, not sealed yet (sealer.h).
 v1::KeptFailure ToKeep(const Failure& failure);

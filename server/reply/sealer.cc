@@ -72,6 +72,14 @@ std::expected<void, std::string> CheckRefusal(const cache::Entry& entry) {
 
 }  // namespace
 
+std::optional<cache::Digest> PortableKeyOf(const cache::Entry& entry) {
+  const auto kept = ReplyIn(entry);
+  v1::Provenance provenance;
+  if (!kept || !provenance.ParseFromString(kept->reply.seal().provenance())) return std::nullopt;
+  const auto key = cache::Digest::FromBytes(provenance.portable_key());
+  return key ? std::optional(KeptUnder(kept->label.tenant(), *key)) : std::nullopt;
+}
+
 std::string CompilerOf(const cache::Entry& entry) {
   const auto kept = ReplyIn(entry);
   v1::Provenance provenance;
@@ -109,7 +117,7 @@ std::expected<cache::Entry, std::string> Sealer::TakeInRefusal(const cache::Entr
   const auto provenance = Verify(signed_part, Trusted(), Sealed::kRefusal);
   if (!provenance) return std::unexpected(provenance.error());
   if (provenance->tenant() != label.tenant()) return std::unexpected("the refusal was signed for another tenant than the one it is kept for");
-  auto taken = SealFailure(entry.key(), provenance->tenant(), failure, provenance->target(), provenance->name());
+  auto taken = SealFailure(entry.key(), provenance->tenant(), failure, {.target = provenance->target(), .name = provenance->name()});
   if (!taken) return std::unexpected(std::move(taken.error().message));
   return std::move(*taken);
 }
@@ -125,6 +133,7 @@ std::string Sealer::Seal(v1::CompileReply&& reply, const v1::CompileRequest& req
   provenance.set_put_by(std::string(about.put_by));
   provenance.set_tenant(std::string(about.tenant));
   provenance.set_name(LabelName(about.name));
+  if (about.portable) provenance.set_portable_key(std::string(about.portable->view()));
   v1::SealedReply sealed;
   sealed.set_key(reply.key());
   sealed.set_artifact(reply.artifact().SerializeAsString());
@@ -192,7 +201,8 @@ std::expected<cache::Entry, std::string> Sealer::TakeIn(const cache::Entry& entr
     provenance->set_taken_from(reply.seal().public_key());
     *reply.mutable_seal() = MakeSeal(key_, *provenance, reply.key(), reply.artifact());
   }
-  auto sealed = SealReply(entry.key(), provenance->tenant(), reply.SerializeAsString(), provenance->target(), provenance->name());
+  auto sealed = SealReply(entry.key(), provenance->tenant(), reply.SerializeAsString(),
+                          {.target = provenance->target(), .name = provenance->name(), .cubin = !provenance->portable_key().empty()});
   if (!sealed) return std::unexpected(std::move(sealed.error().message));
   return std::move(*sealed);
 }

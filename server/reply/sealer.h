@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <expected>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,9 +34,10 @@ class Sealer {
 
   const cache::PublicKey& public_key() const { return key_.public_key(); }
 
-  // Whose a result is, what the program is called, and who made it, if not this daemon.
+  // Whose a result is, what the program is called, who made it, if not this daemon, and the key of the same without its cubin, if it has one.
   struct About {
     std::string_view tenant, name, put_by = {};
+    std::optional<cache::Digest> portable = std::nullopt;
   };
 
   // The serialized reply with its seal. Takes its artifact apart on the way, so that no more than two are in memory.
@@ -67,6 +69,9 @@ class Sealer {
   mutable cache::Mutex mutex_;
   std::vector<cache::PublicKey> trusted_ KILN_GUARDED_BY(mutex_);
 };
+
+// Under which key the result in an entry is kept without its cubin; nothing where it has no such part.
+std::optional<cache::Digest> PortableKeyOf(const cache::Entry& entry);
 
 // The build id of the compiler that made the reply in an entry; empty where there is none.
 std::string CompilerOf(const cache::Entry& entry);

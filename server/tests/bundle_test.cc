@@ -2,6 +2,8 @@
 //
 // Bundles that kilnd serves as they lie there (--bundle): whose results it takes, to whom it gives them, and what it says of a bad one.
 #include <array>
+#include <filesystem>
+#include <fstream>
 #include <optional>
 
 #include <gmock/gmock.h>
@@ -90,6 +92,35 @@ class ServedBundleTest : public DaemonTest {
   const std::string secret_ = NewSecret();
   std::optional<cache::PublicKey> maker_;
 };
+
+TEST_F(ServedBundleTest, ABundleOfAnotherPtxasBringsThePtx) {
+  const auto ptxas = [&](const std::string& version) {
+    std::ofstream(folder_ / version) << "#!/bin/sh\necho " << version << "\n";
+    fs::permissions(folder_ / version, fs::perms::owner_all);
+    return "--ptxas=" + (folder_ / version).string();
+  };
+  daemon_->Start({ptxas("12.0")});
+  const auto made = CompileAs("default", 3).reply;
+  (void)CompileAs("default", 4);
+  EXPECT_TRUE(daemon_->Eventually([&] { return Listed() == 4; })) << "each with its PTX beside it";
+  const std::string file = File(Export({made.key()}));
+  Leave();
+  auto options = Options(file);
+  options.push_back(ptxas("12.8"));
+  daemon_->Start(options);
+  EXPECT_EQ(Tier("bundle").entries(), 2u) << "the PTX goes along with what was named";
+  const auto again = CompileAs("default", 3).reply;
+  EXPECT_EQ(again.origin(), v1::COMPILED);
+  EXPECT_EQ(again.timings(0).stage(), "ptxas") << "the compiler has nothing to do";
+  EXPECT_EQ(again.artifact().SerializeAsString(), made.artifact().SerializeAsString());
+  ASSERT_EQ(daemon_->Stop(), 0);
+  Forget();
+  options.back() = "--ptxas=none";
+  daemon_->Start(options);
+  const auto plain = CompileAs("default", 3).reply;
+  EXPECT_EQ(plain.origin(), v1::BUNDLE);
+  EXPECT_EQ(plain.artifact().cubin(), "");
+}
 
 TEST_F(ServedBundleTest, WhatABundleHasIsServedWithoutAnImport) {
   daemon_->Start();

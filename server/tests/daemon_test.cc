@@ -200,6 +200,48 @@ TEST_F(PtxasOfDaemonTest, WhatAnEarlierPtxasMadeIsNotAnsweredAnyMore) {
   EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Compile(request).reply.key() == first; })) << "nobody asks for anything else";
 }
 
+TEST_F(PtxasOfDaemonTest, AnotherPtxasMakesOnlyTheCubin) {
+  const auto stages = [](const v1::CompileReply& reply) {
+    std::string names;
+    for (const v1::Timing& timing : reply.timings()) names += timing.stage() + " ";
+    return names;
+  };
+  Install("12.0");
+  daemon_->Start({"--ptxas=" + ptxas_.string()});
+  const auto request = MakeRequest(Order::kAnswer, 1);
+  const auto first = daemon_->Compile(request).reply;
+  EXPECT_EQ(stages(first), "decode ptxas queue ");
+  Install("12.8");
+  daemon_->Stop();
+  daemon_->Start({"--ptxas=" + ptxas_.string()});
+  const auto second = daemon_->Compile(request).reply;
+  EXPECT_EQ(second.origin(), v1::COMPILED);
+  EXPECT_EQ(stages(second), "ptxas queue ");
+  EXPECT_NE(second.key(), first.key());
+  EXPECT_EQ(second.artifact().SerializeAsString(), first.artifact().SerializeAsString());
+  ASSERT_EQ(second.diagnostics_size(), 1);
+  EXPECT_EQ(second.diagnostics(0).message(), first.diagnostics(0).message());
+  EXPECT_EQ(daemon_->Compile(request).reply.origin(), v1::MEMORY);
+
+  daemon_->Stop();
+  daemon_->Start({"--ptxas=none"});
+  const auto plain = daemon_->Compile(request).reply;
+  EXPECT_EQ(plain.origin(), v1::DISK) << "the PTX alone is what a host without ptxas makes";
+  EXPECT_EQ(plain.artifact().code(), first.artifact().code());
+  EXPECT_EQ(plain.artifact().cubin(), "");
+  EXPECT_EQ(plain.diagnostics_size(), 0) << "ptxas' warnings are not the PTX's";
+}
+
+TEST_F(PtxasOfDaemonTest, ARefreshMakesBothLayersAnew) {
+  Install("12.0");
+  daemon_->Start({"--ptxas=" + ptxas_.string()});
+  auto request = MakeRequest(Order::kAnswer, 1);
+  (void)daemon_->Compile(request);
+  request.set_refresh(true);
+  const auto again = daemon_->Compile(request).reply;
+  EXPECT_EQ(again.timings(0).stage(), "decode");
+}
+
 // Its cubin may be of either, and the key names one.
 TEST_F(PtxasOfDaemonTest, WhatIsCompiledWhilePtxasIsReplacedIsNotKept) {
   Install("12.0");

@@ -39,12 +39,12 @@ class SealerTest : public ::testing::Test {
   }
   static cache::Entry Made(const Sealer& sealer, const std::string& tenant = std::string(kDefaultTenant)) {
     const std::string bytes = sealer.Seal(MakeReply(), {}, {.tenant = tenant, .name = "matmul"});
-    return *SealReply(KeptUnder(tenant, kKey), tenant, bytes, "cuda:sm_80", "matmul");
+    return *SealReply(KeptUnder(tenant, kKey), tenant, bytes, {.target = "cuda:sm_80", .name = "matmul"});
   }
   static cache::Entry Refused(const Sealer& sealer, const cache::Digest& key, const v1::KeptFailure& failure) {
     const std::string tenant(kDefaultTenant);
     const v1::KeptFailure sealed = sealer.Seal(key, failure, "cuda:sm_80", {.tenant = tenant, .name = "matmul"});
-    return *SealFailure(key, tenant, sealed, "cuda:sm_80", "matmul");
+    return *SealFailure(key, tenant, sealed, {.target = "cuda:sm_80", .name = "matmul"});
   }
   // The same with other bytes in its one blob.
   static cache::Entry With(const cache::Entry& entry, std::string_view bytes) {
@@ -130,8 +130,8 @@ TEST_F(SealerTest, ATenantsResultIsNobodyElses) {
   failure.set_message("line 3: a tile of one's own");
   const cache::Digest key = FailureKey(KeptUnder("one", kKey), "module");
   const v1::KeptFailure sealed = there_.Seal(key, failure, "cuda:sm_80", {.tenant = "one", .name = "matmul"});
-  EXPECT_EQ(WhyNot(*SealFailure(key, "one", sealed, "cuda:sm_80", "matmul")), "taken in");
-  EXPECT_THAT(WhyNot(*SealFailure(key, "default", sealed, "cuda:sm_80", "matmul")), HasSubstr("another tenant"));
+  EXPECT_EQ(WhyNot(*SealFailure(key, "one", sealed, {.target = "cuda:sm_80", .name = "matmul"})), "taken in");
+  EXPECT_THAT(WhyNot(*SealFailure(key, "default", sealed, {.target = "cuda:sm_80", .name = "matmul"})), HasSubstr("another tenant"));
 }
 
 // A refusal quotes the program, so whoever writes the program chooses most of what is signed. From its 104th byte on this one is an artifact.
@@ -199,7 +199,7 @@ TEST_F(SealerTest, ALabelSaysWhatWasSigned) {
 TEST_F(SealerTest, ALongNameLeavesTheLabelReadable) {
   const std::string name = std::string(199, 'n') + "ä";
   const std::string bytes = there_.Seal(MakeReply(), {}, {.tenant = kDefaultTenant, .name = name});
-  const auto entry = SealReply(kKey, kDefaultTenant, bytes, "cuda:sm_80", name);
+  const auto entry = SealReply(kKey, kDefaultTenant, bytes, {.target = "cuda:sm_80", .name = name});
   ASSERT_TRUE(entry);
   EXPECT_EQ(WhyNot(*entry), "taken in");
 }
@@ -217,7 +217,7 @@ TEST_F(SealerTest, OldSealsAreGoodInBundlesAlone) {
     v1::Provenance provenance;
     provenance.set_target("cuda:sm_80");
     *reply.mutable_seal() = MakeSeal(maker, provenance, reply.key(), reply.artifact());
-    const auto entry = SealReply(kKey, kDefaultTenant, reply.SerializeAsString(), "cuda:sm_80", "matmul");
+    const auto entry = SealReply(kKey, kDefaultTenant, reply.SerializeAsString(), {.target = "cuda:sm_80", .name = "matmul"});
     ASSERT_TRUE(entry);
     EXPECT_FALSE(here.TakeIn(*entry, Sealer::From::kStore));
     const auto taken = here.TakeIn(*entry, Sealer::From::kBundle);

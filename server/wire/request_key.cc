@@ -58,14 +58,19 @@ std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& reques
   if (auto over = OverLimit(*module, request.module().size(), limits)) return std::unexpected(std::move(*over));
 
   const std::string_view name = (*target)->name;
-  compiler::Key key = compiler::ComputeKey(*module, name, request.options());
+  const compiler::Key portable = compiler::ComputeKey(*module, name, request.options());
   const bool wants_cubin = (*target)->family == target::Family::kNvptx && !(*target)->emulated;
-  if (wants_cubin && !ptxas.empty()) key = compiler::WithPtxas(key, ptxas);
+  const bool gets_cubin = wants_cubin && !ptxas.empty();
+  const compiler::Key key = gets_cubin ? compiler::WithPtxas(portable, ptxas) : portable;
   if (notes != nullptr) {
     notes->Mark("key");
     notes->Identify(name, cache::Digest{key}.ToHex());
   }
-  return ResolvedRequest{cache::Digest{key}, std::string(name), Utf8(module->name), wants_cubin ? std::optional(ptxas) : std::nullopt};
+  return ResolvedRequest{.key = cache::Digest{key},
+                         .target = std::string(name),
+                         .name = Utf8(module->name),
+                         .ptxas = wants_cubin ? std::optional(ptxas) : std::nullopt,
+                         .portable = gets_cubin ? std::optional(cache::Digest{portable}) : std::nullopt};
 }
 
 RequestSettings SettingsOf(std::string_view request) {

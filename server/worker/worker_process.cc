@@ -93,7 +93,7 @@ void RunJob(Channel& channel, const v1::WorkerJob& job, const WorkerProgram& pro
   };
   v1::WorkerEvent done;
   done.set_id(job.id());
-  *done.mutable_result() = program.compile(job.request(), {.on_stage = tell_stage, .cancelled = [&] { return channel.PeerGone(); }, .ptxas = ptxas});
+  *done.mutable_result() = program.compile(job, {.on_stage = tell_stage, .cancelled = [&] { return channel.PeerGone(); }, .ptxas = ptxas});
   channel.Send(done, {});
 }
 

@@ -35,7 +35,7 @@ struct WorkerProgram {
     std::function<bool()> cancelled;
     std::string ptxas;
   };
-  std::function<v1::WorkerResult(const v1::CompileRequest&, const JobHooks&)> compile;
+  std::function<v1::WorkerResult(const v1::WorkerJob&, const JobHooks&)> compile;
 
   // The program of a device worker; made in the worker, not in the zygote. `memory` is the job's; invalid if the job came without any.
   class Device {

@@ -262,8 +262,12 @@ END FAKE(cuCtxSynchronize) return NeedContext();
 END FAKE(cuModuleLoadDataEx, void** m, const void* image, unsigned n, int* options, void** values) if (NeedContext()) return NeedContext();
 if (BesideCaptures()) return BesideCaptures();
 const int status = LoadImage(m, image);
+const bool unoptimized = std::find(options, options + n, 7) != options + n;
 for (unsigned i = 0; i < n; ++i) {
-  if (options[i] == 3 && status == 0) std::strcpy(static_cast<char*>(values[i]), "ptxas info    : Used 24 registers, 0 bytes spill stores");
+  if (options[i] == 3 && status == 0) {
+    std::strcpy(static_cast<char*>(values[i]),
+                unoptimized ? "ptxas info    : not optimized" : "ptxas info    : Used 24 registers, 0 bytes spill stores");
+  }
   if (options[i] == 5 && status != 0) std::strcpy(static_cast<char*>(values[i]), "ptxas fatal   : no entry\n");
 }
 return status;

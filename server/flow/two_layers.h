@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Results have two layers: PTX, which is kept under a key that names no ptxas, and the same with the cubin that a ptxas makes of it, which is
+// kept under a key that names that ptxas. Another ptxas, or a host that got the PTX from elsewhere, makes only the cubin.
+#pragma once
+
+#include "kiln/v1/compile.pb.h"
+
+namespace kiln::server {
+
+// Adds to a reply with PTX what ptxas made of it: the cubin, each kernel's resources, and warnings behind those of the compiler.
+void AddAssembled(v1::Assembled&& assembled, v1::CompileReply& reply);
+
+}  // namespace kiln::server
