@@ -72,6 +72,9 @@ class Tier {
   // As Get, for a request that may have waited before. An outside tier says that nothing is there once no time is left.
   virtual std::expected<std::optional<Entry>, Error> GetWithin(const Digest& key, Waited&) { return Get(key); }
 
+  // It was used, by way of a nearer tier: a tier that evicts what was not used for longest counts that, too.
+  virtual void Touch(const Digest&) {}
+
   // Stores the entry under its own key, in place of what was there. Returns at once; an entry that was accepted may
   // become visible only when `done` is called. After that it survives the end of this process, however it ends.
   virtual void Put(Entry entry, PutDone done = {}) = 0;

@@ -139,11 +139,19 @@ std::optional<TieredCache::Hit> TieredCache::GetThrough(const Digest& key, std::
     for (std::size_t nearer = 0; nearer < std::min(level, nonblocking_); ++nearer) {
       if (MayUse(*slots_[nearer])) PutInto(*slots_[nearer], *entry, {});
     }
+    if (level < nonblocking_) Touch(key);
     if (slot.tier->blocking()) unsettled_.Found(key, losses);
     const bool durable = slot.tier->blocking() || (nonblocking_ < slots_.size() && unsettled_.IsSettled(key, losses));
     return Hit{std::move(*entry), level, slot.tier->name(), durable, false, slot.read_only};
   }
   return std::nullopt;
+}
+
+// In this host's own tiers that a hit in memory leaves unasked.
+void TieredCache::Touch(const Digest& key) {
+  for (std::size_t level = nonblocking_; level < own_; ++level) {
+    if (slots_[level]->tier->available()) slots_[level]->tier->Touch(key);
+  }
 }
 
 void TieredCache::PutInto(Slot& slot, Entry entry, PutDone done) {

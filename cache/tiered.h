@@ -98,6 +98,7 @@ class TieredCache {
   bool MayUse(Slot& slot);
   void Note(Slot& slot, const std::expected<void, Error>& outcome);
   void PutInto(Slot& slot, Entry entry, PutDone done);
+  void Touch(const Digest& key);
   void PutOutside(const Entry& entry);
   void Keep(const Entry& entry, std::size_t from, PutDone done);
 

@@ -74,6 +74,10 @@ std::expected<std::optional<Entry>, Error> SqliteSlot::Get(const Digest& key) {
   return store->Get(key);
 }
 
+void SqliteSlot::Touch(const Digest& key) {
+  if (SqliteTier* const store = this->store()) store->Touch(key);
+}
+
 void SqliteSlot::Put(Entry entry, PutDone done) {
   if (SqliteTier* const store = this->store()) return store->Put(std::move(entry), std::move(done));
   if (done) done(NotOpen());

@@ -45,6 +45,7 @@ class SqliteSlot final : public Tier {
   bool blocking() const override { return true; }
   bool available() const override { return store() != nullptr; }
   std::expected<std::optional<Entry>, Error> Get(const Digest& key) override;
+  void Touch(const Digest& key) override;
   void Put(Entry entry, PutDone done = {}) override;
   std::expected<bool, Error> Erase(const Digest& key) override;
   TierStats Stats() const override;

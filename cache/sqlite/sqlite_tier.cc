@@ -100,11 +100,15 @@ std::expected<std::optional<Entry>, Error> SqliteTier::Impl::Get(const Digest& k
   auto found = Peek(key);
   if (found && *found) {
     ++counters_.hits;
-    if (writer_) uses_.Add(key, clock_.WallNow());
+    Touch(key);
   } else {
     ++counters_.misses;
   }
   return found;
+}
+
+void SqliteTier::Impl::Touch(const Digest& key) {
+  if (writer_) uses_.Add(key, clock_.WallNow());
 }
 
 TierStats SqliteTier::Impl::Stats() const {
@@ -137,6 +141,7 @@ std::expected<std::optional<Entry>, Error> SqliteTier::Get(const Digest& key) { 
 
 std::expected<std::optional<Entry>, Error> SqliteTier::Peek(const Digest& key) { return impl_->Peek(key); }
 
+void SqliteTier::Touch(const Digest& key) { impl_->Touch(key); }
 void SqliteTier::Put(Entry entry, PutDone done) {
   if (SqliteWriter* const writer = impl_->writer()) return writer->Put(std::move(entry), std::move(done));
   if (done) done(OnlyReads());

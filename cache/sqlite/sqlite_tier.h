@@ -106,6 +106,7 @@ class SqliteTier final : public Tier {
   std::string_view name() const override { return "sqlite"; }
   bool blocking() const override { return true; }
   std::expected<std::optional<Entry>, Error> Get(const Digest& key) override;
+  void Touch(const Digest& key) override;
   void Put(Entry entry, PutDone done = {}) override;
   std::expected<bool, Error> Erase(const Digest& key) override;
   TierStats Stats() const override;

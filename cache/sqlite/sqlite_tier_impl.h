@@ -37,6 +37,7 @@ class SqliteTier::Impl {
   std::expected<void, Error> Start();
 
   std::expected<std::optional<Entry>, Error> Get(const Digest& key);
+  void Touch(const Digest& key);
   std::expected<std::optional<Entry>, Error> Peek(const Digest& key);
   TierStats Stats() const;
   std::uint64_t losses() const { return counters_.set_aside; }

@@ -83,4 +83,15 @@ std::expected<Wanted, Error> ReadWanted(const std::vector<std::string>& files, c
   return std::move(reader.wanted);
 }
 
+std::expected<void, Error> AddHot(Client& client, std::uint32_t count, Wanted& wanted) {
+  auto programs = client.CacheHot(count);
+  if (!programs) return std::unexpected(std::move(programs.error()));
+  for (CompileRequest& program : *programs) {
+    wanted.sources.push_back({.file = "the store", .program = ProgramName(program.module)});
+    program.priority = Priority::kBatch;
+    wanted.manifest.requests.push_back(std::move(program));
+  }
+  return {};
+}
+
 }  // namespace kiln::cli

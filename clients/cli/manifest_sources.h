@@ -14,7 +14,7 @@ namespace kiln::cli {
 struct Wanted {
   // Where a request of the manifest comes from.
   struct Source {
-    std::string file;
+    std::string file;      // "the store": of the daemon
     std::string program;   // its name; empty: unknown
     bool refused = false;  // the compiler refused it where it was recorded
   };
@@ -25,5 +25,8 @@ struct Wanted {
 
 // Each request for each of the targets. Without any, those of manifests are for their own. The options are those of programs.
 std::expected<Wanted, Error> ReadWanted(const std::vector<std::string>& files, const std::vector<std::string>& targets, const Options& options);
+
+// Also the `count` programs of the daemon's store that were used most, of those that another build of the compiler compiled.
+std::expected<void, Error> AddHot(Client& client, std::uint32_t count, Wanted& wanted);
 
 }  // namespace kiln::cli

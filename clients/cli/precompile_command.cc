@@ -35,12 +35,16 @@ struct PrecompileCommand {
   std::vector<std::string> targets;
   std::string bundle;
   bool check = false;
+  std::uint32_t hot = 0;
   Options options;
 
   void Run(Context& context) const {
     context.LeaveStdoutTo(bundle);
-    const auto wanted = ReadWanted(files, targets, options);
+    auto wanted = ReadWanted(files, targets, options);
     auto client = wanted ? context.Connect() : std::unexpected(wanted.error());
+    if (client && hot > 0) {
+      if (auto added = AddHot(*client, hot, *wanted); !added) client = std::unexpected(std::move(added.error()));
+    }
     const auto done = client ? (check ? Check(context, *client, *wanted) : Compile(context, *client, *wanted)) : std::unexpected(client.error());
     if (done) return;
     context.Fail(done.error());
@@ -163,7 +167,11 @@ void AddPrecompile(CLI::App& app, Context& context) {
   const auto command = std::make_shared<PrecompileCommand>();
   CLI::App& sub = *app.add_subcommand("precompile", "Have programs compiled for several targets; what is known is not compiled again");
   sub.add_option("files", command->files, "manifests (`kiln record`), and programs: the IR's text form (.kiln) or serialized kiln.v1.Modules")
-      ->required();
+      ->expected(0, -1);
+  sub.add_option("--hot", command->hot,
+                 "also the N programs that were used most, of those that another build of the compiler compiled: after an upgrade of kilnd")
+      ->option_text("N")
+      ->check(CLI::PositiveNumber);
   sub.add_option("-t,--target", command->targets,
                  "cuda:sm_90a, hip:gfx942, …; may be given more than once. Without it, a manifest's requests are for the targets that were recorded");
   sub.add_option("-o,--bundle", command->bundle, "write all results to a bundle for `kiln cache import` afterwards");
@@ -171,7 +179,10 @@ void AddPrecompile(CLI::App& app, Context& context) {
                "compile nothing and list what the daemon does not have; status 0: it has everything, 1: something is missing, another: an error")
       ->excludes(sub.get_option("--bundle"));
   AddOptions(sub, command->options);
-  sub.callback([command, &context] { command->Run(context); });
+  sub.callback([command, &context] {
+    if (command->files.empty() && command->hot == 0) throw CLI::RequiredError("files, or --hot");
+    command->Run(context);
+  });
 }
 
 }  // namespace kiln::cli

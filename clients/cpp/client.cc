@@ -319,6 +319,20 @@ Client::Result<std::vector<CacheEntry>> Client::CacheList(std::string_view key_p
   return entries;
 }
 
+Client::Result<std::vector<CompileRequest>> Client::CacheHot(std::uint32_t limit) {
+  v1::CacheHotRequest request;
+  request.set_limit(limit);
+  std::vector<CompileRequest> programs;
+  auto listed = impl_->Try([&](grpc::ClientContext& context) {
+    const auto reader = impl_->stub->CacheHot(&context, request);
+    programs.clear();
+    for (v1::ManifestEntry entry; reader->Read(&entry);) programs.push_back(FromProto(entry.request()));
+    return reader->Finish();
+  });
+  if (!listed) return std::unexpected(std::move(listed.error()));
+  return programs;
+}
+
 Client::Result<Client::VerifyReport> Client::CacheVerify() {
   auto reply = impl_->Call(&v1::Kiln::Stub::CacheVerify, v1::CacheVerifyRequest());
   if (!reply) return std::unexpected(std::move(reply.error()));

@@ -256,6 +256,9 @@ class Client {
 
   // In the order of keys; at most `limit`, 0: all.
   Result<std::vector<CacheEntry>> CacheList(std::string_view key_prefix = {}, std::string_view target = {}, std::uint32_t limit = 0);
+  // The programs of the caller's tenant that were used most, of those that another build of the compiler compiled; 0: 1000. Ensure compiles
+  // them anew.
+  Result<std::vector<CompileRequest>> CacheHot(std::uint32_t limit = 0);
   struct VerifyReport {
     std::uint64_t checked = 0, corrupt = 0, forged = 0;
     bool store_damaged = false;  // the whole store was set aside

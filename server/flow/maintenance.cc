@@ -89,6 +89,16 @@ std::set<cache::Digest> PtxOf(cache::SqliteTier& disk, const Wanted& wanted) {
   return ptx;
 }
 
+// The program of the result under that key; of one with a cubin, it is kept beside the PTX.
+std::optional<v1::CompileRequest> ProgramKept(cache::SqliteTier& disk, const cache::Digest& key) {
+  const auto entry = disk.Peek(key);
+  if (!entry || !*entry) return std::nullopt;
+  if (auto program = ProgramOf(**entry)) return program;
+  const auto portable = PortableKeyOf(**entry);
+  const auto ptx = portable ? disk.Peek(*portable) : std::optional<cache::Entry>();
+  return ptx && *ptx ? ProgramOf(**ptx) : std::nullopt;
+}
+
 Failure MissingKeys(std::string_view first, std::ptrdiff_t count, std::string_view tenant) {
   return {.kind = Failure::Kind::kNotFound,
           .message = fmt::format("nothing is kept on disk for the tenant {} under {} of the keys, the first of them {}; nothing was "
@@ -134,6 +144,28 @@ std::expected<std::vector<v1::CacheEntry>, Failure> Maintenance::List(const v1::
   std::vector<v1::CacheEntry> entries;
   std::ranges::transform(*found, std::back_inserter(entries), ToProto);
   return entries;
+}
+
+std::expected<std::vector<v1::ManifestEntry>, Failure> Maintenance::Hot(std::size_t limit, std::string_view tenant) const {
+  const auto disk = Disk();
+  if (!disk) return std::unexpected(disk.error());
+  if (const auto flushed = (*disk)->Flush(); !flushed) return std::unexpected(ToFailure(flushed.error()));
+  cache::ListOptions options;
+  options.accept = [&](const cache::EntryInfo& info) {
+    const v1::CacheEntry entry = ToProto(info);
+    return entry.tenant() == tenant && !entry.refused() && !entry.compiler().empty() && entry.compiler() != options_.build_id;
+  };
+  auto found = (*disk)->List(options);
+  if (!found) return std::unexpected(ToFailure(found.error()));
+  std::ranges::stable_sort(*found, std::greater<>(), [](const cache::EntryInfo& info) { return std::pair(info.hits, info.last_used); });
+  std::vector<v1::ManifestEntry> programs;
+  std::set<std::string> seen;
+  for (const cache::EntryInfo& info : *found) {
+    if (programs.size() == limit) break;
+    auto program = ProgramKept(**disk, info.key);
+    if (program && seen.insert(program->SerializeAsString()).second) *programs.emplace_back().mutable_request() = std::move(*program);
+  }
+  return programs;
 }
 
 std::expected<v1::CacheVerifyReply, Failure> Maintenance::Verify() {

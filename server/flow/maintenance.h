@@ -49,6 +49,7 @@ class Maintenance {
     std::filesystem::path scratch;  // where bundles pass through
     std::uint64_t max_import_bytes = 0;
     bool accept_import = true;
+    std::string build_id = {};  // of the compiler
   };
 
   // While the store on disk could not be opened all fail with kStore.
@@ -59,6 +60,9 @@ class Maintenance {
   bool PostTrim(const std::string& tenant, Executor::Task task) { return trimmer_.Post(tenant, task); }
 
   std::expected<std::vector<v1::CacheEntry>, Failure> List(const v1::CacheListRequest& request) const;
+  // The tenant's programs whose results by another build of the compiler were used most, most used first; at most `limit`. Results whose
+  // programs are not kept are left out.
+  std::expected<std::vector<v1::ManifestEntry>, Failure> Hot(std::size_t limit, std::string_view tenant) const;
   std::expected<v1::CacheVerifyReply, Failure> Verify();
   std::expected<v1::CacheGcReply, Failure> Gc(std::uint64_t target_bytes);
   // A key may be that of a program, that of a result kept for the tenant, or one that List returns. Each must be known and undamaged;

@@ -9,6 +9,11 @@
 
 namespace kiln::server {
 
+std::string_view ProgramToKeep(const v1::CompileRequest& request) {
+  constexpr std::size_t kMost = std::size_t{1} << 20;
+  return request.module().size() <= kMost ? std::string_view(request.module()) : std::string_view();
+}
+
 void AddAssembled(v1::Assembled&& assembled, v1::CompileReply& reply) {
   reply.mutable_artifact()->set_cubin(std::move(*assembled.mutable_cubin()));
   for (v1::KernelResources& kernel : *reply.mutable_artifact()->mutable_report()->mutable_kernels()) {
@@ -43,7 +48,7 @@ void CompileFlow::KeepPtx(const Compile& compile, const v1::CompileReply& ptx) {
   const std::string target = ptx.artifact().target();
   auto entry = SealReply(KeptUnder(tenant, *compile.portable), tenant,
                          parts_.sealer.Seal(std::move(reply), compile.request, {.tenant = tenant, .name = compile.name}),
-                         {.target = target, .name = compile.name});
+                         {.target = target, .name = compile.name, .compiler = options_.build_id}, ProgramToKeep(compile.request));
   if (!entry || !parts_.store_keeper.Fits(tenant, entry->sealed().size())) return;
   const std::size_t bytes = entry->sealed().size();
   parts_.cache.PutFar(std::move(*entry));

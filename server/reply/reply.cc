@@ -21,6 +21,7 @@ std::string MetadataOf(const Label& label, std::string_view tenant, bool refused
   out.set_name(LabelName(label.name));
   out.set_refused(refused);
   out.set_cubin(label.cubin);
+  out.set_compiler(std::string(label.compiler));
   return out.SerializeAsString();
 }
 
@@ -65,9 +66,10 @@ std::string_view OriginText(v1::Origin origin) {
 }
 
 std::expected<cache::Entry, cache::Error> SealReply(const cache::Digest& kept_under, std::string_view tenant, std::string_view sealed_reply,
-                                                    const Label& label) {
-  const std::string blob = BlobOf(kReply, tenant);
-  const std::array<cache::BlobView, 1> blobs = {cache::BlobView{blob, sealed_reply}};
+                                                    const Label& label, std::string_view module) {
+  const std::string reply_name = BlobOf(kReply, tenant), module_name = BlobOf(kModuleBlob, tenant);
+  std::vector<cache::BlobView> blobs = {{reply_name, sealed_reply}};
+  if (!module.empty()) blobs.push_back({module_name, module});
   return cache::Seal(kept_under, MetadataOf(label, tenant, false), blobs);
 }
 

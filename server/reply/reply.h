@@ -45,13 +45,14 @@ std::string LabelName(std::string_view name);
 
 // What lists of the store say of a result.
 struct Label {
-  std::string_view target, name;
+  std::string_view target, name, compiler = {};
   bool cubin = false;  // of a ptxas that the key names
 };
 
-// The entry under which a serialized reply, with its seal (sealer.h), is kept in the cache.
+// The entry under which a serialized reply, with its seal (sealer.h), is kept in the cache; `module`: with the program beside it, so that a later
+// compiler can compile it anew.
 std::expected<cache::Entry, cache::Error> SealReply(const cache::Digest& kept_under, std::string_view tenant, std::string_view sealed_reply,
-                                                    const Label& label);
+                                                    const Label& label, std::string_view module = {});
 
 // The entry under which the compiler's refusal of a program is kept: its diagnostics come back without another try.
 std::expected<cache::Entry, cache::Error> SealFailure(const cache::Digest& kept_under, std::string_view tenant, const v1::KeptFailure& failure,

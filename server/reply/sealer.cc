@@ -17,6 +17,7 @@ namespace {
 struct Kept {
   v1::CacheEntry label;
   v1::SealedReply reply;
+  std::string_view module;  // in the entry; may be empty
 };
 
 // Whether the bytes say each thing once and nothing else. Readers of a CompileReply merge what is said twice, and the seal is of the last.
@@ -25,12 +26,12 @@ bool IsAll(const v1::SealedReply& reply, std::string_view bytes) {
   return !says_more(reply) && !says_more(reply.seal()) && reply.ByteSizeLong() == bytes.size();
 }
 
-// The reply in an entry, which must be the only thing in it.
+// The reply in an entry. Nothing else may be in it but the program.
 std::expected<Kept, std::string> ReplyIn(const cache::Entry& entry) {
   Kept kept;
-  if (!kept.label.ParseFromString(std::string(entry.metadata())) || entry.blobs().size() != 1) {
-    return std::unexpected("the entry is not one of kilnd's");
-  }
+  if (!kept.label.ParseFromString(std::string(entry.metadata()))) return std::unexpected("the entry is not one of kilnd's");
+  kept.module = entry.blob(BlobOf(kModuleBlob, kept.label.tenant()));
+  if (entry.blobs().size() != (kept.module.data() == nullptr ? 1 : 2)) return std::unexpected("the entry is not one of kilnd's");
   const std::string_view bytes = entry.blob(BlobOf("reply", kept.label.tenant()));
   if (bytes.empty() || !kept.reply.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return std::unexpected("the entry holds no reply of the tenant it is labelled with");
@@ -50,6 +51,9 @@ std::expected<void, std::string> CheckRest(const Kept& kept, const v1::Provenanc
   }
   if (!provenance.diagnostics_sha256().empty() && provenance.diagnostics_sha256() != DiagnosticsDigest(kept.reply)) {
     return std::unexpected("the warnings are not those that were signed");
+  }
+  if (kept.module.data() != nullptr && cache::Sha256(kept.module).view() != provenance.ir_sha256()) {
+    return std::unexpected("the program is not the one that was signed");
   }
   return {};
 }
@@ -78,6 +82,17 @@ std::optional<cache::Digest> PortableKeyOf(const cache::Entry& entry) {
   if (!kept || !provenance.ParseFromString(kept->reply.seal().provenance())) return std::nullopt;
   const auto key = cache::Digest::FromBytes(provenance.portable_key());
   return key ? std::optional(KeptUnder(kept->label.tenant(), *key)) : std::nullopt;
+}
+
+std::optional<v1::CompileRequest> ProgramOf(const cache::Entry& entry) {
+  const auto kept = ReplyIn(entry);
+  v1::Provenance provenance;
+  if (!kept || kept->module.empty() || !provenance.ParseFromString(kept->reply.seal().provenance())) return std::nullopt;
+  v1::CompileRequest program;
+  program.set_module(std::string(kept->module));
+  program.set_target(provenance.target());
+  if (provenance.has_options()) *program.mutable_options() = provenance.options();
+  return program;
 }
 
 std::string CompilerOf(const cache::Entry& entry) {
@@ -201,8 +216,10 @@ std::expected<cache::Entry, std::string> Sealer::TakeIn(const cache::Entry& entr
     provenance->set_taken_from(reply.seal().public_key());
     *reply.mutable_seal() = MakeSeal(key_, *provenance, reply.key(), reply.artifact());
   }
-  auto sealed = SealReply(entry.key(), provenance->tenant(), reply.SerializeAsString(),
-                          {.target = provenance->target(), .name = provenance->name(), .cubin = !provenance->portable_key().empty()});
+  auto sealed = SealReply(
+      entry.key(), provenance->tenant(), reply.SerializeAsString(),
+      {.target = provenance->target(), .name = provenance->name(), .compiler = provenance->compiler(), .cubin = !provenance->portable_key().empty()},
+      kept->module);
   if (!sealed) return std::unexpected(std::move(sealed.error().message));
   return std::move(*sealed);
 }

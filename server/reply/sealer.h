@@ -73,6 +73,9 @@ class Sealer {
 // Under which key the result in an entry is kept without its cubin; nothing where it has no such part.
 std::optional<cache::Digest> PortableKeyOf(const cache::Entry& entry);
 
+// The request that made the result in an entry; nothing where the program is not kept beside it.
+std::optional<v1::CompileRequest> ProgramOf(const cache::Entry& entry);
+
 // The build id of the compiler that made the reply in an entry; empty where there is none.
 std::string CompilerOf(const cache::Entry& entry);
 

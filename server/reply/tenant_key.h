@@ -18,6 +18,8 @@ inline cache::Digest KeptUnder(std::string_view tenant, const cache::Digest& key
   return cache::Hasher().Update("tenant ").Update(tenant).Update("\n").Update(key.view()).Finish();
 }
 
+inline constexpr std::string_view kModuleBlob = "module";  // the program of a result, beside it
+
 // The name of the blob that holds a tenant's result of that kind. An entry found under a key that somebody named is theirs only
 // if it has it.
 inline std::string BlobOf(std::string_view kind, std::string_view tenant) {

@@ -296,9 +296,11 @@ void Daemon::Parts::MakeFlow() {
   std::error_code ignored;
   fs::remove_all(scratch, ignored);
   reproducers = std::make_unique<Reproducers>(Reproducers::Options{.directory = config.state_directory / "reproducers"}, clock);
-  maintenance = std::make_unique<Maintenance>(
-      Maintenance::Options{.scratch = scratch, .max_import_bytes = config.disk_cache_bytes, .accept_import = config.accept_put}, *cache, *disk,
-      *sealer, clock);
+  maintenance = std::make_unique<Maintenance>(Maintenance::Options{.scratch = scratch,
+                                                                   .max_import_bytes = config.disk_cache_bytes,
+                                                                   .accept_import = config.accept_put,
+                                                                   .build_id = std::string(compiler::BuildId())},
+                                              *cache, *disk, *sealer, clock);
   quotas = std::make_unique<Quotas>([this](std::string_view tenant) { return authenticator->LimitsOf(tenant); }, clock,
                                     [this](std::string_view tenant, std::string_view why) { gate->NoteQuota(tenant, why); });
   store_keeper = std::make_unique<StoreKeeper>(*quotas, *maintenance);

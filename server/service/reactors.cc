@@ -90,27 +90,34 @@ void ProgressReactor::Advance(Change change) {
   if (finish) Finish(*finish);
 }
 
-ListReactor::ListReactor(ArrivingCall& call, Maintenance& maintenance, const v1::CacheListRequest& request, Confirmation confirm,
-                         Quotas::InFlight counted)
+template <class Message>
+ListReactor<Message>::ListReactor(ArrivingCall& call, Maintenance& maintenance, List list, Confirmation confirm, Quotas::InFlight counted)
     : Counted(std::move(counted), call), confirm_(std::move(confirm)) {
-  const bool posted = maintenance.Post([this, &context = call.context(), &maintenance, request] {
-    if (context.IsCancelled()) return End(grpc::Status::CANCELLED);
-    auto listed = maintenance.List(request);
-    if (!listed) return End(ToStatus(listed.error()));
+  const bool posted = maintenance.Post([this, &context = call.context(), list = std::move(list)] {
+    if (context.IsCancelled()) return this->End(grpc::Status::CANCELLED);
+    auto listed = list();
+    if (!listed) return this->End(ToStatus(listed.error()));
     entries_ = std::move(*listed);
     Next();
   });
-  if (!posted) End(ToStatus(MaintenanceFull()));
+  if (!posted) this->End(ToStatus(MaintenanceFull()));
 }
 
-void ListReactor::OnWriteDone(bool ok) { ok ? Next() : End(grpc::Status::CANCELLED); }
+template <class Message>
+void ListReactor<Message>::OnWriteDone(bool ok) {
+  ok ? Next() : this->End(grpc::Status::CANCELLED);
+}
 
-void ListReactor::Next() {
-  if (next_ == entries_.size()) return End(grpc::Status::OK);
-  if (const auto confirmed = confirm_(); !confirmed) return End(ToStatus(confirmed.error()));
+template <class Message>
+void ListReactor<Message>::Next() {
+  if (next_ == entries_.size()) return this->End(grpc::Status::OK);
+  if (const auto confirmed = confirm_(); !confirmed) return this->End(ToStatus(confirmed.error()));
   writing_ = ToBuffer(entries_[next_++]);
-  StartWrite(&writing_);
+  this->StartWrite(&writing_);
 }
+
+template class ListReactor<v1::CacheEntry>;
+template class ListReactor<v1::ManifestEntry>;
 
 ExportReactor::ExportReactor(ArrivingCall& call, Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant,
                              Confirmation confirm, Quotas::InFlight counted)

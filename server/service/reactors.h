@@ -81,10 +81,12 @@ class Counted : public Reactor {
   std::optional<Quotas::InFlight> counted_ KILN_GUARDED_BY(mutex_);
 };
 
-// CacheList.
+// CacheList and CacheHot.
+template <class Message>
 class ListReactor final : public Counted<Sender> {
  public:
-  ListReactor(ArrivingCall& call, Maintenance& maintenance, const v1::CacheListRequest& request, Confirmation confirm, Quotas::InFlight counted);
+  using List = std::function<std::expected<std::vector<Message>, Failure>()>;  // on the maintenance thread
+  ListReactor(ArrivingCall& call, Maintenance& maintenance, List list, Confirmation confirm, Quotas::InFlight counted);
 
  private:
   void OnWriteDone(bool ok) override;
@@ -92,7 +94,7 @@ class ListReactor final : public Counted<Sender> {
   void Next();
 
   const Confirmation confirm_;
-  std::vector<v1::CacheEntry> entries_;
+  std::vector<Message> entries_;
   std::size_t next_ = 0;
   grpc::ByteBuffer writing_;
 };

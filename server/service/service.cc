@@ -68,6 +68,7 @@ KilnService::KilnService(const Parts& parts, const Doorway& doorway) : parts_(pa
   AddStream("/kiln.v1.Kiln/CompileStream", &KilnService::CompileStream);
   AddStream("/kiln.v1.Kiln/EnsureKernels", &KilnService::EnsureKernels);
   AddStream("/kiln.v1.Kiln/CacheList", &KilnService::CacheList);
+  AddStream("/kiln.v1.Kiln/CacheHot", &KilnService::CacheHot);
   AddStream("/kiln.v1.Kiln/CacheExport", &KilnService::CacheExport);
   AddMethod(new RpcServiceMethod("/kiln.v1.Kiln/CacheImport", RpcMethod::CLIENT_STREAMING, nullptr));
   MarkMethodRawCallback(methods_++, new grpc::internal::CallbackClientStreamingHandler<Bytes, Bytes>(
@@ -280,7 +281,21 @@ void KilnService::CacheList(ArrivingCall& call, Caller caller, const Bytes& requ
   auto in_flight = parts_.quotas.Hold(caller.tenant);
   if (!in_flight) return Answer(call, in_flight.error());
   TellId(call.context());
-  call.SendBy(*new ListReactor(call, parts_.maintenance, list, ConfirmationOf(caller, "CacheList"), std::move(*in_flight)));
+  auto entries = [this, list = std::move(list)] { return parts_.maintenance.List(list); };
+  call.SendBy(
+      *new ListReactor<v1::CacheEntry>(call, parts_.maintenance, std::move(entries), ConfirmationOf(caller, "CacheList"), std::move(*in_flight)));
+}
+
+void KilnService::CacheHot(ArrivingCall& call, Caller caller, const Bytes& request) {
+  constexpr std::uint32_t kDefault = 1000;
+  v1::CacheHotRequest hot;
+  if (const auto read = ReadMessage(request, hot); !read) return Answer(call, read.error());
+  auto in_flight = parts_.quotas.Hold(caller.tenant);
+  if (!in_flight) return Answer(call, in_flight.error());
+  TellId(call.context());
+  auto programs = [this, limit = hot.limit() == 0 ? kDefault : hot.limit(), tenant = caller.tenant] { return parts_.maintenance.Hot(limit, tenant); };
+  call.SendBy(
+      *new ListReactor<v1::ManifestEntry>(call, parts_.maintenance, std::move(programs), ConfirmationOf(caller, "CacheHot"), std::move(*in_flight)));
 }
 
 void KilnService::CacheVerify(Call& call, Caller, const Bytes& request) {

@@ -83,6 +83,7 @@ class KilnService final : public grpc::Service {
   void CompileStream(ArrivingCall& call, Caller caller, const Bytes& request);
   void EnsureKernels(ArrivingCall& call, Caller caller, const Bytes& request);
   void CacheList(ArrivingCall& call, Caller caller, const Bytes& request);
+  void CacheHot(ArrivingCall& call, Caller caller, const Bytes& request);
   void CacheExport(ArrivingCall& call, Caller caller, const Bytes& request);
   grpc::ServerReadReactor<Bytes>* CacheImport(Context& context, Bytes& response);
   Exchange* Run(Context& context);

@@ -203,6 +203,11 @@ class Client:
                 return
             left, request.after = left - count, last
 
+    def cache_hot(self, limit: int = 0, timeout: float | None = None):
+        """The programs of the caller's tenant that were used most, of those that another build of the compiler compiled, as
+        kiln.v1.CompileRequests; at most ``limit`` of them (0: 1000). ``ensure_kernels`` compiles them anew."""
+        return [entry.request for entry in self._stream("CacheHot", self._pb.CacheHotRequest(limit=limit), timeout)]
+
     def cache_verify(self, timeout: float | None = None):
         """Reads every entry of the cache and evicts those that are damaged or not this daemon's: kiln.v1.CacheVerifyReply counts them."""
         return self._call("CacheVerify", self._pb.CacheVerifyRequest(), timeout)
