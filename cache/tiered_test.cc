@@ -43,6 +43,7 @@ class FakeTier final : public Tier {
     if (failure) return std::unexpected(*failure);
     return entries.erase(key) > 0;
   }
+  void Touch(const Digest& key) override { ++touched[key]; }
   TierStats Stats() const override { return {}; }
   std::uint64_t losses() const override { return lost; }
 
@@ -58,6 +59,7 @@ class FakeTier final : public Tier {
   std::vector<PutDone> held;
   std::optional<Error> failure;
   std::map<Digest, Entry> entries;
+  std::map<Digest, int> touched;
 };
 
 class TieredTest : public ::testing::Test {
@@ -124,6 +126,22 @@ TEST_F(TieredTest, PutGoesToAllAndAnswersOnce) {
   EXPECT_TRUE(cache.GetWithoutBlocking(KeyOf(1)));
   disk->held.front()({});
   EXPECT_EQ(answers, 1);
+}
+
+TEST_F(TieredTest, WhatIsPutFarStaysOutOfMemory) {
+  cache.PutFar(NumberedEntry(1));
+  EXPECT_EQ(disk->entries.count(KeyOf(1)), 1u);
+  EXPECT_FALSE(cache.GetWithoutBlocking(KeyOf(1)));
+  TieredCache alone({memory}, clock, Options());
+  alone.PutFar(NumberedEntry(2));
+  EXPECT_FALSE(alone.Get(KeyOf(2))) << "there is no other tier";
+}
+
+TEST_F(TieredTest, AHitInMemoryIsAUseBelow) {
+  cache.Put(NumberedEntry(1));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(cache.GetWithoutBlocking(KeyOf(1)));
+  EXPECT_FALSE(cache.GetWithoutBlocking(KeyOf(2)));
+  EXPECT_EQ(disk->touched, (std::map<Digest, int>{{KeyOf(1), 3}}));
 }
 
 TEST_F(TieredTest, AHitSaysWhetherATierThatLastsHasIt) {

@@ -332,6 +332,15 @@ TEST_F(CliTest, TellsAboutItselfAndTheDaemon) {
   EXPECT_TRUE(Has(Kiln("stats"), "\"state\": \"serving\""));
 }
 
+TEST_F(CliTest, PrecompilesWhatWasUsedMost) {
+  daemon_->Start();
+  const Ran none = Kiln("precompile --text --hot 3");
+  EXPECT_EQ(none.status, 0) << none.out;
+  EXPECT_TRUE(Has(none, "0 of 0 kernels")) << "nothing is of another build: " << none.out;
+  EXPECT_NE(Kiln("precompile").status, 0) << "neither files nor --hot";
+  EXPECT_NE(Kiln("precompile --hot 0").status, 0);
+}
+
 TEST_F(CliTest, PrecompilesForSeveralTargetsIntoABundle) {
   daemon_->Start();
   const std::string bundle = (folder_ / "kernels.bundle").string();
