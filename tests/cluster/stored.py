@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries as the store has them (cache/entry.h, cache/redis/stored_entry.h): taken apart, changed, and sealed again."""
+"""Entries as the store has them (cache/entry.h, cache/outside/packed_entry.h, cache/redis/names.h): taken apart, changed, and sealed again."""
 
 import ctypes
 import ctypes.util
