@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cctype>
+#include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <list>
@@ -115,6 +116,7 @@ class TestServer {
   TestServer() : TestServer(Options()) {}
   explicit TestServer(Options options) : options_(std::move(options)), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     if (!options_.certificate.empty()) {
+      ::signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to whoever has left
       tls_.reset(SSL_CTX_new(TLS_server_method()));
       if (SSL_CTX_use_certificate_chain_file(tls_.get(), options_.certificate.c_str()) != 1 ||
           SSL_CTX_use_PrivateKey_file(tls_.get(), options_.key.c_str(), SSL_FILETYPE_PEM) != 1)
