@@ -42,7 +42,6 @@ std::expected<Address, std::string> ParseUrl(std::string_view text) {
   std::string_view rest = text.substr((address.tls ? kTls : kPlain).size());
   const std::size_t slash = std::min(rest.find('/'), rest.size());
   const std::string_view server = rest.substr(0, slash);
-  if (server.contains('@')) return std::unexpected("an address holds no user and no password: name a file of them with --object-credentials");
   const std::size_t after_address = server.starts_with('[') ? std::min(server.find(']'), server.size()) : 0;
   const bool has_port = server.find(':', after_address) != std::string_view::npos;
   const auto at = ParseHostPort(has_port ? std::string(server) : fmt::format("{}:{}", server, address.tls ? 443 : 80));
@@ -77,6 +76,10 @@ std::string Address::PathOf(const Digest& key) const { return folder + "/" + key
 
 std::expected<Address, std::string> ParseAddress(std::string_view store, std::string_view endpoint, std::string_view region) {
   constexpr std::string_view kS3 = "s3://";
+  // Nothing of such a one is told.
+  if (store.contains('@') || endpoint.contains('@')) {
+    return std::unexpected("--object-store: an address holds no user and no password: name a file of them with --object-credentials");
+  }
   if (store.starts_with(kS3)) return ParseBucket(store.substr(kS3.size()), endpoint, region);
   if (!store.starts_with("https://") && !store.starts_with("http://")) {
     return std::unexpected(fmt::format("--object-store: \"{}\" does not begin with s3://, https:// or http://", store));

@@ -37,7 +37,8 @@ TEST(AddressTest, WhatIsWrongIsSaid) {
         Case{"s3://a//b", "", "", "no name of a folder"}, Case{"s3://a/b?c", "", "", "no name of a folder"},
         Case{"s3://a/%2e", "", "", "no name of a folder"}, Case{"s3://a", "a:1", "", "--object-endpoint"},
         Case{"s3://a", "https://a:0", "", "HOST:PORT"}, Case{"s3://a", "https://a/b", "", "no path"}, Case{"s3://a", "", "a/b", "--object-region"},
-        Case{"https://user:secret@a/b", "", "", "--object-credentials"}, Case{"https://a/b", "https://c", "", "belong to an s3:// store"},
+        Case{"https://user:secret@a/b", "", "", "--object-credentials"}, Case{"s3://key:secret@a", "", "", "--object-credentials"},
+        Case{"s3://a", "https://key:secret@b", "", "--object-credentials"}, Case{"https://a/b", "https://c", "", "belong to an s3:// store"},
         Case{"https://a/b", "", "x", "belong to an s3:// store"}, Case{"https:///b", "", "", "HOST:PORT"},
         Case{"https://a:x/b", "", "", "HOST:PORT"}}) {
     const auto address = ParseAddress(store, endpoint, region);
