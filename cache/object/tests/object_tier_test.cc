@@ -70,9 +70,16 @@ TEST_F(ObjectTierTest, DamagedEntriesAreNeverServed) {
   Connect();
   const Entry entry = NumberedEntry(1, 200), other = NumberedEntry(2, 200);
   const std::string right = Pack(entry), head(entry.head()), path = PathOf(entry.key());
+  bool served = false;
   const auto refused = [&](const std::string& planted) {
-    server_->Set(path, planted);
-    return WhyNot(entry.key()) == ErrorCode::kCorrupt && Eventually([&] { return !server_->object(path); });
+    // What was planted before is evicted only now, or this with it.
+    const bool found_corrupt = Eventually([&] {
+      server_->Set(path, planted);
+      const auto found = tier_->Get(entry.key());
+      served = served || (found && *found);
+      return !found && found.error().code == ErrorCode::kCorrupt;
+    });
+    return found_corrupt && !served && Eventually([&] { return !server_->object(path); });
   };
   for (std::size_t i = 0; i < head.size(); i += 7) {
     std::string damaged = right;
