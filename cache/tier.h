@@ -82,6 +82,9 @@ class Tier {
   // Whether there was such an entry.
   virtual std::expected<bool, Error> Erase(const Digest& key) = 0;
 
+  // The process is about to end: what still waits to be written to a tier that does not take it soon is lost.
+  virtual void EndSoon() {}
+
   virtual TierStats Stats() const = 0;
 
   // How often the tier lost everything that a Put had acknowledged: a store was found damaged and replaced by an empty one.

@@ -59,6 +59,7 @@ TieredCache::TieredCache(std::vector<std::shared_ptr<Tier>> tiers, const Clock& 
 }
 
 TieredCache::~TieredCache() {
+  for (const auto& slot : slots_) slot->tier->EndSoon();
   MutexLock lock(mutex_);
   while (unanswered_ > 0) answered_.Wait(mutex_);
 }
@@ -103,7 +104,7 @@ bool TieredCache::Accepts(const Slot& slot, const Entry& entry) const { return !
 
 std::optional<Entry> TieredCache::Accepted(Slot& slot, Entry entry) {
   if (slot.outside) {
-    auto taken = options_.take_in ? options_.take_in(entry) : std::nullopt;
+    auto taken = options_.take_in ? options_.take_in(slot.tier->name(), entry) : std::nullopt;
     if (!taken) ++slot.refused;
     return taken;
   }
@@ -130,9 +131,14 @@ std::optional<TieredCache::Hit> TieredCache::GetThrough(const Digest& key, std::
     }
     Note(slot, {});
     if (!*found) continue;
+    const Entry as_found = **found;
     auto entry = Accepted(slot, std::move(**found));
     if (!entry) continue;
     if (slot.outside) {
+      // With the seal of who made it: other hosts may trust that one and not this host.
+      for (std::size_t nearer = own_; nearer < level; ++nearer) {
+        if (MayUse(*slots_[nearer])) PutInto(*slots_[nearer], as_found, {});
+      }
       Keep(*entry, 0, {});
       return Hit{std::move(*entry), level, slot.tier->name(), false, true, false};
     }

@@ -38,7 +38,7 @@ class TieredCache {
     std::function<bool(const Entry&)> accept;
     // What becomes of an entry of an outside tier: as this process keeps and serves it, or nothing where it is refused. A refused one stays
     // where it is, since others may trust it. Empty: all are refused. Any thread, and never under a lock.
-    std::function<std::optional<Entry>(const Entry&)> take_in;
+    std::function<std::optional<Entry>(std::string_view tier, const Entry&)> take_in;
   };
 
   struct Hit {
@@ -56,7 +56,7 @@ class TieredCache {
   ~TieredCache();
 
   // Asks tier after tier, and copies a hit that is accepted into those before it that never block; one of an outside tier into all of this
-  // host's own. May block.
+  // host's own, and as it was found into the outside tiers before that. May block.
   std::optional<Hit> Get(const Digest& key);
   // As Get, for a request that may have waited for outside tiers before.
   std::optional<Hit> Get(const Digest& key, Waited& waited);

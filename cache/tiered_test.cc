@@ -254,7 +254,7 @@ class OutsideTierTest : public TieredTest {
  protected:
   TieredCache::Options TakingIn() {
     TieredCache::Options options = Options();
-    options.take_in = [this](const Entry& entry) -> std::optional<Entry> {
+    options.take_in = [this](std::string_view, const Entry& entry) -> std::optional<Entry> {
       ++offered;
       if (entry.metadata() == "forged") return std::nullopt;
       return testing::MakeEntry(entry.key(), "taken in");
@@ -284,6 +284,19 @@ TEST_F(OutsideTierTest, WhatComesFromOutsideIsTakenIn) {
   EXPECT_EQ(again->level, 0u);
   EXPECT_TRUE(again->durable);
   EXPECT_EQ(offered, 1);
+}
+
+TEST_F(OutsideTierTest, WhatAFartherOneHasTheNearerOnesGetAsItWasFound) {
+  const auto farther = std::make_shared<FakeTier>();
+  farther->from_others = true;
+  TieredCache cache({memory, disk, others, farther}, clock, TakingIn());
+  farther->entries.emplace(KeyOf(1), NumberedEntry(1));
+  farther->entries.emplace(KeyOf(2), testing::MakeEntry(KeyOf(2), "x", "forged"));
+  EXPECT_EQ(cache.Get(KeyOf(1))->level, 3u);
+  EXPECT_EQ(others->entries.at(KeyOf(1)).digest(), NumberedEntry(1).digest()) << "with the seal of who made it";
+  EXPECT_EQ(disk->entries.at(KeyOf(1)).blob("ptx"), "taken in");
+  EXPECT_FALSE(cache.Get(KeyOf(2)));
+  EXPECT_FALSE(others->entries.contains(KeyOf(2)));
 }
 
 TEST_F(OutsideTierTest, WhatIsRefusedIsNeitherServedNorErased) {

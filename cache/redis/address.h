@@ -3,29 +3,15 @@
 // Where the servers of a cluster store are, and in which slot of it a name is.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <expected>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cache/outside/host_port.h"
+
 namespace kiln::cache::redis {
-
-struct HostPort {
-  std::string host;
-  std::uint16_t port = 0;
-
-  std::string ToText() const;  // an address of IPv6 in brackets
-  auto operator<=>(const HostPort&) const = default;
-};
-
-// Whether it is written like a name or an address. "?" is none, nor is what nobody could look up.
-bool IsHost(std::string_view text);
-
-// "HOST:PORT", "[ADDRESS]:PORT", or as servers write them, an address of IPv6 without brackets.
-std::optional<HostPort> ParseHostPort(std::string_view text);
 
 struct StoreAddress {
   bool tls = false;

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "cache/try.h"
@@ -41,40 +40,17 @@ std::expected<std::unique_ptr<Connection>, Error> Node::Take(SteadyTime deadline
 }
 
 void Node::GiveBack(std::unique_ptr<Connection> connection) {
+  breaker_.NoteAnswer(dialer_.clock.SteadyNow());
   MutexLock lock(mutex_);
-  heard_ = dialer_.clock.SteadyNow();
   if (idle_.size() < kMostIdle) idle_.push_back(std::move(connection));
 }
 
 bool Node::LeaveAlone() {
+  if (!breaker_.LeaveAlone(dialer_.clock.SteadyNow())) return false;
   std::vector<std::unique_ptr<Connection>> closed;
   MutexLock lock(mutex_);
-  if (!usable_) return false;
-  const SteadyTime now = dialer_.clock.SteadyNow();
-  usable_ = false;
-  failures_ = now - revived_ < kRelapse ? failures_ + 1 : 1;
-  const std::size_t doublings = std::min<std::size_t>(failures_ - 1, 10);
-  probe_ = now + (failures_ == 1 ? std::chrono::milliseconds(0) : std::min(kLongestPause, kFirstPause * (1 << doublings)));
   closed.swap(idle_);
   return true;
-}
-
-void Node::Doubt(SteadyTime since) {
-  MutexLock lock(mutex_);
-  if (!usable_ || heard_ >= since) return;
-  usable_ = false;
-  probe_ = SteadyTime();
-}
-
-std::optional<SteadyTime> Node::probe_due() const {
-  MutexLock lock(mutex_);
-  if (usable_) return std::nullopt;
-  return probe_;
-}
-
-std::size_t Node::failures() const {
-  MutexLock lock(mutex_);
-  return failures_;
 }
 
 std::expected<void, Error> Node::Probe(std::chrono::milliseconds timeout) {
@@ -88,16 +64,12 @@ std::expected<void, Error> Node::Probe(std::chrono::milliseconds timeout) {
     return connection;
   };
   auto connection = ask();
-  MutexLock lock(mutex_);
-  const SteadyTime now = dialer_.clock.SteadyNow();
-  if (!connection) {
-    probe_ = now + std::min(kLongestPause, kFirstPause * (1 << std::min<std::size_t>(failures_, 10)));
-    ++failures_;
-    return Fail(connection.error().code, fmt::format("{}: {}", at_.ToText(), connection.error().message));
+  if (connection) {
+    MutexLock lock(mutex_);
+    idle_.push_back(std::move(*connection));
   }
-  heard_ = revived_ = now;
-  usable_ = true;
-  idle_.push_back(std::move(*connection));
+  breaker_.NoteProbe(connection.has_value(), dialer_.clock.SteadyNow());
+  if (!connection) return Fail(connection.error().code, fmt::format("{}: {}", at_.ToText(), connection.error().message));
   return {};
 }
 

@@ -11,9 +11,9 @@
 #include <random>
 #include <utility>
 
+#include "cache/redis/names.h"
 #include "cache/redis/replies.h"
 #include "cache/redis/scripts.h"
-#include "cache/redis/stored_entry.h"
 
 namespace kiln::cache::redis {
 namespace {

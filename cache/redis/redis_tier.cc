@@ -3,8 +3,9 @@
 
 #include <utility>
 
+#include "cache/outside/packed_entry.h"
+#include "cache/redis/names.h"
 #include "cache/redis/scripts.h"
-#include "cache/redis/stored_entry.h"
 #include "cache/try.h"
 
 namespace kiln::cache::redis {

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "cache/outside/packed_entry.h"
 #include "cache/redis/protocol.h"
-#include "cache/redis/stored_entry.h"
 
 namespace {
 

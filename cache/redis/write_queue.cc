@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "cache/outside/packed_entry.h"
+#include "cache/redis/names.h"
 #include "cache/redis/scripts.h"
-#include "cache/redis/stored_entry.h"
 
 namespace kiln::cache::redis {
 namespace {
@@ -26,14 +27,10 @@ Overload(Cases...) -> Overload<Cases...>;
 }  // namespace
 
 WriteQueue::WriteQueue(Options options, Cluster& cluster, const LeaseTable& leases)
-    : options_(std::move(options)), cluster_(cluster), leases_(leases), writer_([this] { Run(); }) {}
+    : options_(std::move(options)), cluster_(cluster), leases_(leases), line_(options_.max_bytes), writer_([this] { Run(); }) {}
 
 WriteQueue::~WriteQueue() {
-  {
-    MutexLock lock(mutex_);
-    stopping_ = true;
-  }
-  arrived_.NotifyAll();
+  line_.Close();
   writer_.join();
 }
 
@@ -41,18 +38,6 @@ std::uint64_t WriteQueue::Weight(const Item& item) {
   if (const auto* put = std::get_if<PutItem>(&item)) return kItemBytes + put->entry.sealed().size();
   if (const auto* evict = std::get_if<EvictItem>(&item)) return kItemBytes + evict->head.size();
   return kItemBytes;
-}
-
-bool WriteQueue::Add(Item& item) {
-  const std::uint64_t weight = Weight(item);
-  {
-    MutexLock lock(mutex_);
-    if (bytes_ > 0 && bytes_ + weight > options_.max_bytes) return false;
-    bytes_ += weight;
-    queue_.push_back(std::move(item));
-  }
-  arrived_.NotifyOne();
-  return true;
 }
 
 void WriteQueue::Put(Entry entry, PutDone done) {
@@ -79,22 +64,7 @@ void WriteQueue::Release(const Digest& key, std::string token) {
 }
 
 void WriteQueue::Run() {
-  for (;;) {
-    std::vector<Item> batch;
-    {
-      MutexLock lock(mutex_);
-      arrived_.Wait(mutex_, [&]() KILN_REQUIRES(mutex_) { return stopping_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      std::uint64_t taken = 0;
-      while (!queue_.empty() && batch.size() < kMostItems && taken < kMostBytes) {
-        taken += Weight(queue_.front());
-        batch.push_back(std::move(queue_.front()));
-        queue_.pop_front();
-      }
-      bytes_ -= taken;
-    }
-    Write(std::move(batch));
-  }
+  for (auto batch = line_.Take(kMostItems, kMostBytes); !batch.empty(); batch = line_.Take(kMostItems, kMostBytes)) Write(std::move(batch));
 }
 
 // Those whom the end of a lease wakes look for what was put under it, and its refusal has a name in another slot: so leases end last.

@@ -9,7 +9,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,7 +16,7 @@
 #include <variant>
 #include <vector>
 
-#include "cache/mutex.h"
+#include "cache/outside/waiting_line.h"
 #include "cache/redis/cluster.h"
 #include "cache/redis/lease_table.h"
 #include "cache/tier.h"
@@ -73,8 +72,7 @@ class WriteQueue {
   using Item = std::variant<PutItem, TouchItem, EvictItem, ReleaseItem>;
 
   static std::uint64_t Weight(const Item& item);
-  // False where there is no room; the item is then as it was.
-  bool Add(Item& item);
+  bool Add(Item& item) { return line_.Add(item, Weight(item)); }
   void Run();
   void Write(std::vector<Item> batch);
   void WriteTogether(std::span<Item> items);
@@ -85,11 +83,7 @@ class WriteQueue {
   Cluster& cluster_;
   const LeaseTable& leases_;
   Counters counters_;
-  Mutex mutex_;
-  CondVar arrived_;
-  std::deque<Item> queue_ KILN_GUARDED_BY(mutex_);
-  std::uint64_t bytes_ KILN_GUARDED_BY(mutex_) = 0;
-  bool stopping_ KILN_GUARDED_BY(mutex_) = false;
+  WaitingLine<Item> line_;
   std::thread writer_;  // last: it uses the others
 };
 

@@ -77,7 +77,7 @@ struct Raw {
   std::string metrics_listen = "none";
   bool check_config = false;
   std::vector<std::string> bundles;
-  std::string cluster_store;
+  std::string cluster_store, object_store, object_endpoint, object_region;
   double cluster_expiry = std::chrono::duration<double>(ClusterConfig().expiry).count();
   double tier_timeout = 50;
   double compile_limit = 120;
@@ -110,9 +110,25 @@ void AddClusterOptions(CLI::App& app, ClusterConfig& config, Raw& raw) {
   app.add_option("--cluster-expiry", raw.cluster_expiry, "seconds after its last use that a result stays in the cluster store")
       ->check(Seconds(1.0, 1e9))
       ->capture_default_str();
-  app.add_option("--tier-timeout", raw.tier_timeout, "milliseconds that a request waits for the cluster store at most")
+  app.add_option("--tier-timeout", raw.tier_timeout, "milliseconds that a request waits for the cluster store and the object store together at most")
       ->check(Seconds(1.0, 10'000.0))
       ->capture_default_str();
+}
+
+void AddObjectOptions(CLI::App& app, ObjectConfig& config, Raw& raw) {
+  app.add_option(
+      "--object-store", raw.object_store,
+      "s3://BUCKET/PREFIX, or https://HOST/PATH of a server that takes GET, HEAD and PUT: a large store through which hosts share results");
+  app.add_option("--object-endpoint", raw.object_endpoint, "https://HOST:PORT that has the bucket (http:// without TLS), if it is not AWS");
+  app.add_option("--object-region", raw.object_region, "region of the bucket (us-east-1)");
+  app.add_option("--object-ca", config.ca, "PEM roots of the object store's certificate (the system's)");
+  app.add_option("--object-credentials", config.credentials,
+                 "file for the object store: of S3 the key's id, its secret, and a session's token if there is one, each on its line; "
+                 "of https a token, or a user and a password");
+  app.add_option("--object-max-entry", config.max_entry_bytes, "bytes of a result; larger ones stay out of the object store")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{256} << 20))
+      ->default_str("32MiB");
 }
 
 void AddOptions(CLI::App& app, Config& config, Raw& raw) {
@@ -142,6 +158,7 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
   AddClusterOptions(app, config.cluster, raw);
+  AddObjectOptions(app, config.object, raw);
   app.add_option("--worker-executable", raw.worker_executable, "kiln-worker")->capture_default_str();
   app.add_option("--workers", config.workers, "compiles at one time")->check(CLI::Range(1u, 1024u))->capture_default_str();
   app.add_option("--worker-memory", config.worker_memory_bytes, "memory limit of a worker; 0: none")
@@ -375,6 +392,22 @@ std::expected<void, std::string> FinishCluster(const Raw& raw, ClusterConfig& co
   return {};
 }
 
+std::expected<void, std::string> FinishObject(const Raw& raw, ObjectConfig& config) {
+  config.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(raw.tier_timeout));
+  if (raw.object_store.empty()) {
+    if (config.ca.empty() && config.credentials.empty() && raw.object_endpoint.empty() && raw.object_region.empty()) return {};
+    return std::unexpected("--object-endpoint, --object-region, --object-ca and --object-credentials belong to --object-store, which is not given");
+  }
+  auto store = cache::object::ParseAddress(raw.object_store, raw.object_endpoint, raw.object_region);
+  if (!store) return std::unexpected(std::move(store.error()));
+  if (!config.ca.empty() && !store->tls) return std::unexpected("--object-ca: the store is asked without TLS; write https://");
+  if (!config.credentials.empty() && !store->tls && !store->region) {
+    return std::unexpected("--object-credentials: anybody on the way could read them over http://; write https://");
+  }
+  config.store = std::move(*store);
+  return {};
+}
+
 // What the options mean together.
 std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   auto endpoint = ParseEndpoint(raw.listen);
@@ -402,6 +435,7 @@ std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   config.trusted_keys = raw.trusted_keys;
   config.bundles.assign(raw.bundles.begin(), raw.bundles.end());
   if (auto cluster = FinishCluster(raw, config.cluster); !cluster) return cluster;
+  if (auto object = FinishObject(raw, config.object); !object) return object;
   config.worker_executable = raw.worker_executable;
   const auto worker_user = ParseUser(raw.worker_user);
   if (!worker_user) return std::unexpected(worker_user.error());

@@ -17,6 +17,7 @@
 #include "clients/common/endpoint.h"
 #include "server/config/accept_unsigned.h"
 #include "server/config/cluster_config.h"
+#include "server/config/object_config.h"
 #include "server/config/request_limits.h"
 #include "server/system/service_manager.h"
 #include "server/telemetry/telemetry.h"
@@ -44,6 +45,7 @@ struct Config {
   std::uint64_t disk_cache_bytes = std::uint64_t{8} << 30;
   std::vector<std::filesystem::path> bundles;  // served as they lie there
   ClusterConfig cluster;
+  ObjectConfig object;
 
   std::filesystem::path worker_executable;
   unsigned workers = 1;

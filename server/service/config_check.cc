@@ -15,7 +15,7 @@
 #include "server/access/authenticator.h"
 #include "server/access/tls.h"
 #include "server/service/bundles.h"
-#include "server/service/cluster_store.h"
+#include "server/service/shared_stores.h"
 #include "server/system/script.h"
 
 namespace kiln::server {
@@ -98,6 +98,7 @@ std::vector<std::string> ProblemsOf(const Config& config) {
   }
   for (const std::string& problem : ProblemsOfBundles(config.bundles)) check.Says("bundle", problem);
   if (const auto cluster = CheckClusterStore(config.cluster); !cluster) check.Says("cluster-store", cluster.error());
+  if (const auto object = CheckObjectStore(config.object); !object) check.Says("object-store", object.error());
   return check.Take();
 }
 

@@ -30,8 +30,8 @@
 #include "server/reply/status_map.h"
 #include "server/reply/trusted_keys.h"
 #include "server/service/bundles.h"
-#include "server/service/cluster_store.h"
 #include "server/service/front.h"
+#include "server/service/shared_stores.h"
 #include "server/system/deadline.h"
 #include "server/system/file_watch.h"
 #include "server/system/free_memory.h"
@@ -133,7 +133,7 @@ struct Daemon::Parts {
   cache::SqliteSlot* disk = nullptr;            // of the cache
   std::optional<cache::SigningKey> unkept_key;  // made because the kept key could not be read, or none could be kept
   cache::BundleTier* bundles = nullptr;         // of the cache; null: there are none
-  std::unique_ptr<ClusterStore> cluster;        // null: there is none
+  std::unique_ptr<SharedStores> shared;         // null until the cache is open
   std::unique_ptr<cache::TieredCache> cache;
   std::unique_ptr<Authenticator> authenticator;
   std::unique_ptr<Gate> gate;
@@ -162,8 +162,8 @@ struct Daemon::Parts {
   void NoteReload(std::string_view event, std::string_view error) const;
   std::expected<void, std::string> OpenGate();
   std::expected<void, std::string> OpenCache();
-  bool Accepts(const cache::Entry& entry);                         // of the disk
-  std::optional<cache::Entry> TakesIn(const cache::Entry& entry);  // of the cluster store
+  bool Accepts(const cache::Entry& entry);                                                // of the disk
+  std::optional<cache::Entry> TakesIn(std::string_view tier, const cache::Entry& entry);  // of a shared store
   std::expected<void, cache::Error> KeepKey();
   std::expected<void, std::string> OpenSealer();
   std::expected<void, std::string> WatchTrustedKeys();
@@ -227,16 +227,14 @@ std::expected<void, std::string> Daemon::Parts::OpenCache() {
     bundles = opened->get();
     tiers.push_back(std::move(*opened));
   }
-  if (config.cluster.store) {
-    auto store = ClusterStore::Open(config.cluster, telemetry, clock);
-    if (!store) return std::unexpected(std::move(store.error()));
-    cluster = std::move(*store);
-    tiers.push_back(cluster->tier());
-  }
-  cache = std::make_unique<cache::TieredCache>(std::move(tiers), clock,
-                                               cache::TieredCache::Options{.on_error = warn,
-                                                                           .accept = [this](const cache::Entry& entry) { return Accepts(entry); },
-                                                                           .take_in = [this](const cache::Entry& entry) { return TakesIn(entry); }});
+  auto stores = SharedStores::Open(config, telemetry, clock);
+  if (!stores) return std::unexpected(std::move(stores.error()));
+  shared = std::move(*stores);
+  tiers.insert(tiers.end(), shared->tiers().begin(), shared->tiers().end());
+  cache::TieredCache::Options behaviour{.on_error = warn};
+  behaviour.accept = [this](const cache::Entry& entry) { return Accepts(entry); };
+  behaviour.take_in = [this](std::string_view tier, const cache::Entry& entry) { return TakesIn(tier, entry); };
+  cache = std::make_unique<cache::TieredCache>(std::move(tiers), clock, std::move(behaviour));
   return {};
 }
 
@@ -246,11 +244,11 @@ bool Daemon::Parts::Accepts(const cache::Entry& entry) {
   return sealed.has_value();
 }
 
-std::optional<cache::Entry> Daemon::Parts::TakesIn(const cache::Entry& entry) {
+std::optional<cache::Entry> Daemon::Parts::TakesIn(std::string_view tier, const cache::Entry& entry) {
   auto taken = sealer->TakeIn(entry, Sealer::From::kStore);
   if (taken) return std::move(*taken);
   telemetry.Log(Level::kWarning, "refused-entry",
-                {{"tier", "redis"}, {"key", entry.key().ToHex().substr(0, 16)}, {"why", std::string_view(taken.error())}});
+                {{"tier", tier}, {"key", entry.key().ToHex().substr(0, 16)}, {"why", std::string_view(taken.error())}});
   return std::nullopt;
 }
 
@@ -317,7 +315,7 @@ void Daemon::Parts::MakeFlow() {
                                                             .build_id = std::string(compiler::BuildId()),
                                                             .ptxas_version = [this] { return ptxas.Version(); }},
                                        CompileFlow::Parts{*cache, *admission, *executor, *heavy, *reproducers, telemetry, *gate, metrics, *sealer,
-                                                          *quotas, *store_keeper, clock, cluster ? cluster->leases() : nullptr});
+                                                          *quotas, *store_keeper, clock, shared->leases()});
   const auto on_replaced = [this](std::string_view request, std::string_view cause) {
     const bool wanted = cause == "cancelled";  // killing is the only way to stop LLVM
     telemetry.Log(wanted ? Level::kDebug : Level::kWarning, "worker-replaced", {{"request", request}, {"cause", cause}});
@@ -423,7 +421,7 @@ Sample Daemon::Parts::Look() const {
           .workers = workers->workers(),
           .workers_busy = workers->busy(),
           .tiers = cache->Report(),
-          .leases = cluster ? cluster->leases()->Stats() : cache::LeaseStats(),
+          .leases = shared->leases() != nullptr ? shared->leases()->Stats() : cache::LeaseStats(),
           .devices = devices->Stats(),
           .records_dropped = journal.dropped()};
 }

@@ -55,7 +55,7 @@ void DescribeStore(const Sample& sample, Families& out) {
   EachTier(out, sample, [](const TierReport& t) { return t.stats.entries; });
   out.Gauge("kiln_store_up", "1 while a tier is used, 0 while it is left alone after an error or could not be opened");
   EachTier(out, sample, [](const TierReport& t) { return t.enabled; });
-  out.Gauge("kiln_store_read_only", "1 while a tier takes no entries because the disk is full");
+  out.Gauge("kiln_store_read_only", "1 while a tier takes no entries because it is full");
   EachTier(out, sample, [](const TierReport& t) { return t.stats.read_only; });
   out.Gauge("kiln_wal_bytes", "Bytes of a tier's write-ahead log");
   EachTier(out, sample, [](const TierReport& t) { return t.stats.wal_bytes; });

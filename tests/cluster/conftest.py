@@ -40,11 +40,13 @@ class Hosts:
         self.all = []
 
     def start(self, store, *options, trusts=True):
+        """`store`: the address of a Redis server, or what has `options` of its own."""
         number = len(self.all)
         sockets = self.stack.enter_context(socket_folder())
         host = Daemon(self.folder / f"host{number}", sockets)
         self.all.append(host)
-        host.options = [f"--cluster-store=redis://{store}", *([f"--trusted-keys={self.trusted}"] if trusts else []), *options]
+        named = [f"--cluster-store=redis://{store}"] if isinstance(store, str) else store.options
+        host.options = [*named, *([f"--trusted-keys={self.trusted}"] if trusts else []), *options]
         host.start(*host.options)
         if trusts:
             key = host.client().capabilities().signing_key

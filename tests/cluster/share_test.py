@@ -65,33 +65,9 @@ def test_nobody_is_trusted_who_is_not_named(redis, hosts):
 
 def spoil(rng, redis, pb, entry, foreign, others):
     """Plants something in place of `entry` that must not be served; says what."""
-    key, head, frame = entry
-    kind = rng.choice(("damaged head", "damaged body", "swapped", "swapped body", "unsigned", "changed", "re-signed", "empty", "twice", "warned",
-                       "durable", "another tenant's"))
-    if kind == "damaged head":
-        at = rng.randrange(len(head))
-        head = head[:at] + bytes([head[at] ^ (1 << rng.randrange(8))]) + head[at + 1:]
-    elif kind == "damaged body":
-        frame = frame[:rng.randrange(len(frame))]
-    elif kind == "swapped":
-        head, frame = rng.choice(others)
-    elif kind == "swapped body":
-        frame = rng.choice(others)[1]
-    elif kind == "empty":
-        head = b""
-    elif kind == "re-signed":
-        head, frame = foreign[key]
-    else:
-        _, metadata, name, blob = stored.open_entry(head, frame)
-        reply = pb.SealedReply.FromString(blob)
-        artifact = pb.Artifact.FromString(reply.artifact)
-        artifact.code = b"planted" + artifact.code
-        reply.artifact = artifact.SerializeToString()
-        if kind == "unsigned":
-            reply.ClearField("seal")
-        head, frame = stored.seal_entry(key, metadata, name, reply.SerializeToString())
+    kind, head, frame = stored.spoilt(rng, pb, entry, foreign, others)
     fence = rng.choice(("0", "1", "9007199254740993", "nan", "no number"))
-    redis.ask("HSET", stored.name_of(key), "h", head, "b", frame, "f", fence)
+    redis.ask("HSET", stored.name_of(entry[0]), "h", head, "b", frame, "f", fence)
     return kind
 
 

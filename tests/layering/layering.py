@@ -17,7 +17,9 @@ RANK = {
     "cache/": 0,
     "ir/": 0,
     "cache/sqlite/": 1,
-    "cache/redis/": 1,
+    "cache/outside/": 1,
+    "cache/redis/": 2,
+    "cache/object/": 2,
     "cache/bundle/": 2,
     "cache/testing/": 3,
     "compiler/target/": 1,
@@ -87,6 +89,7 @@ INCLUDES = (
                 ("ir/codec/", "compiler/", "clients/", "server/", "tests/"),
                 "in ir only ir/codec sees protobuf, and cache sees bytes"),
     IncludeRule(r"^hiredis/", ("cache/redis/",), "the protocol of the cluster store is seen by cache/redis only"),
+    IncludeRule(r"^curl/", ("cache/object/",), "HTTP of the object store is seen by cache/object only"),
     IncludeRule(r"^(cuda|hip/|cuda_runtime|nvml)", (), "no GPU toolkit is needed to build; clients/runtime declares what it "
                 "opens at run time"),
 )

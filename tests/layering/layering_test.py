@@ -55,6 +55,9 @@ class Layering(unittest.TestCase):
         self.refused("cache/a.cc", '#include "cache/sqlite/sqlite_tier.h"\n', "cache/ may not see cache/sqlite/")
         self.refused("cache/sqlite/a.cc", '#include "cache/redis/node.h"\n', "cache/sqlite/ may not see cache/redis/")
         self.refused("server/flow/a.cc", "#include <hiredis/hiredis.h>\n", "cache/redis only")
+        self.refused("cache/redis/a.cc", "#include <curl/curl.h>\n", "cache/object only")
+        self.refused("cache/object/a.cc", '#include "cache/redis/node.h"\n', "cache/object/ may not see cache/redis/")
+        self.allowed("cache/object/a.cc", '#include "cache/outside/breaker.h"\n')
         self.allowed("cache/sqlite/a_test.cc", '#include "cache/testing/store.h"\n')
 
     def test_rooms_of_the_compiler_have_an_order(self):

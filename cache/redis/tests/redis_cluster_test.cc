@@ -2,7 +2,7 @@
 //
 // With three masters and three replicas.
 #include "cache/redis/redis_tier.h"
-#include "cache/redis/stored_entry.h"
+#include "cache/redis/names.h"
 #include "cache/redis/tests/redis_test_servers.h"
 
 namespace kiln::cache::redis {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/redis/redis_leases.h"
 
-#include "cache/redis/stored_entry.h"
+#include "cache/redis/names.h"
 #include "cache/redis/tests/redis_test_servers.h"
 
 namespace kiln::cache::redis {

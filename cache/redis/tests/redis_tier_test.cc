@@ -3,7 +3,8 @@
 
 #include <fstream>
 
-#include "cache/redis/stored_entry.h"
+#include "cache/outside/packed_entry.h"
+#include "cache/redis/names.h"
 #include "cache/redis/tests/redis_test_servers.h"
 
 namespace kiln::cache::redis {

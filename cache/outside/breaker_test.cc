@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/outside/breaker.h"
+
+#include <gtest/gtest.h>
+
+#include "cache/testing.h"
+
+namespace kiln::cache {
+namespace {
+
+using namespace std::chrono_literals;
+
+class BreakerTest : public ::testing::Test {
+ protected:
+  SteadyTime now() const { return clock_.SteadyNow(); }
+  std::chrono::milliseconds pause() const { return std::chrono::duration_cast<std::chrono::milliseconds>(*breaker_.probe_due() - now()); }
+
+  testing::ManualClock clock_;
+  Breaker breaker_{false};
+};
+
+TEST_F(BreakerTest, AProbeComesFirst) {
+  EXPECT_FALSE(breaker_.usable());
+  EXPECT_LE(*breaker_.probe_due(), now());
+  breaker_.NoteProbe(true, now());
+  EXPECT_TRUE(breaker_.usable());
+  EXPECT_FALSE(breaker_.probe_due());
+}
+
+TEST_F(BreakerTest, ProbesThatFailBecomeRare) {
+  breaker_.NoteProbe(true, now());
+  clock_.Advance(1h);
+  EXPECT_TRUE(breaker_.LeaveAlone(now()));
+  EXPECT_FALSE(breaker_.LeaveAlone(now())) << "it was left alone before";
+  EXPECT_EQ(pause(), 0ms);
+  for (const auto expected : {100ms, 200ms, 400ms, 800ms, 1600ms, 3000ms, 3000ms}) {
+    breaker_.NoteProbe(false, now());
+    EXPECT_EQ(pause(), expected);
+    EXPECT_FALSE(breaker_.usable());
+  }
+}
+
+TEST_F(BreakerTest, AServerThatFailsAgainSoonIsLeftAloneForLonger) {
+  breaker_.NoteProbe(true, now());
+  clock_.Advance(1h);
+  ASSERT_TRUE(breaker_.LeaveAlone(now()));
+  for (const auto expected : {100ms, 200ms, 400ms}) {
+    breaker_.NoteProbe(true, now());
+    clock_.Advance(1s);
+    ASSERT_TRUE(breaker_.LeaveAlone(now()));
+    EXPECT_EQ(pause(), expected);
+  }
+  breaker_.NoteProbe(true, now());
+  clock_.Advance(11s);
+  ASSERT_TRUE(breaker_.LeaveAlone(now()));
+  EXPECT_EQ(pause(), 0ms) << "what was long ago does not count";
+}
+
+TEST_F(BreakerTest, DoubtIsForServersThatWereNotHeardOf) {
+  breaker_.NoteProbe(true, now());
+  clock_.Advance(1s);
+  const SteadyTime asked = now();
+  breaker_.NoteAnswer(now());
+  breaker_.Doubt(asked);
+  EXPECT_TRUE(breaker_.usable());
+  clock_.Advance(1s);
+  breaker_.Doubt(now());
+  EXPECT_FALSE(breaker_.usable());
+  EXPECT_LE(*breaker_.probe_due(), now()) << "it is probed at once";
+}
+
+}  // namespace
+}  // namespace kiln::cache
