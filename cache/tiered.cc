@@ -103,7 +103,7 @@ bool TieredCache::Accepts(const Slot& slot, const Entry& entry) const { return !
 
 std::optional<Entry> TieredCache::Accepted(Slot& slot, Entry entry) {
   if (slot.outside) {
-    auto taken = options_.take_in ? options_.take_in(entry) : std::nullopt;
+    auto taken = options_.take_in ? options_.take_in(slot.tier->name(), entry) : std::nullopt;
     if (!taken) ++slot.refused;
     return taken;
   }
@@ -162,7 +162,7 @@ void TieredCache::PutInto(Slot& slot, Entry entry, PutDone done) {
 
 void TieredCache::Put(Entry entry, PutDone done) {
   for (std::size_t level = own_; level < slots_.size(); ++level) {
-    if (MayUse(*slots_[level])) PutInto(*slots_[level], entry, {});
+    if (!slots_[level]->read_only && MayUse(*slots_[level])) PutInto(*slots_[level], entry, {});
   }
   Keep(entry, std::move(done));
 }

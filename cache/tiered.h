@@ -38,7 +38,7 @@ class TieredCache {
     std::function<bool(const Entry&)> accept;
     // What becomes of an entry of an outside tier: as this process keeps and serves it, or nothing where it is refused. A refused one stays
     // where it is, since others may trust it. Empty: all are refused. Any thread, and never under a lock.
-    std::function<std::optional<Entry>(const Entry&)> take_in;
+    std::function<std::optional<Entry>(std::string_view tier, const Entry&)> take_in;
   };
 
   struct Hit {

@@ -236,7 +236,7 @@ class OutsideTierTest : public TieredTest {
  protected:
   TieredCache::Options TakingIn() {
     TieredCache::Options options = Options();
-    options.take_in = [this](const Entry& entry) -> std::optional<Entry> {
+    options.take_in = [this](std::string_view, const Entry& entry) -> std::optional<Entry> {
       ++offered;
       if (entry.metadata() == "forged") return std::nullopt;
       return testing::MakeEntry(entry.key(), "taken in");

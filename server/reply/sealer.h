@@ -32,6 +32,7 @@ class Sealer {
   void Trust(std::vector<cache::PublicKey> keys);
 
   const cache::PublicKey& public_key() const { return key_.public_key(); }
+  bool Trusts(const cache::PublicKey& key) const;  // its own among them
 
   // Whose a result is, what the program is called, and who made it, if not this daemon.
   struct About {

@@ -44,7 +44,7 @@ class Hosts:
         sockets = self.stack.enter_context(socket_folder())
         host = Daemon(self.folder / f"host{number}", sockets)
         self.all.append(host)
-        host.options = [f"--cluster-store=redis://{store}", *([f"--trusted-keys={self.trusted}"] if trusts else []), *options]
+        host.options = [*([f"--cluster-store=redis://{store}"] if store else []), *([f"--trusted-keys={self.trusted}"] if trusts else []), *options]
         host.start(*host.options)
         if trusts:
             key = host.client().capabilities().signing_key
