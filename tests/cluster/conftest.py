@@ -68,3 +68,9 @@ def hosts(tmp_path):
         made = Hosts(tmp_path, stack)
         yield made
         made.end()
+
+
+@pytest.fixture
+def sockets():
+    with socket_folder() as folder:
+        yield folder
