@@ -72,7 +72,7 @@ class Peer {
 
   // What it said of itself last; nothing before it has.
   std::optional<v1::CapabilitiesReply> description() const;
-  // What it says may have changed: the keeper asks again.
+  // What it says may have changed: the keeper asks again, soon and not for everybody who calls this.
   void LookAgain();
   // Why it is left alone; empty: it is not.
   std::string trouble() const;

@@ -31,7 +31,7 @@ void Peer::AwaitDescribed(std::chrono::milliseconds patience) {
 void Peer::LookAgain() {
   {
     cache::MutexLock lock(mutex_);
-    describe_ = {};
+    describe_ = std::min(describe_, clock_.SteadyNow() + kAfterNone);
     woken_ = true;
   }
   wake_.NotifyOne();
