@@ -8,8 +8,9 @@
 // workers compiles what nobody has, since only the upstream kilnd knows how busy it is, and a host that is not to compile needs none.
 //
 // What comes back is a result once it has the seal of a trusted key for this program, build and tenant. Then it is sealed again and kept as if
-// it had been compiled here. A program's refusal is fetched by the key under which the upstream kilnd keeps it, with its seal: its diagnostics
-// come back as they are, and are kept, too. That of an explained compile is kept nowhere, and is passed on.
+// it had been compiled here, but for the compile-seconds, which are the tenant's there. A program's refusal is fetched by the key under which
+// the upstream kilnd keeps it, with its seal: its diagnostics come back as they are, and are kept, too. That of an explained compile is kept
+// nowhere, and is passed on.
 //
 // Threads. The answers come on gRPC's threads, which hand over to the executor.
 #include <algorithm>
@@ -106,9 +107,10 @@ void CompileFlow::AskForRefusal(const std::shared_ptr<Compile>& compile, Failure
   request.set_entry(key.bytes.data(), key.bytes.size());
   Peer::Question question{"Fetch", compile->caller.tenant, compile->via, request.SerializeAsString(), kToFetch};
   const std::stop_token stop = compile->flight.stop_token();
-  parts_.upstream->Start(std::move(question), stop, [this, compile, said = std::move(said)](std::shared_ptr<Peer::Answer> answer) mutable {
-    parts_.executor.PostFirst(
-        [this, compile, said = std::move(said), answer = std::move(answer)] { EndForwarded(*compile, RefusalFrom(*compile, *answer, said)); });
+  parts_.upstream->Start(std::move(question), stop, [this, compile = compile, said = std::move(said)](std::shared_ptr<Peer::Answer> answer) mutable {
+    parts_.executor.PostFirst([this, compile = std::move(compile), said = std::move(said), answer = std::move(answer)] {
+      EndForwarded(*compile, RefusalFrom(*compile, *answer, said));
+    });
   });
 }
 
