@@ -126,6 +126,7 @@ class Peer {
   std::map<std::string, cache::SteadyTime, std::less<>> shut_out_ KILN_GUARDED_BY(mutex_);  // tenants whose tokens it refuses, until then
   std::optional<v1::CapabilitiesReply> description_ KILN_GUARDED_BY(mutex_);
   cache::SteadyTime describe_ KILN_GUARDED_BY(mutex_){};  // next
+  bool thorough_ KILN_GUARDED_BY(mutex_) = true;          // then with what it must look up itself, such as its ptxas
   std::string trouble_ KILN_GUARDED_BY(mutex_);
   std::size_t under_way_ KILN_GUARDED_BY(mutex_) = 0;
   bool woken_ KILN_GUARDED_BY(mutex_) = false;

@@ -32,6 +32,7 @@ void Peer::LookAgain() {
   {
     cache::MutexLock lock(mutex_);
     describe_ = std::min(describe_, clock_.SteadyNow() + kAfterNone);
+    thorough_ = true;
     woken_ = true;
   }
   wake_.NotifyOne();
@@ -98,9 +99,11 @@ std::expected<void, std::string> Peer::Probe() {
 // By the first tenant whose token it takes.
 void Peer::Describe() {
   TenantTokens tokens;
+  v1::CapabilitiesRequest request;
   {
     cache::MutexLock lock(mutex_);
     tokens = tokens_;
+    request.set_at_once(!std::exchange(thorough_, false));
   }
   std::optional<v1::CapabilitiesReply> said;
   for (const auto& [tenant, token] : tokens) {
@@ -109,7 +112,7 @@ void Peer::Describe() {
     Prepare(context, token);
     context.set_deadline(In(kToDescribe));
     v1::CapabilitiesReply reply;
-    const grpc::Status status = stub_->Capabilities(&context, {}, &reply);
+    const grpc::Status status = stub_->Capabilities(&context, request, &reply);
     if (status.ok()) said = std::move(reply);
     if (said) break;
     if (status.error_code() != grpc::StatusCode::UNAUTHENTICATED && status.error_code() != grpc::StatusCode::PERMISSION_DENIED) break;
@@ -118,11 +121,13 @@ void Peer::Describe() {
   bool changed = false;
   {
     cache::MutexLock lock(mutex_);
-    const cache::SteadyTime now = clock_.SteadyNow();
-    describe_ = now + (said ? std::chrono::seconds(kBetweenDescriptions) : kAfterNone);
     changed = said && (!description_ || description_->compiler() != said->compiler() || description_->ptxas() != said->ptxas() ||
                        description_->signing_key() != said->signing_key() || description_->version() != said->version());
-    if (said) description_ = *said;
+    const bool news = changed && request.at_once();  // of one that has perhaps just been started, and knows less than it will
+    if (said && !news) description_ = *said;
+    changed = changed && !news;
+    thorough_ = thorough_ || !said || news;
+    describe_ = clock_.SteadyNow() + (news ? std::chrono::seconds(0) : thorough_ ? kAfterNone : kBetweenDescriptions);
   }
   if (changed) options_.on_described(*said);
   described_.NotifyAll();

@@ -44,8 +44,10 @@ class OtherKilnd final : public v1::Kiln::Service {
     reply->set_sealed(std::string(cache::testing::NumberedEntry(1).sealed()));
     return grpc::Status::OK;
   }
-  grpc::Status Capabilities(grpc::ServerContext*, const v1::CapabilitiesRequest*, v1::CapabilitiesReply* reply) override {
+  grpc::Status Capabilities(grpc::ServerContext*, const v1::CapabilitiesRequest* request, v1::CapabilitiesReply* reply) override {
+    at_once = request->at_once();
     reply->set_compiler("build");
+    reply->set_ptxas(std::to_string(ptxas));
     return grpc::Status::OK;
   }
   grpc::Status Compile(grpc::ServerContext* context, const v1::CompileRequest* request, v1::CompileReply* reply) override {
@@ -70,8 +72,8 @@ class OtherKilnd final : public v1::Kiln::Service {
     return sent == context.client_metadata().end() || sent->second == "Bearer right";
   }
 
-  std::atomic<bool> holds = false, refuses = false;
-  std::atomic<int> fetches = 0, compiling = 0, cancelled = 0;
+  std::atomic<bool> holds = false, refuses = false, at_once = true;
+  std::atomic<int> ptxas = 1, fetches = 0, compiling = 0, cancelled = 0;
   std::mutex mutex;
   std::string via;
 };
@@ -182,6 +184,16 @@ TEST_F(PeerTest, WhoHasWaitedBeforeBlamesNobody) {
   const auto found = peer->Fetch(cache::testing::KeyOf(1), waited);
   EXPECT_FALSE(found);
   EXPECT_TRUE(peer->available());
+}
+
+TEST_F(PeerTest, WhatItIsIsAskedAgainWhereThatMatters) {
+  Begin();
+  EXPECT_FALSE(other.at_once) << "with what it must look up itself";
+  EXPECT_EQ(peer->description()->ptxas(), "1");
+  other.ptxas = 2;
+  peer->LookAgain();
+  EXPECT_TRUE(Eventually([&] { return peer->description()->ptxas() == "2"; }));
+  EXPECT_FALSE(other.at_once);
 }
 
 TEST_F(PeerTest, ABusyOneIsAMissAndNoTrouble) {
