@@ -32,6 +32,7 @@ using Kind = Failure::Kind;
 
 // Times a compile's limit: there is a queue before it, which refuses at once what it has no place for.
 constexpr int kLimits = 10;
+constexpr std::size_t kMostLogged = 500;  // bytes of what the upstream kilnd says
 constexpr std::chrono::seconds kToFetch{10};
 constexpr std::chrono::seconds kUntilItIsThere{1}, kUntilItIsMended{30};
 
@@ -170,9 +171,11 @@ CompileFlow::Made CompileFlow::KeepForwarded(Compile& compile, const grpc::ByteB
 
 std::unexpected<Failure> CompileFlow::Distrust(Compile& compile, std::string_view why) {
   compile.distrusted = true;
-  parts_.telemetry.Log(
-      Level::kWarning, "refused-entry",
-      {{"tier", kUpstreamTier}, {"request", std::string_view(compile.request_id)}, {"key", compile.kept_under.ToHex().substr(0, 16)}, {"why", why}});
+  parts_.telemetry.Log(Level::kWarning, "refused-entry",
+                       {{"tier", kUpstreamTier},
+                        {"request", std::string_view(compile.request_id)},
+                        {"key", compile.kept_under.ToHex().substr(0, 16)},
+                        {"why", why.substr(0, kMostLogged)}});
   parts_.upstream->LookAgain();  // it may be another build by now, or have another ptxas
   return std::unexpected(NobodyCompiles(parts_.upstream->address(), fmt::format("what it answers is not taken in: {}", why), kUntilItIsThere));
 }
@@ -186,7 +189,7 @@ void CompileFlow::EndForwarded(Compile& compile, Made made) {
                         {"key", compile.key.ToHex().substr(0, 16)},
                         {"target", std::string_view(compile.request.target())},
                         {"outcome", outcome},
-                        {"message", quiet ? std::string_view() : std::string_view(made.error().message)}});
+                        {"message", quiet ? std::string_view() : std::string_view(made.error().message).substr(0, kMostLogged)}});
   compile.flight.Finish(std::move(made));
 }
 

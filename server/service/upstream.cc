@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 constexpr std::chrono::milliseconds kPatience{250};
 constexpr std::chrono::milliseconds kPatienceToForward{2'000};  // of a host that can compile nothing before
 
+constexpr std::size_t kMostLogged = 500;                          // bytes of what it says
 constexpr std::size_t kBesideAnArtifact = std::size_t{20} << 20;  // of a reply: warnings, heads
 
 std::expected<void, std::string> CheckReadable(const char* setting, const fs::path& file) {
@@ -54,7 +55,7 @@ std::expected<std::unique_ptr<Upstream>, std::string> Upstream::Open(const Upstr
   Peer::Options options{.address = config.endpoint->address, .timeout = config.timeout, .max_reply = max_reply};
   options.on_event = [&telemetry, address = config.endpoint->address](bool good, std::string_view what) {
     telemetry.Log(good ? Level::kInfo : Level::kWarning, "upstream",
-                  {{"state", good ? "ok" : "left-alone"}, {"address", std::string_view(address)}, {"message", what}});
+                  {{"state", good ? "ok" : "left-alone"}, {"address", std::string_view(address)}, {"message", what.substr(0, kMostLogged)}});
   };
   options.on_described = [self = upstream.get()](const v1::CapabilitiesReply& said) { self->NoteDescription(said); };
   const PeerFiles files{config.endpoint->address, !config.endpoint->socket, config.ca, config.certificate, config.key, max_reply};
@@ -104,8 +105,8 @@ void Upstream::NoteDescription(const v1::CapabilitiesReply& said) {
   telemetry_.Log(why.empty() ? Level::kInfo : Level::kWarning, "upstream",
                  {{"state", "ok"},
                   {"address", std::string_view(peer_->address())},
-                  {"version", std::string_view(said.version())},
-                  {"compiler", std::string_view(said.compiler())},
+                  {"version", std::string_view(said.version()).substr(0, kMostLogged)},
+                  {"compiler", std::string_view(said.compiler()).substr(0, kMostLogged)},
                   {"signing-key", key ? key->ToText() : "none"},
                   {"why", std::string_view(why)}});
   if (!host_.forwards) return;

@@ -12,6 +12,7 @@
 namespace kiln::server {
 namespace {
 
+constexpr std::size_t kMostSaid = std::size_t{1} << 20;  // of itself
 constexpr std::chrono::seconds kBetweenDescriptions{30}, kAfterNone{1};
 constexpr std::chrono::seconds kToDescribe{10};         // a driver may take its time
 constexpr std::chrono::milliseconds kToConnect{2'000};  // TLS takes some messages, and names must be resolved
@@ -113,8 +114,8 @@ void Peer::Describe() {
     context.set_deadline(In(kToDescribe));
     v1::CapabilitiesReply reply;
     const grpc::Status status = stub_->Capabilities(&context, request, &reply);
-    if (status.ok()) said = std::move(reply);
-    if (said) break;
+    if (status.ok() && reply.ByteSizeLong() <= kMostSaid) said = std::move(reply);
+    if (status.ok()) break;
     if (status.error_code() != grpc::StatusCode::UNAUTHENTICATED && status.error_code() != grpc::StatusCode::PERMISSION_DENIED) break;
     ShutOut(tenant, status.error_message());
   }
