@@ -5,6 +5,7 @@
 #include <expected>
 #include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "cache/clock.h"
@@ -39,6 +40,8 @@ using PutDone = std::move_only_function<void(std::expected<void, Error>)>;
 // so a request that asks several times waits no longer than one that asks once. Of one thread at a time.
 struct Waited {
   SteadyTime::duration time{0};
+  // On whose behalf, for a tier that asks with credentials of theirs. Empty: nobody's, and such a tier is not asked.
+  std::string asker = {};
 };
 
 // A place that stores entries. All members may be called from any thread.
@@ -64,7 +67,8 @@ class Tier {
   // there may be lost. Such a tier decides by itself when it is left alone and tried again.
   virtual bool outside() const { return false; }
 
-  // True when nothing can be put there or erased: Put and Erase fail with kInvalid. What such a tier gives it has taken in itself.
+  // True when nothing can be put there or erased: Put and Erase fail with kInvalid. What such a tier gives it has taken in itself, unless it is
+  // an outside one.
   virtual bool read_only() const { return false; }
 
   virtual std::expected<std::optional<Entry>, Error> Get(const Digest& key) = 0;

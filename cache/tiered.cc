@@ -137,7 +137,7 @@ std::optional<TieredCache::Hit> TieredCache::GetThrough(const Digest& key, std::
     if (slot.outside) {
       // With the seal of who made it: other hosts may trust that one and not this host.
       for (std::size_t nearer = own_; nearer < level; ++nearer) {
-        if (MayUse(*slots_[nearer])) PutInto(*slots_[nearer], as_found, {});
+        if (!slots_[nearer]->read_only && MayUse(*slots_[nearer])) PutInto(*slots_[nearer], as_found, {});
       }
       Keep(*entry, 0, {});
       return Hit{std::move(*entry), level, slot.tier->name(), false, true, false};
@@ -187,7 +187,7 @@ void TieredCache::PutFar(Entry entry) {
 
 void TieredCache::PutOutside(const Entry& entry) {
   for (const auto& slot : std::span(slots_).subspan(own_)) {
-    if (MayUse(*slot)) PutInto(*slot, entry, {});
+    if (!slot->read_only && MayUse(*slot)) PutInto(*slot, entry, {});
   }
 }
 

@@ -23,6 +23,7 @@ class FakeTier final : public Tier {
   std::string_view name() const override { return "fake"; }
   bool blocking() const override { return true; }
   bool outside() const override { return from_others; }
+  bool read_only() const override { return given_only; }
   bool available() const override { return up; }
   std::expected<std::optional<Entry>, Error> Get(const Digest& key) override {
     ++asked;
@@ -52,7 +53,7 @@ class FakeTier final : public Tier {
     ++lost;
   }
 
-  bool from_others = false, up = true;
+  bool from_others = false, given_only = false, up = true;
   int asked = 0;
   std::uint64_t lost = 0;
   bool hold = false;
@@ -336,6 +337,17 @@ TEST_F(OutsideTierTest, ItIsNoSubstituteForTheDisk) {
   shared.MakeDurable(KeyOf(2), [&](std::expected<void, Error> result) { durable = std::move(result); });
   EXPECT_TRUE(durable && *durable);
   EXPECT_TRUE(disk->entries.contains(KeyOf(2)));
+}
+
+TEST_F(OutsideTierTest, OneThatOnlyReadsIsTakenInFromAndGivenNothing) {
+  others->given_only = true;
+  TieredCache reads({memory, disk, others}, clock, TakingIn());
+  others->entries.emplace(KeyOf(1), NumberedEntry(1));
+  EXPECT_EQ(reads.Get(KeyOf(1))->entry.blob("ptx"), "taken in");
+  EXPECT_TRUE(disk->entries.contains(KeyOf(1)));
+  reads.Put(NumberedEntry(2));
+  EXPECT_TRUE(disk->entries.contains(KeyOf(2)));
+  EXPECT_FALSE(others->entries.contains(KeyOf(2)));
 }
 
 TEST_F(OutsideTierTest, ItSaysItselfWhenItIsLeftAlone) {

@@ -138,6 +138,7 @@ Json ToJson(const Stats& s) {
                        {"wal_bytes", s.wal_bytes},
                        {"refusals", ToJson(s.refusals)},
                        {"worker_restarts", ToJson(s.worker_restarts)},
+                       {"forwards", ToJson(s.forwards)},
                        {"tenants", ToJson(s.tenants)},
                        {"tiers", map(s.tiers)},
                        {"targets", map(s.targets)},
@@ -161,8 +162,8 @@ std::string StatsText(const Stats& s, std::string_view address, bool colours) {
              "workers {} of {} busy, {} of {} places in the queue taken, {:.1f} ms there on average\n"
              "a compile takes {:.1f} ms (p50), {:.1f} ms (p99)\n",
              s.workers_busy, s.workers, s.queued, s.queue_capacity, s.queue_wait_mean_ms, s.compile_p50_ms, s.compile_p99_ms) +
-         Counts("refusals", s.refusals) + Counts("workers replaced", s.worker_restarts) + Counts("tenants", s.tenants) + "\n" +
-         TierTable(s, colours) + TargetTable(s, colours) + DeviceTable(s, colours);
+         Counts("refusals", s.refusals) + Counts("workers replaced", s.worker_restarts) + Counts("forwarded to the upstream kilnd", s.forwards) +
+         Counts("tenants", s.tenants) + "\n" + TierTable(s, colours) + TargetTable(s, colours) + DeviceTable(s, colours);
 }
 
 Rates RatesOf(const Stats& before, const Stats& after) {
@@ -211,7 +212,7 @@ std::string TopFrame(const Stats& s, const Rates& r, const std::deque<double>& h
   }
   text += fmt::format("{} keys in flight; a compile takes {:.1f} ms (p50), {:.1f} ms (p99)\n\n", s.flights, s.compile_p50_ms, s.compile_p99_ms);
   return text + TierTable(s, colours) + TargetTable(s, colours) + DeviceTable(s, colours) + Counts("\nrefusals", s.refusals) +
-         Counts("workers replaced", s.worker_restarts);
+         Counts("workers replaced", s.worker_restarts) + Counts("forwarded to the upstream kilnd", s.forwards);
 }
 
 std::string Bar(double part, int width) {

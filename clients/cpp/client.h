@@ -175,7 +175,7 @@ struct Stats {
   double queue_wait_mean_ms = 0;
   std::uint32_t flights = 0, queue_capacity = 0;
   std::uint64_t wal_bytes = 0, memory_bytes = 0;
-  std::vector<NamedCount> refusals, worker_restarts, tenants;
+  std::vector<NamedCount> refusals, worker_restarts, tenants, forwards;
   std::vector<TargetStats> targets;
   std::vector<DeviceStats> devices;
 };

@@ -134,6 +134,7 @@ Stats FromProto(const v1::StatsReply& r) {
   };
   counts(r.refusals(), out.refusals);
   counts(r.worker_restarts(), out.worker_restarts);
+  counts(r.forwards(), out.forwards);
   counts(r.tenants(), out.tenants);
   for (const v1::TargetStats& t : r.targets()) out.targets.push_back({t.name(), t.compiles(), t.failed(), t.mean_ms()});
   for (const v1::DeviceStats& d : r.devices()) {

@@ -21,6 +21,7 @@ inline constexpr std::array kMethodScopes = {
     MethodScope{"Compile", Scope::kRead},  // a hit; a miss needs kCompile besides (CompileFlow)
     MethodScope{"CompileStream", Scope::kRead},
     MethodScope{"Lookup", Scope::kRead},
+    MethodScope{"Fetch", Scope::kRead},
     MethodScope{"EnsureKernels", Scope::kCompile},
     MethodScope{"Put", Scope::kCompile},
     MethodScope{"Run", Scope::kRun},

@@ -80,6 +80,7 @@ struct Raw {
   std::string cluster_store, object_store, object_endpoint, object_region;
   double cluster_expiry = std::chrono::duration<double>(ClusterConfig().expiry).count();
   double tier_timeout = 50;
+  std::string upstream;
   double compile_limit = 120;
   double run_limit = 60;
   double run_transfer = 60;
@@ -110,7 +111,7 @@ void AddClusterOptions(CLI::App& app, ClusterConfig& config, Raw& raw) {
   app.add_option("--cluster-expiry", raw.cluster_expiry, "seconds after its last use that a result stays in the cluster store")
       ->check(Seconds(1.0, 1e9))
       ->capture_default_str();
-  app.add_option("--tier-timeout", raw.tier_timeout, "milliseconds that a request waits for the cluster store and the object store together at most")
+  app.add_option("--tier-timeout", raw.tier_timeout, "milliseconds that a request waits for results of other hosts at most")
       ->check(Seconds(1.0, 10'000.0))
       ->capture_default_str();
 }
@@ -159,8 +160,11 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
       ->allow_extra_args(false);
   AddClusterOptions(app, config.cluster, raw);
   AddObjectOptions(app, config.object, raw);
+  AddUpstreamOptions(app, config.upstream, raw.upstream);
   app.add_option("--worker-executable", raw.worker_executable, "kiln-worker")->capture_default_str();
-  app.add_option("--workers", config.workers, "compiles at one time")->check(CLI::Range(1u, 1024u))->capture_default_str();
+  app.add_option("--workers", config.workers, "compiles at one time; 0: the kilnd of --upstream compiles")
+      ->check(CLI::Range(0u, 1024u))
+      ->capture_default_str();
   app.add_option("--worker-memory", config.worker_memory_bytes, "memory limit of a worker; 0: none")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("4GiB");
@@ -436,6 +440,10 @@ std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   config.bundles.assign(raw.bundles.begin(), raw.bundles.end());
   if (auto cluster = FinishCluster(raw, config.cluster); !cluster) return cluster;
   if (auto object = FinishObject(raw, config.object); !object) return object;
+  if (auto upstream = FinishUpstream(raw.upstream, config.cluster.timeout, config.upstream); !upstream) return upstream;
+  if (config.workers == 0 && !config.upstream.endpoint) {
+    return std::unexpected("--workers=0: nobody would compile; name the kilnd that does with --upstream, or have at least one worker");
+  }
   config.worker_executable = raw.worker_executable;
   const auto worker_user = ParseUser(raw.worker_user);
   if (!worker_user) return std::unexpected(worker_user.error());

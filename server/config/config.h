@@ -19,6 +19,7 @@
 #include "server/config/cluster_config.h"
 #include "server/config/object_config.h"
 #include "server/config/request_limits.h"
+#include "server/config/upstream_config.h"
 #include "server/system/service_manager.h"
 #include "server/telemetry/telemetry.h"
 
@@ -46,9 +47,10 @@ struct Config {
   std::vector<std::filesystem::path> bundles;  // served as they lie there
   ClusterConfig cluster;
   ObjectConfig object;
+  UpstreamConfig upstream;
 
   std::filesystem::path worker_executable;
-  unsigned workers = 1;
+  unsigned workers = 1;  // 0: the upstream kilnd compiles
   std::uint64_t worker_memory_bytes = std::uint64_t{4} << 30;
   std::optional<unsigned> worker_user;  // whom the workers become when kilnd runs as root
   std::string library_path;             // LD_LIBRARY_PATH: where GPU drivers may be

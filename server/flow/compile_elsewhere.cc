@@ -39,7 +39,7 @@ void CompileFlow::AwaitOthers(const std::shared_ptr<Compile>& compile) {
   const std::stop_token stopped = compile->flight.stop_token();  // once it is woken, the compile is another thread's
   const auto look = [this, compile] { parts_.executor.PostFirst([this, compile] { LookAgain(compile); }); };
   if (!compile->others_have_until) compile->others_have_until = parts_.clock.SteadyNow() + options_.compile_limit;
-  compile->waited = {};  // what it waits for now is a compile
+  compile->waited.time = {};  // what it waits for now is a compile
   parts_.leases->Await(wait, compile->kept_under, compile->elsewhere.left, *compile->others_have_until, look);
   if (stopped.stop_requested()) leave();
 }

@@ -21,10 +21,13 @@ constexpr std::chrono::seconds kStaysAbsent{1};
 
 constexpr std::size_t kSmallModule = std::size_t{4} << 20;  // bytes in memory; a decode of milliseconds
 
-// The text of an explained compile differs with what is asked for, and is never kept.
-cache::Digest FlightKey(const cache::Digest& key, const v1::CompileRequest& request) {
-  if (!request.has_explain()) return key;
-  return cache::Hasher().Update("explain").Update(key.view()).Update(request.explain().SerializeAsString()).Finish();
+// The text of an explained compile differs with what is asked for, and is never kept. `via`: where this host forwards what it was sent from
+// there. Then a flight is shared by those alone who came the same way, or two kilnds that forward to each other could each wait for the other's.
+cache::Digest FlightKey(const cache::Digest& key, const v1::CompileRequest& request, std::string_view via) {
+  cache::Digest flight = key;
+  if (request.has_explain()) flight = cache::Hasher().Update("explain").Update(flight.view()).Update(request.explain().SerializeAsString()).Finish();
+  if (!via.empty()) flight = cache::Hasher().Update("via ").Update(via).Update(flight.view()).Finish();
+  return flight;
 }
 
 // Gives up the memory, too, which an assignment would keep.
@@ -34,7 +37,7 @@ void Free(std::string& bytes) { std::string().swap(bytes); }
 
 class CompileFlow::Call {
  public:
-  explicit Call(Request given) : request(std::move(given)) {}
+  explicit Call(Request given) : request(std::move(given)) { waited.asker = request.caller.tenant; }
 
   Request request;
   std::optional<TenantBudget::Charge> charge;  // of the request's bytes: goes where they go
@@ -103,6 +106,7 @@ std::string CompileFlow::PtxasVersion() {
 void CompileFlow::Close() {
   closed_ = true;
   if (parts_.leases != nullptr) parts_.leases->Close();
+  if (parts_.upstream != nullptr) parts_.upstream->Close();
 }
 
 void CompileFlow::LookAtPtxas() {
@@ -233,6 +237,7 @@ void CompileFlow::DecodeAndJoin(const std::shared_ptr<Call>& call, v1::CompileRe
   if (ComesTooLate(call->request.accepted)) return End(call, std::unexpected(Draining()));
   if (auto left = parts_.quotas.MayCompile(caller.tenant); !left) return End(call, std::unexpected(std::move(left.error())));
   if (auto harmless = IsHarmless(kept_under, caller, request.refresh()); !harmless) return End(call, std::unexpected(std::move(harmless.error())));
+  if (auto may = MayForward(call->request.via); !may) return End(call, std::unexpected(std::move(may.error())));
 
   // 5. One flight per key.
   if (keeps && !request.refresh()) index_.Remember(call->request.digest, kept_under, generation);
@@ -270,9 +275,10 @@ bool CompileFlow::BoardsAsBefore(const std::shared_ptr<Call>& call) {
   return key && !call->request.lookup_only && Board(call, *key);
 }
 
-// Not streams, which must hear of the stages.
+// Not streams, which must hear of the stages, nor what has flights of its own (FlightKey).
 bool CompileFlow::Board(const std::shared_ptr<Call>& call, const cache::Digest& key) {
   if (call->request.on_stage || !call->request.caller.May(Scope::kCompile)) return false;
+  if (options_.forwards && !call->request.via.empty()) return false;
   auto waiter = WaiterOf(call, nullptr);
   const auto ticket = flights_.JoinExisting(key, waiter);
   if (!ticket) return false;
@@ -313,7 +319,7 @@ CompileFlow::Flights::Waiter CompileFlow::WaiterOf(const std::shared_ptr<Call>& 
 
 void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved, TenantBudget::Charge charge) {
   const cache::Digest kept_under = KeptUnder(call->request.caller.tenant, resolved.key);
-  const cache::Digest flight_key = FlightKey(kept_under, request);
+  const cache::Digest flight_key = FlightKey(kept_under, request, options_.forwards ? call->request.via : std::string_view());
   if (call->request.on_stage) {
     cache::MutexLock lock(call->mutex);
     if (call->ended) return;  // with who listens
@@ -330,7 +336,7 @@ void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest req
     *starts = true;
     Launch(std::shared_ptr<Compile>(new Compile{resolved.key, kept_under, call->request.digest, index_.generation(), resolved.name, resolved.ptxas,
                                                 resolved.portable, call->request.id, call->request.caller, call->request.notes, std::move(request),
-                                                std::move(charge), std::move(*joined.flight), call->waited}));
+                                                std::move(charge), std::move(*joined.flight), call->request.via, call->waited}));
   } else {
     ++parts_.metrics.counts.joined;
     parts_.admission.Promote(flight_key, request.priority());
@@ -347,6 +353,7 @@ void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
       }
     }
   }
+  if (options_.forwards) return Forward(std::move(compile));
   if (!compile->ptx) compile->ptx = FindPtx(*compile);
   // 6. The queue for the workers.
   auto job = std::make_unique<Job>();
@@ -417,6 +424,7 @@ void CompileFlow::EndOnceDurable(const std::shared_ptr<Call>& call, Outcome outc
 }
 
 void CompileFlow::AwaitCommits() {
+  if (parts_.upstream != nullptr) parts_.upstream->AwaitIdle();
   for (std::size_t left = committing_; left > 0; left = committing_) committing_.wait(left);
 }
 
@@ -437,7 +445,7 @@ void CompileFlow::Lookup(const cache::Digest& key, const std::string& tenant, st
   ++parts_.metrics.counts.requests;
   auto shared = std::make_shared<std::move_only_function<void(Outcome)>>(std::move(done));
   const bool posted = Post(parts_.executor, tenant, [this, key, tenant, shared] {
-    cache::Waited waited;
+    cache::Waited waited{.asker = tenant};
     if (auto reply = FromCache(KeptUnder(tenant, key), tenant, waited)) {
       ++parts_.metrics.counts.hits;
       return (*shared)(std::move(*reply));

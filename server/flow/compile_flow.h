@@ -45,6 +45,7 @@
 #include "server/telemetry/reproducers.h"
 #include "server/telemetry/stage_board.h"
 #include "server/telemetry/telemetry.h"
+#include "server/upstream/peer.h"
 #include "server/wire/decoding_room.h"
 #include "server/wire/request_index.h"
 #include "server/wire/request_key.h"
@@ -63,6 +64,7 @@ class CompileFlow {
     RequestLimits limits;
     std::string build_id;
     std::function<std::string()> ptxas_version;  // asked on the executor, once it is needed
+    bool forwards = false;                       // this host has no workers: its upstream kilnd compiles
   };
   struct Parts {
     cache::TieredCache& cache;
@@ -78,6 +80,7 @@ class CompileFlow {
     StoreKeeper& store_keeper;
     const cache::Clock& clock;
     cache::Leases* leases = nullptr;  // among the hosts that share a store; null: there is none
+    Peer* upstream = nullptr;         // null: there is none
   };
 
   struct Request {
@@ -90,6 +93,7 @@ class CompileFlow {
     bool durable = false;                        // whatever the bytes say: answered once the store has the result, or could not take it
     bool part_of_another = false;                // which Quotas counts already
     bool remember_miss = false;                  // lookups: the same bytes are compiled next, and then looked up again by others
+    std::string via = {};                        // the kilnds that forwarded it (via.h)
     std::shared_ptr<CallNotes> notes = nullptr;  // told of the stages; null: nobody reads them
     StageBoard::Listener on_stage;               // may be empty
     std::move_only_function<void(Outcome)> done;
@@ -116,6 +120,10 @@ class CompileFlow {
   // A reply known under its key, from any tier; on the executor.
   void Lookup(const cache::Digest& key, const std::string& tenant, std::move_only_function<void(Outcome)> done);
 
+  // The entry that is kept for a tenant, for a kilnd downstream; from any tier but this host's own upstream kilnd.
+  using FetchEnd = std::move_only_function<void(std::expected<cache::Entry, Failure>)>;
+  void Fetch(const cache::Digest& kept_under, const std::string& tenant, FetchEnd done);
+
   // Keeps what another compiler of the same build made, as the caller's. `done` is called once it is durable, with its key, or with why not.
   using PutEnd = std::move_only_function<void(std::expected<cache::Digest, Failure>)>;
   void Put(const Caller& caller, v1::PutRequest put, PutEnd done);
@@ -141,6 +149,7 @@ class CompileFlow {
 
   std::size_t calls() const { return calls_; }
   std::size_t flights() const { return flights_.flights(); }
+  bool forwards() const { return options_.forwards; }
 
  private:
   using Made = std::expected<Reply, Failure>;
@@ -172,6 +181,15 @@ class CompileFlow {
   bool IsOurs(Compile& compile, bool refresh);
   void AwaitOthers(const std::shared_ptr<Compile>& compile);
   void LookAgain(const std::shared_ptr<Compile>& compile);
+  // compile_forwarded.cc
+  std::expected<void, Failure> MayForward(std::string_view via) const;
+  void Forward(std::shared_ptr<Compile> compile);
+  void LandForwarded(const std::shared_ptr<Compile>& compile, const Peer::Answer& answer);
+  void AskForRefusal(const std::shared_ptr<Compile>& compile, Failure said);
+  Made RefusalFrom(Compile& compile, const Peer::Answer& answer, const Failure& said);
+  Made KeepForwarded(Compile& compile, const grpc::ByteBuffer& reply);
+  std::unexpected<Failure> Distrust(Compile& compile, std::string_view why);
+  void EndForwarded(Compile& compile, Made made);
   struct ToPut;
   std::expected<ToPut, Failure> PrepareToPut(const Caller& caller, v1::PutRequest put);
   std::expected<void, Failure> MayPut(const Caller& caller, const v1::PutRequest& put, const std::string& key) const;

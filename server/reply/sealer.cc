@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/reply/sealer.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
@@ -177,6 +178,8 @@ std::vector<cache::PublicKey> Sealer::Trusted() const {
   keys.push_back(key_.public_key());
   return keys;
 }
+
+bool Sealer::Trusts(const cache::PublicKey& key) const { return std::ranges::count(Trusted(), key) > 0; }
 
 std::expected<void, std::string> Sealer::CheckForeign(const v1::SealedReply& reply) const {
   const auto provenance = Verify(reply, Trusted());

@@ -33,6 +33,7 @@ class Sealer {
   void Trust(std::vector<cache::PublicKey> keys);
 
   const cache::PublicKey& public_key() const { return key_.public_key(); }
+  bool Trusts(const cache::PublicKey& key) const;  // its own among them
 
   // Whose a result is, what the program is called, who made it, if not this daemon, and the key of the same without its cubin, if it has one.
   struct About {

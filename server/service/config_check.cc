@@ -16,6 +16,7 @@
 #include "server/access/tls.h"
 #include "server/service/bundles.h"
 #include "server/service/shared_stores.h"
+#include "server/service/upstream.h"
 #include "server/system/script.h"
 
 namespace kiln::server {
@@ -99,6 +100,7 @@ std::vector<std::string> ProblemsOf(const Config& config) {
   for (const std::string& problem : ProblemsOfBundles(config.bundles)) check.Says("bundle", problem);
   if (const auto cluster = CheckClusterStore(config.cluster); !cluster) check.Says("cluster-store", cluster.error());
   if (const auto object = CheckObjectStore(config.object); !object) check.Says("object-store", object.error());
+  if (const auto upstream = CheckUpstream(config.upstream); !upstream) check.Says("upstream", upstream.error());
   return check.Take();
 }
 

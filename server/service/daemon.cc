@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/service/daemon.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <optional>
 #include <span>
@@ -19,19 +16,18 @@
 #include "cache/memory_tier.h"
 #include "cache/sqlite/sqlite_slot.h"
 #include "compiler/key.h"
-#include "compiler/target/target.h"
-#include "ir/codec/decode.h"
 #include "server/access/authenticator.h"
 #include "server/access/gate.h"
 #include "server/door/call_watch.h"
 #include "server/pool/ptxas.h"
 #include "server/pool/zygote.h"
 #include "server/queue/heartbeat.h"
-#include "server/reply/status_map.h"
 #include "server/reply/trusted_keys.h"
 #include "server/service/bundles.h"
 #include "server/service/front.h"
+#include "server/service/ourselves.h"
 #include "server/service/shared_stores.h"
+#include "server/service/upstream.h"
 #include "server/system/deadline.h"
 #include "server/system/file_watch.h"
 #include "server/system/free_memory.h"
@@ -54,44 +50,6 @@ constexpr unsigned kExecutorThreads = 4, kHeavyThreads = 2;
 constexpr std::chrono::milliseconds kJournalPatience{100};  // of /metrics with a disk that stands still
 constexpr std::chrono::milliseconds kLastBytes{200};        // for the last replies to leave, when no call is under way
 
-v1::CapabilitiesReply DescribeOurselves(const Sealer& sealer) {
-  v1::CapabilitiesReply reply;
-  reply.set_version(KILN_VERSION);
-  reply.set_compiler(std::string(compiler::BuildId()));
-  reply.set_ir_version(ir::kFormatVersion);
-  for (const target::Target& target : target::All()) reply.add_targets(std::string(target.name));
-  const auto* ops = v1::Stmt::descriptor()->FindOneofByName("op");
-  for (int i = 0; i < ops->field_count(); ++i) reply.add_ops(ops->field(i)->name());
-  reply.set_signing_key(std::string(sealer.public_key().view()));
-  return reply;
-}
-
-std::string HostName() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
-// Null: what it would get goes into the log.
-std::unique_ptr<Telemetry> OpenAuditLog(const Config& config) {
-  if (config.audit_log.empty()) return nullptr;
-  return std::make_unique<Telemetry>(LogOptions{.json = config.log.json, .file = config.audit_log});
-}
-
-// The stages of a compile that are no passes.
-constexpr const char* kOtherStages[] = {"decode", "llvm", "emit", "link", "ptxas"};
-
-Metrics::Options MetricNames(Zygote& zygote) {
-  Metrics::Options options{.version = KILN_VERSION, .compiler = std::string(compiler::BuildId()), .reasons = AllReasons()};
-  for (const target::Target& target : target::All()) options.targets.emplace_back(target.name);
-  options.stages = [&zygote] {
-    std::vector<std::string> stages = zygote.Passes();
-    stages.insert(stages.end(), std::begin(kOtherStages), std::end(kOtherStages));
-    return stages;
-  };
-  return options;
-}
-
 }  // namespace
 
 struct Daemon::Parts {
@@ -113,9 +71,10 @@ struct Daemon::Parts {
                clock),
         metrics(MetricNames(zygote)),
         journal([this](std::span<const CallRecord> records) { Record(records); }) {}
-  // After a start that failed: the description may be waiting for the devices.
+  // After a start that failed: the description may be waiting for the devices, and the upstream kilnd be about to describe itself.
   ~Parts() {
     if (devices) devices->Close();
+    if (upstream) upstream->peer().Close();
   }
 
   const Config config;
@@ -134,6 +93,7 @@ struct Daemon::Parts {
   std::optional<cache::SigningKey> unkept_key;  // made because the kept key could not be read, or none could be kept
   cache::BundleTier* bundles = nullptr;         // of the cache; null: there are none
   std::unique_ptr<SharedStores> shared;         // null until the cache is open
+  std::unique_ptr<Upstream> upstream;           // null: there is none
   std::unique_ptr<cache::TieredCache> cache;
   std::unique_ptr<Authenticator> authenticator;
   std::unique_ptr<Gate> gate;
@@ -163,10 +123,11 @@ struct Daemon::Parts {
   std::expected<void, std::string> OpenGate();
   std::expected<void, std::string> OpenCache();
   bool Accepts(const cache::Entry& entry);                                                // of the disk
-  std::optional<cache::Entry> TakesIn(std::string_view tier, const cache::Entry& entry);  // of a shared store
+  std::optional<cache::Entry> TakesIn(std::string_view tier, const cache::Entry& entry);  // of other hosts
   std::expected<void, cache::Error> KeepKey();
   std::expected<void, std::string> OpenSealer();
   std::expected<void, std::string> WatchTrustedKeys();
+  std::string PtxasVersion();  // that keys name: of whoever compiles
   void MakeFlow();
   std::expected<void, std::string> Serve();
   std::expected<void, std::string> StartMonitor();
@@ -191,6 +152,7 @@ void Daemon::Parts::Reload() {
   }
   authenticator->Reload();
   if (trusted_keys) trusted_keys->Reload();
+  if (upstream) upstream->Reload();
 }
 
 std::expected<void, std::string> Daemon::Parts::OpenGate() {
@@ -231,6 +193,13 @@ std::expected<void, std::string> Daemon::Parts::OpenCache() {
   if (!stores) return std::unexpected(std::move(stores.error()));
   shared = std::move(*stores);
   tiers.insert(tiers.end(), shared->tiers().begin(), shared->tiers().end());
+  if (config.upstream.endpoint) {
+    const Upstream::Host host{compiler::BuildId(), config.workers == 0, config.limits.artifact_bytes, config.state_directory / "upstream-ptxas"};
+    auto opened = Upstream::Open(config.upstream, host, telemetry, clock);
+    if (!opened) return std::unexpected(std::move(opened.error()));
+    upstream = std::move(*opened);
+    tiers.push_back(upstream->tier());
+  }
   cache::TieredCache::Options behaviour{.on_error = warn};
   behaviour.accept = [this](const cache::Entry& entry) { return Accepts(entry); };
   behaviour.take_in = [this](std::string_view tier, const cache::Entry& entry) { return TakesIn(tier, entry); };
@@ -289,6 +258,8 @@ std::expected<void, cache::Error> Daemon::Parts::KeepKey() {
   return {};
 }
 
+std::string Daemon::Parts::PtxasVersion() { return config.workers == 0 ? upstream->PtxasVersion() : ptxas.Version(); }
+
 void Daemon::Parts::MakeFlow() {
   const fs::path scratch = config.state_directory / "transfer";
   std::error_code ignored;
@@ -306,16 +277,18 @@ void Daemon::Parts::MakeFlow() {
   executor = std::make_unique<Executor>(kExecutorThreads, config.request_queue, clock);
   heavy = std::make_unique<Executor>(kHeavyThreads, config.request_queue, clock);
   heartbeat = std::make_unique<Heartbeat>(*executor, clock);
-  flow = std::make_unique<CompileFlow>(CompileFlow::Options{.compile_limit = config.compile_limit,
-                                                            .worker_memory_bytes = config.worker_memory_bytes,
-                                                            .max_pending_bytes = config.request_memory_bytes,
-                                                            .between_decodes = BetweenDecodes(std::thread::hardware_concurrency(), config.workers),
-                                                            .accept_unsigned = config.accept_unsigned,
-                                                            .limits = config.limits,
-                                                            .build_id = std::string(compiler::BuildId()),
-                                                            .ptxas_version = [this] { return ptxas.Version(); }},
-                                       CompileFlow::Parts{*cache, *admission, *executor, *heavy, *reproducers, telemetry, *gate, metrics, *sealer,
-                                                          *quotas, *store_keeper, clock, shared->leases()});
+  flow = std::make_unique<CompileFlow>(
+      CompileFlow::Options{.compile_limit = config.compile_limit,
+                           .worker_memory_bytes = config.worker_memory_bytes,
+                           .max_pending_bytes = config.request_memory_bytes,
+                           .between_decodes = BetweenDecodes(std::thread::hardware_concurrency(), config.workers),
+                           .accept_unsigned = config.accept_unsigned,
+                           .limits = config.limits,
+                           .build_id = std::string(compiler::BuildId()),
+                           .ptxas_version = [this] { return PtxasVersion(); },
+                           .forwards = config.workers == 0},
+      CompileFlow::Parts{*cache, *admission, *executor, *heavy, *reproducers, telemetry, *gate, metrics, *sealer, *quotas, *store_keeper, clock,
+                         shared->leases(), upstream ? &upstream->peer() : nullptr});
   const auto on_replaced = [this](std::string_view request, std::string_view cause) {
     const bool wanted = cause == "cancelled";  // killing is the only way to stop LLVM
     telemetry.Log(wanted ? Level::kDebug : Level::kWarning, "worker-replaced", {{"request", request}, {"cause", cause}});
@@ -369,7 +342,7 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
   description = std::make_unique<SelfDescription>(
       DescribeOurselves(*sealer),
       SelfDescription::Sources{.passes = [this] { return zygote.Passes(); },
-                               .ptxas = [this] { return ptxas.Version(); },
+                               .ptxas = [this] { return PtxasVersion(); },
                                .devices = [this](auto& reply, auto patience) { return DescribeDevices(reply, patience); }});
   manifests = std::make_unique<TenantBudget>(config.manifest_memory_bytes);
   const KilnService::Parts service{*flow,
@@ -483,6 +456,7 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::Start(Config config)
   if (auto opened = parts->OpenCache(); !opened) return std::unexpected(std::move(opened.error()));
   if (auto opened = parts->OpenSealer(); !opened) return std::unexpected(std::move(opened.error()));
   if (parts->bundles != nullptr) DescribeBundles(*parts->bundles, parts->telemetry, compiler::BuildId());
+  if (parts->upstream) parts->upstream->Begin(*parts->sealer);
   parts->disk->KeepTrying();
   parts->MakeFlow();
   if (auto monitored = parts->StartMonitor(); !monitored) return std::unexpected(std::move(monitored.error()));
@@ -494,7 +468,7 @@ void Daemon::Reload() { parts_->Reload(); }
 
 void Daemon::Tidy() {
   constexpr unsigned kBusyLooks = 10;
-  if (!parts_->config.ptxas.empty()) parts_->flow->LookAtPtxas();
+  if (!parts_->config.ptxas.empty() || parts_->config.workers == 0) parts_->flow->LookAtPtxas();
   if (parts_->accepted.open() > 0 && ++parts_->busy_looks < kBusyLooks) return;
   parts_->busy_looks = 0;
   ReturnFreeMemory();

@@ -15,6 +15,7 @@
 #include "server/service/reactors.h"
 #include "server/service/run_reactor.h"
 #include "server/system/process_usage.h"
+#include "server/upstream/via.h"
 #include "server/wire/message_reader.h"
 #include "server/wire/request_key.h"
 #include "server/wire/wire.h"
@@ -30,6 +31,7 @@ using BidiHandler = grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, grpc::
 constexpr std::size_t kOfARequest = 512;  // of a manifest, besides its bytes: a short one takes a multiple of these
 constexpr std::size_t kOfAKey = 96;
 constexpr std::size_t kCopiesOfAResult = 2;  // while it is put: as a message and sealed
+constexpr unsigned kForwards = 32;           // of a manifest at one time, on a host without workers
 
 void Answer(Call& call, const Failure& failure) { call.Answer(Refuse(call.context(), failure)); }
 
@@ -60,6 +62,7 @@ constexpr std::string_view kService = "/kiln.v1.Kiln/";
 KilnService::KilnService(const Parts& parts, const Doorway& doorway) : parts_(parts), doorway_(doorway) {
   AddUnary("/kiln.v1.Kiln/Compile", &KilnService::Compile);
   AddUnary("/kiln.v1.Kiln/Lookup", &KilnService::Lookup);
+  AddUnary("/kiln.v1.Kiln/Fetch", &KilnService::Fetch);
   AddUnary("/kiln.v1.Kiln/Put", &KilnService::Put);
   AddUnary("/kiln.v1.Kiln/Stats", &KilnService::Stats);
   AddUnary("/kiln.v1.Kiln/Capabilities", &KilnService::Capabilities);
@@ -135,6 +138,7 @@ void KilnService::Compile(Call& call, Caller caller, const Bytes& request) {
               .bytes = std::move(bytes),
               .digest = digest,
               .accepted = WasAccepted(call.context()),
+              .via = ViaOf(call.context()),
               .notes = NotesOf(call.context())},
              call);
 }
@@ -152,6 +156,7 @@ void KilnService::CompileStream(ArrivingCall& call, Caller caller, const Bytes& 
                                     .bytes = std::move(bytes),
                                     .digest = digest,
                                     .accepted = WasAccepted(call.context()),
+                                    .via = ViaOf(call.context()),
                                     .notes = NotesOf(call.context())}));
 }
 
@@ -188,6 +193,26 @@ void KilnService::Lookup(Call& call, Caller caller, const Bytes& request) {
                      });
 }
 
+void KilnService::Fetch(Call& call, Caller caller, const Bytes& request) {
+  v1::FetchRequest fetch;
+  if (const auto read = ReadMessage(request, fetch); !read) return Answer(call, read.error());
+  const auto key = cache::Digest::FromBytes(fetch.entry());
+  if (!key) return Answer(call, Failure{.kind = Failure::Kind::kMalformed, .message = "Fetch takes the key of an entry, of 32 bytes"});
+  auto in_flight = parts_.quotas.Hold(caller.tenant);
+  if (!in_flight) return Answer(call, in_flight.error());
+  parts_.flow.Fetch(
+      *key, caller.tenant,
+      [&call, notes = NotesOf(call.context()), counted = std::optional(std::move(*in_flight))](std::expected<cache::Entry, Failure> entry) mutable {
+        notes->Mark("cache");
+        counted.reset();  // before the client may call again
+        if (!entry) return Answer(call, entry.error());
+        v1::FetchReply reply;
+        reply.set_sealed(std::string(entry->sealed()));
+        call.response() = ToBuffer(reply);
+        call.Answer(grpc::Status::OK);
+      });
+}
+
 void KilnService::EnsureKernels(ArrivingCall& call, Caller caller, const Bytes& request) {
   const auto refuse = [&call](const Failure& failure) { return Answer(call, failure); };
   const Manifest::Size size = Manifest::Measure(request, parts_.limits);
@@ -203,9 +228,14 @@ void KilnService::EnsureKernels(ArrivingCall& call, Caller caller, const Bytes& 
   auto in_flight = parts_.quotas.Hold(caller.tenant);
   if (!in_flight) return refuse(in_flight.error());
   TellId(call.context());
-  const EnsureReactor::Parts parts = {
-      parts_.flow, parts_.executor, parts_.workers.workers(), parts_.limits, doorway_.gate(), WasAccepted(call.context()), NotesOf(call.context()),
-      parts_.clock};
+  const EnsureReactor::Parts parts = {parts_.flow,
+                                      parts_.executor,
+                                      parts_.flow.forwards() ? kForwards : parts_.workers.workers(),
+                                      parts_.limits,
+                                      doorway_.gate(),
+                                      WasAccepted(call.context()),
+                                      NotesOf(call.context()),
+                                      parts_.clock};
   call.SendBy(*new EnsureReactor(call, parts, std::move(caller), std::move(*memory), std::move(*in_flight), std::move(manifest)));
 }
 

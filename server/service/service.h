@@ -75,6 +75,7 @@ class KilnService final : public grpc::Service {
 
   void Compile(Call& call, Caller caller, const Bytes& request);
   void Lookup(Call& call, Caller caller, const Bytes& request);
+  void Fetch(Call& call, Caller caller, const Bytes& request);
   void Put(Call& call, Caller caller, const Bytes& request);
   void Stats(Call& call, Caller caller, const Bytes& request);
   void Capabilities(Call& call, Caller caller, const Bytes& request);

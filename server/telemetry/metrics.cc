@@ -152,6 +152,7 @@ struct Metrics::Impl {
         .Add({{"version", options.version}, {"compiler", options.compiler}})
         .Set(1);
     for (const auto& [words, name] : kCauses) restarts.At(name);
+    for (const std::string_view outcome : kForwardOutcomes) forwards.At(outcome);
     for (const std::string& reason : options.reasons) refusals.At(reason);
     for (const v1::Origin origin : {v1::MEMORY, v1::DISK, v1::COMPILED, v1::JOINED, v1::CLUSTER, v1::BUNDLE}) results.At(OriginText(origin));
   }
@@ -183,6 +184,8 @@ struct Metrics::Impl {
       registry, "kiln_compile_stage_seconds", "Time of one stage of a compile", {"stage", "target"}, kStageSeconds};
   CompileTimes times KILN_GUARDED_BY(mutex);
   Series<Counter> restarts KILN_GUARDED_BY(mutex){registry, "kiln_worker_restarts_total", "Workers replaced, by cause", {"cause"}};
+  Series<Counter> forwards KILN_GUARDED_BY(mutex){
+      registry, "kiln_forwards_total", "Compiles that the upstream kilnd was asked for, by how that ended", {"outcome"}};
 };
 
 Metrics::Metrics(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
@@ -215,6 +218,11 @@ void Metrics::NoteWorkerEnd(std::string_view cause) {
   impl_->restarts.At(RestartCause(cause)).Increment();
 }
 
+void Metrics::NoteForward(std::string_view outcome) {
+  cache::MutexLock lock(impl_->mutex);
+  impl_->forwards.At(outcome).Increment();
+}
+
 void Metrics::Describe(v1::StatsReply& reply) const {
   reply.set_requests(counts.requests);
   reply.set_hits(counts.hits);
@@ -226,6 +234,7 @@ void Metrics::Describe(v1::StatsReply& reply) const {
   impl_->times.Describe(reply);
   impl_->refusals.Each([&](const std::string& reason, const Counter& counter) { AddCount(*reply.mutable_refusals(), reason, counter); });
   impl_->restarts.Each([&](const std::string& cause, const Counter& counter) { AddCount(*reply.mutable_worker_restarts(), cause, counter); });
+  impl_->forwards.Each([&](const std::string& outcome, const Counter& counter) { AddCount(*reply.mutable_forwards(), outcome, counter); });
   impl_->tenants.Each([&](const std::string& tenant, const Counter& counter) { AddCount(*reply.mutable_tenants(), tenant, counter); });
   impl_->compiles.EachPair([&](const std::string& target, const std::string& outcome, const Histogram& histogram) {
     const auto seen = histogram.Collect().histogram;

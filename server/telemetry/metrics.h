@@ -52,6 +52,8 @@ struct CompileEnd {
   const google::protobuf::RepeatedPtrField<v1::Timing>& stages;
 };
 inline constexpr std::string_view kCompileOutcomes[] = {"ok", "refused", "defect", "no-worker", "cancelled"};
+// "refused" is the program, "forbidden" this host, "distrusted" the answer.
+inline constexpr std::string_view kForwardOutcomes[] = {"ok", "refused", "defect", "busy", "unavailable", "forbidden", "distrusted", "cancelled"};
 
 // The class of a worker's end, from its cause in words (worker_pool.h).
 std::string_view RestartCause(std::string_view cause);
@@ -84,6 +86,7 @@ class Metrics {
   void NoteCall(const CallRecord& record);
   void NoteCompile(const CompileEnd& end);
   void NoteWorkerEnd(std::string_view cause);  // in words
+  void NoteForward(std::string_view outcome);  // of kForwardOutcomes: of a compile that the upstream kilnd was asked for
 
   // Counts since the start, for the Stats call.
   void Describe(v1::StatsReply& reply) const;

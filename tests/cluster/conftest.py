@@ -45,7 +45,7 @@ class Hosts:
         sockets = self.stack.enter_context(socket_folder())
         host = Daemon(self.folder / f"host{number}", sockets)
         self.all.append(host)
-        named = [f"--cluster-store=redis://{store}"] if isinstance(store, str) else store.options
+        named = [] if not store else [f"--cluster-store=redis://{store}"] if isinstance(store, str) else store.options
         host.options = [*named, *([f"--trusted-keys={self.trusted}"] if trusts else []), *options]
         host.start(*host.options)
         if trusts:
@@ -70,3 +70,9 @@ def hosts(tmp_path):
         made = Hosts(tmp_path, stack)
         yield made
         made.end()
+
+
+@pytest.fixture
+def sockets():
+    with socket_folder() as folder:
+        yield folder

@@ -45,6 +45,7 @@ RANK = {
     "server/access/": 34,
     "server/wire/": 35,
     "server/queue/": 36,
+    "server/upstream/": 36,
     "server/door/": 37,
     "server/worker/": 38,
     "server/execute/": 39,
