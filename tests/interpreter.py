@@ -6,7 +6,7 @@ way."""
 
 import inspect
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -336,33 +336,52 @@ class Interpreter:
         memory, at, value = self._targets(s, mask)
         {"ATOMIC_ADD": np.add, "ATOMIC_MAX": np.maximum, "ATOMIC_MIN": np.minimum}[s.kind].at(memory, at, value)
 
-    def _grid(self, region):
-        offsets = [self._of_block(self.value(o)) for o in region.offsets]
-        return [o + g for o, g in zip(offsets, np.indices(region.extents))] if offsets else []
+    # Tile operations. With an array of each thread's own, each thread does all of one for itself: what it reads and writes has a last
+    # dimension more, that of the lanes.
+
+    def _is_private(self, s):
+        regions = [getattr(s, field.name) for field in fields(s) if isinstance(getattr(s, field.name), Region)]
+        return self.lanes is not None and any(region.buffer.space == "LOCAL" for region in regions)
+
+    def _grid(self, region, private):
+        steps = np.indices(region.extents)
+        if private:
+            return [self.value(o) + g[..., None] for o, g in zip(region.offsets, steps)]
+        return [int(self._of_block(self.value(o))) + g for o, g in zip(region.offsets, steps)]
 
     def _of_block(self, value):
         """What all active threads agree on."""
-        each = np.unique(np.broadcast_to(value, np.shape(self.active))[self.active])
-        assert len(each) == 1, "a tile operation at an offset that differs between threads"
-        return int(each[0])
+        value, active = np.broadcast_arrays(value, self.active)
+        each = np.unique(value[active])
+        assert len(each) == 1, "an operand of a tile operation differs between threads"
+        return each[0]
 
-    def read(self, region):
-        return self._load(region.buffer, self._grid(region))
+    def read(self, region, private=False):
+        tile = self._load(region.buffer, self._grid(region, private), self.active if private else np.True_)
+        return np.broadcast_to(tile, (*region.extents, len(self.lanes))) if private else tile
 
-    def write(self, region, tile):
-        inside, at = self._inside(region.buffer, self._grid(region))
-        if not at:
-            self.memory[region.buffer][()] = rounded(tile.reshape(()), region.dtype)
-        else:
-            self.memory[region.buffer][tuple(i[inside] for i in at)] = rounded(tile.reshape(inside.shape), region.dtype)[inside]
+    def write(self, region, tile, private=False):
+        indices = self._grid(region, private)
+        inside, at = self._inside(region.buffer, self._own(region.buffer, indices) if private else indices)
+        tile = rounded(tile if private else tile.reshape(np.shape(inside)), region.dtype)
+        *at, active, tile = np.broadcast_arrays(*at, inside & self.active if private else inside, tile)
+        memory = self.memory[region.buffer] if at else self.memory[region.buffer].reshape(1)
+        at = tuple(i[active] for i in at) or np.zeros(np.count_nonzero(active), int)
+        memory[at] = tile[active]
+        kept = np.array_equal(memory[at], tile[active].astype(memory.dtype), equal_nan=memory.dtype.kind == "f")
+        assert kept, f"lanes write different values to one element of {region.buffer!r}"
 
     def do_copy(self, s, mask):
-        self.write(s.dst, self.read(s.src))
+        private = self._is_private(s)
+        self.write(s.dst, self.read(s.src, private).reshape(*s.dst.extents, *([-1] if private else [])), private)
 
     def _elementwise(self, s, becomes):
+        private = self._is_private(s)
+        shape = (*s.dst.extents, len(self.lanes)) if private else tuple(s.dst.extents)
         parts = [getattr(s, name) for name in inspect.signature(becomes).parameters]
-        values = [self.read(part).reshape(s.dst.extents) if isinstance(part, Region) else self.value(part) for part in parts]
-        self.write(s.dst, np.broadcast_to(becomes(*values), s.dst.extents))
+        scalar = self.value if private else lambda part: self._of_block(self.value(part))
+        values = [self.read(part, private).reshape(shape) if isinstance(part, Region) else scalar(part) for part in parts]
+        self.write(s.dst, np.broadcast_to(becomes(*values), shape), private)
 
     def do_gemm(self, s, mask):
         wide = np.float64 if s.c.dtype.is_float else np.int64

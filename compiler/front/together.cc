@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "compiler/analysis/threads/divergence.h"
 #include "compiler/analysis/threads/thread_sets.h"
@@ -34,6 +35,20 @@ struct Tiles : ir::FieldVisitor {
   bool any = false;
   void Region(const ir::Region&, std::string_view, ir::Use) { any = true; }
   void Whole(ir::BufferId, std::string_view, ir::Use) { any = true; }
+};
+
+// The expressions that a tile operation evaluates, and which they are, in words.
+struct Operands : ir::FieldVisitor {
+  struct Operand {
+    ir::ExprId expr;
+    std::string_view words, name;
+  };
+  std::vector<Operand> all;
+
+  void Evaluates(ir::ExprId expr, std::string_view name) { all.push_back({expr, "the ", name}); }
+  void Region(const ir::Region& region, std::string_view name, ir::Use) {
+    for (const ir::ExprId offset : region.offsets) all.push_back({offset, "an offset of the ", name});
+  }
 };
 
 bool IsOfBlock(const ir::Stmt& stmt) {
@@ -70,7 +85,7 @@ class Round {
  private:
   void Visit(ir::Block& block, const Scope& scope) {
     for (ir::Stmt& stmt : block) {
-      if (scope.reason && diagnostics_ != nullptr && IsOfBlock(stmt)) Refuse(stmt, *scope.reason);
+      if (diagnostics_ != nullptr && IsOfBlock(stmt)) scope.reason ? Refuse(stmt, *scope.reason) : CheckOperands(stmt, scope.threads);
       std::visit(ir::Overloaded{
                      [&](ir::For& op) { VisitLoop(op, scope); }, [&](ir::While& op) { Visit(op.body, Within(&op, {op.cond}, "while", scope)); },
                      [&](ir::If& op) {
@@ -136,6 +151,27 @@ class Round {
                         "write the condition as first <= thread < last with constants, move the statement out of the condition, or write each "
                         "thread's own elements, as A[i] = x, which may stand under any condition",
                         stmt.loc, ir::PrintStmt(module_, stmt));
+  }
+
+  void CheckOperands(const ir::Stmt& stmt, const ir::ThreadRange& threads) {
+    if (threads.Count() == 1 || std::holds_alternative<ir::For>(stmt.op) || IsOfOneThread(stmt)) return;
+    Operands operands;
+    ir::Fields(stmt.op, operands);
+    const auto it = std::ranges::find_if(operands.all, [&](const auto& operand) { return !sets_.Agree(operand.expr, threads); });
+    if (it == operands.all.end()) return;
+    diagnostics_->Error(fmt::format("{}{} of a {} is {}, which may differ between threads: they do the statement together, and the compiler "
+                                    "chooses which of them does which element",
+                                    it->words, it->name, ir::Name(stmt.op), ir::PrintExpr(module_, it->expr)),
+                        "write a parallel loop over the tile (T.Parallel) that computes the value from its variables, or write each thread's own "
+                        "elements, as A[thread] = x",
+                        stmt.loc, ir::PrintStmt(module_, stmt));
+  }
+
+  // Whether each thread does all of a tile operation, on an array of its own.
+  bool IsOfOneThread(const ir::Stmt& stmt) const {
+    bool own = false;
+    ir::ForEachBuffer(stmt.op, [&](ir::BufferId buffer) { own |= module_[buffer].space == ir::Space::kLocal; });
+    return own;
   }
 
   const ir::Module& module_;

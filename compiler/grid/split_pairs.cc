@@ -210,12 +210,23 @@ class Splitter {
     if (const auto* copy = std::get_if<ir::Copy>(&stmt.op))
       return copy->src.buffer == sum && copy->src.extents == module_.ShapeOf(sum) && module_[copy->dst.buffer].space == ir::Space::kGlobal;
     const auto* loop = std::get_if<ir::For>(&stmt.op);
-    if (loop == nullptr) return std::holds_alternative<ir::Alloc>(stmt.op);
-    if (loop->kind != ir::LoopKind::kParallel || !CoversElements(module_, *loop, sum)) return false;
+    if (loop == nullptr && !ir::IsOneOf<ir::AnyElementwise>(stmt.op)) return std::holds_alternative<ir::Alloc>(stmt.op);
+    if (loop == nullptr ? !WritesAll(stmt, sum) : loop->kind != ir::LoopKind::kParallel || !CoversElements(module_, *loop, sum)) return false;
     return std::ranges::all_of(AccessesOf(module_, stmt), [&](const Access& access) {
-      if (access.buffer == sum) return IsOwnElement(module_, *loop, access.indices);
+      if (access.buffer == sum)
+        return access.tile ? access.extents == module_.ShapeOf(sum) : loop != nullptr && IsOwnElement(module_, *loop, access.indices);
       return !access.write && (module_[access.buffer].space == ir::Space::kGlobal || module_[access.buffer].space == ir::Space::kShared);
     });
+  }
+
+  // Whether the tile operation is over all of the sum: the tiles that it reads have as many elements along each dimension.
+  bool WritesAll(const Stmt& stmt, BufferId sum) const {
+    bool writes = false, as_large = true;
+    ir::ForEachRegion(stmt.op, [&](const ir::Region& region, ir::Use use) {
+      writes |= use != ir::Use::kRead && region.buffer == sum;
+      as_large &= Wide(region.extents) == Wide(module_.ShapeOf(sum));
+    });
+    return writes && as_large;
   }
 
   // Each block runs the remaining statements for its half of the sum, which gets a fragment of its own.
@@ -227,7 +238,7 @@ class Splitter {
     kernel_.body.push_back({ir::Alloc{half}, loc});
     kernel_.body.push_back({ir::PairSum{sum, half, dim}, loc});
     for (Stmt& stmt : rest) {
-      if (auto* copy = std::get_if<ir::Copy>(&stmt.op)) Halve(*copy, half, size_t(dim), part);
+      if (ir::IsOneOf<ir::Copy, ir::AnyElementwise>(stmt.op)) HalveTiles(stmt, sum, half, size_t(dim), part);
       if (auto* loop = std::get_if<ir::For>(&stmt.op)) Halve(*loop, sum, half, size_t(dim), part);
       kernel_.body.push_back(std::move(stmt));
     }
@@ -238,21 +249,30 @@ class Splitter {
     return module_.exprs.Add(place, module_.exprs.Mul(module_.exprs.Cast(type, part), module_.exprs.Int(extent, type)));
   }
 
-  // Which dimension of the destination belongs to a dimension of the source. Dimensions of one element do not count; they may stand anywhere.
-  static size_t SameDim(const ir::Copy& copy, size_t dim) {
+  // The extents without those of one element, which do not count; they may stand anywhere.
+  static std::vector<int64_t> Wide(std::vector<int64_t> extents) {
+    std::erase(extents, 1);
+    return extents;
+  }
+
+  // Which dimension of a tile belongs to a dimension of the sum.
+  static size_t SameDim(const std::vector<int64_t>& sum, size_t dim, const std::vector<int64_t>& tile) {
     const auto wide = [](int64_t extent) { return extent != 1; };
-    ptrdiff_t before = std::count_if(copy.src.extents.begin(), copy.src.extents.begin() + ptrdiff_t(dim), wide);
+    ptrdiff_t before = std::count_if(sum.begin(), sum.begin() + ptrdiff_t(dim), wide);
     size_t to = 0;
-    while (!wide(copy.dst.extents[to]) || before-- > 0) ++to;
+    while (!wide(tile[to]) || before-- > 0) ++to;
     return to;
   }
 
-  void Halve(ir::Copy& copy, BufferId half, size_t dim, ExprId part) {
-    const size_t to = SameDim(copy, dim);
-    copy.src.buffer = half;
-    const int64_t extent = copy.src.extents[dim] /= 2;
-    copy.dst.extents[to] = extent;
-    copy.dst.offsets[to] = Shifted(copy.dst.offsets[to], extent, part);
+  // The tiles of a copy, or of what is done element by element.
+  void HalveTiles(Stmt& stmt, BufferId sum, BufferId half, size_t dim, ExprId part) {
+    const std::vector<int64_t> whole = module_.ShapeOf(sum);
+    ir::ForEachRegion(stmt.op, [&](ir::Region& region, ir::Use) {
+      const size_t at = region.buffer == sum ? dim : SameDim(whole, dim, region.extents);
+      const int64_t extent = region.extents[at] /= 2;
+      if (region.buffer == sum) region.buffer = half;
+      else region.offsets[at] = Shifted(region.offsets[at], extent, part);
+    });
   }
 
   void Halve(ir::For& loop, BufferId sum, BufferId half, size_t dim, ExprId part) {

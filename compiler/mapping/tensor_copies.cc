@@ -19,6 +19,7 @@
 #include "compiler/rules/roles.h"
 #include "compiler/rules/shared.h"
 #include "compiler/rules/tensor.h"
+#include "ir/elementwise.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -65,7 +66,7 @@ class Chooser {
   void Count(const ir::Block& body) {
     uses_ = CountAllAccesses(module_, body);
     ir::Walk(body, [&](const ir::Stmt& stmt) {
-      if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind == ir::LoopKind::kParallel) FindLong(*loop);
+      FindLong(stmt);
       if (const auto* copy = std::get_if<ir::Copy>(&stmt.op)) stored_[copy->dst.buffer].push_back(copy->dst);
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
       if (gemm == nullptr) return;
@@ -80,11 +81,23 @@ class Chooser {
 
   // Finds fragments that take long to compute. LLVM would move such computation behind the first of several pieces, and its values would
   // then not fit the registers.
-  void FindLong(const ir::For& loop) {
-    ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
-      const auto* store = std::get_if<ir::Store>(&stmt.op);
-      if (store != nullptr && module_[store->buffer].space == Space::kFragment && CallsMath(store->value)) long_.insert(store->buffer);
-    });
+  void FindLong(const ir::Stmt& stmt) {
+    const auto compute = [&](BufferId tile, ExprId value) {
+      if (module_[tile].space == Space::kFragment && CallsMath(value)) long_.insert(tile);
+    };
+    if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind == ir::LoopKind::kParallel) {
+      ir::Walk(loop->body, [&](const ir::Stmt& inner) {
+        if (const auto* store = std::get_if<ir::Store>(&inner.op)) compute(store->buffer, store->value);
+      });
+    }
+    const ir::ElementOf first = [&](const ir::Region& region) {
+      return module_.exprs.Load(region.buffer, module_[region.buffer].dtype, region.offsets);
+    };
+    std::visit(
+        [&](const auto& op) {
+          if constexpr (ir::Elementwise<std::remove_cvref_t<decltype(op)>>) compute(ir::Destination(op).buffer, ir::Becomes(module_, op, first));
+        },
+        stmt.op);
   }
 
   bool CallsMath(ExprId id) const {

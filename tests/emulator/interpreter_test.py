@@ -99,6 +99,54 @@ def test_lanes_that_disagree_are_found():
         run(program, np.zeros(4, np.int32))
 
 
+def test_each_thread_does_tile_operations_on_its_own_arrays():
+    @T.prim_func
+    def program(A: T.Tensor((N, 4), "int32"), B: T.Tensor((N, 2, 2), "int32")):
+        with T.Kernel(1, threads=N):
+            tx = T.get_thread_binding()
+            own, square = T.alloc_local((4,), "int32"), T.alloc_local((2, 2), "int32")
+            T.fill(own, tx)
+            T.fill(square, 7)
+            if tx % 2 == 0:
+                T.copy(A[tx, 1:3], own[2:4])
+                T.fill(square[tx // 2 % 2, 0:2], tx + 1)
+            T.copy(own, A[tx, :])
+            T.copy(square, B[tx, :, :])
+
+    before = np.arange(N * 4, dtype=np.int32).reshape(N, 4)
+    a, b = run(program, before, np.zeros((N, 2, 2), np.int32))
+    threads = np.arange(N)
+    expected = np.repeat(threads[:, None], 4, 1)
+    expected[::2, 2:] = before[::2, 1:3]
+    assert (a == expected).all()
+    squares = np.full((N, 2, 2), 7)
+    for thread in threads[::2]:
+        squares[thread, thread // 2 % 2] = thread + 1
+    assert (b == squares).all()
+
+
+def test_an_operand_that_differs_between_threads_has_no_meaning():
+    @T.prim_func
+    def program(A: T.Tensor((N,), "int32")):
+        with T.Kernel(1, threads=N):
+            T.fill(A, T.get_thread_binding())
+
+    with pytest.raises(AssertionError, match="differs between threads"):
+        run(program, np.zeros(N, np.int32))
+
+
+def test_threads_that_write_one_element_write_one_value():
+    @T.prim_func
+    def program(A: T.Tensor((N,), "int32")):
+        with T.Kernel(1, threads=N):
+            own = T.alloc_local((2,), "int32")
+            T.fill(own, T.get_thread_binding())
+            T.copy(own, A[0:2])
+
+    with pytest.raises(AssertionError, match="different values"):
+        run(program, np.zeros(N, np.int32))
+
+
 @pytest.mark.parametrize("index", ["behind", "in front"])
 def test_a_private_buffer_is_read_inside(index):
     @T.prim_func

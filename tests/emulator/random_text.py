@@ -25,7 +25,7 @@ class Text:
     alignment = 0  # in bytes, of the tensors' first elements; 0: as an allocator gives it
 
     def __init__(self, seed):
-        self.random = random.Random(seed)
+        self.random, self.other_random = random.Random(seed), random.Random(f"{seed}, aside")
         self.forms = collections.Counter()
         self.lines, self.tensors, self.symbols = [], [], []
         self.indent, self.names = 1, 0
@@ -35,6 +35,13 @@ class Text:
 
     def chance(self, probability):
         return self.random.random() < probability
+
+    @contextlib.contextmanager
+    def aside(self):
+        """Choices by numbers of their own, so that all other choices stay what they are without them."""
+        self.random, self.other_random = self.other_random, self.random
+        yield
+        self.random, self.other_random = self.other_random, self.random
 
     def form(self, name):
         """The program has one of these."""

@@ -36,7 +36,7 @@ class RandomThreads(RandomTiles):
     FORMS = ("1-D threads", "2-D threads", "3-D threads", "sub-warp block", "thread condition", "thread range", "other threads",
              "local array", "own loop", "left by single threads", "mask", "thread atomics", "shared atomics",
              "atomics that meet apart", "element beyond the threads", "own element again",
-             "another thread's element of memory", "element of a fragment")
+             "another thread's element of memory", "element of a fragment", "local tile")
 
     def head(self):
         if self.chance(0.03):
@@ -82,6 +82,17 @@ class RandomThreads(RandomTiles):
             index.insert(0, f"{at} % {extent}" if len(index) + 1 < len(shape) else at)
             at = f"({at} // {extent})"
         return index, condition
+
+    # What each thread does by itself to an array of its own.
+
+    def of_thread(self, dtype):
+        return clamped(self.pick(f"({self.linear}) % 5", f"({self.linear}) - {self.pick(0, 30, 63)}", "bx + 1"), dtype)
+
+    def place_of_thread(self, last):
+        return self.pick("0", str(last), f"({self.linear}) % {last + 1}")
+
+    def each_thread(self):
+        return [(self.linear, self.threads)]
 
     # Conditions.
 

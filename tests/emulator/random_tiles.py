@@ -35,7 +35,9 @@ class Tile:
 
 
 class RandomTiles(Expressions):
+    FORMS = ("local tile",)
     largest = 4  # of a tensor's elements
+    of_locals = ()  # the tensors that show what local arrays hold
 
     def build(self):
         for _ in range(self.pick(1, 1, 1, 1, 2)):
@@ -43,7 +45,7 @@ class RandomTiles(Expressions):
         return self.source()
 
     def kernel(self):
-        self.readable = list(self.tensors)  # what no statement of this kernel writes
+        self.readable = [tensor for tensor in self.tensors if tensor not in self.of_locals]  # what no statement of this kernel writes
         self.tiles, self.loop_vars, self.depth, self.shared, self.statements = [], [], 0, 0, 0
         threads = self.head()
         self.gx, self.gy = self.grid()
@@ -58,6 +60,9 @@ class RandomTiles(Expressions):
                 self.begin(self.allocate())
             for _ in range(self.random.randint(2, 6)):
                 self.statement()
+            with self.aside():
+                if self.chance(0.25):
+                    self.local_tile()
             for tile in self.tiles:
                 self.sink(tile)
 
@@ -154,6 +159,42 @@ class RandomTiles(Expressions):
         if again and same and self.chance(0.3):
             self.line(f"T.copy({region}, {self.pick(*same).name})")
         return True
+
+    # Arrays of each thread's own, of which each thread does whole operations by itself.
+
+    def local_tile(self):
+        self.form("local tile")
+        shape, dtype = self.pick((4,), (8,), (16,), (2, 4), (3, 5)), self.pick(*ANY)
+        tile, outside = Tile(self.fresh("own"), "local", shape, dtype), self.tiles
+        self.line(f"{tile.name} = T.alloc_local({shape}, '{dtype}')")
+        self.line(f"T.fill({tile.name}, {self.of_thread(dtype)})")
+        sources = [t for t in self.those(wide=False, space="shared") if len(t.shape) == len(shape) and dtype[0] != "u"]
+        self.tiles = [tile]
+        for _ in range(self.random.randint(1, 3)):
+            begins, extents = self.part(shape)
+            source = self.pick(*sources) if sources and self.chance(0.5) else None
+            if source is None:
+                self.pick(self.part_of_a_tile, lambda t: self.line(f"T.fill({self.region(t.name, begins, extents)}, {self.of_thread(dtype)})"))(tile)
+            elif all(x <= e for x, e in zip(extents, source.shape)):
+                places = [self.place_of_thread(e - x) for x, e in zip(extents, source.shape)]
+                self.line(f"T.copy({self.region(source.name, places, extents)}, {self.region(tile.name, begins, extents)})")
+        self.tiles = outside
+        threads = self.each_thread()
+        out = self.tensor([max(1, self.gy), max(1, self.gx), *[count for _, count in threads], *shape], dtype, "marks")
+        self.of_locals = (*self.of_locals, out)
+        begins = ["by", "bx", *[index for index, _ in threads], *["0"] * len(shape)]
+        self.line(f"T.copy({tile.name}, {self.region(out.name, begins, shape)})")
+
+    def of_thread(self, dtype):
+        """A small number: here all threads have the same."""
+        return str(self.pick(0, 1, 2))
+
+    def place_of_thread(self, last):
+        return str(self.random.randint(0, last))
+
+    def each_thread(self):
+        """Indices that tell threads with different numbers apart, and how many there are of each."""
+        return []
 
     # Statements. Each says whether there was something to write.
 

@@ -229,3 +229,55 @@ def test_a_tile_that_a_condition_reads_again(emulator, target):
             T.copy(f, C)
 
     check(emulator, program, target)
+
+
+def of_one_thread_each(statement):
+    @T.prim_func
+    def program(A: T.Tensor((256,), "int32"), B: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            tx, own = T.get_thread_binding(), T.alloc_local((4,), "int32")
+            s, r, sum = T.alloc_shared((128,), "int32"), T.alloc_fragment((64,), "int32"), T.alloc_fragment((1,), "int32")
+            T.clear(own)
+            T.clear(r)
+            T.copy(A[0:128], s)
+            statement(A, B, s, r, sum, own, tx)
+            T.copy(r, B)
+
+    return program
+
+
+def count(own, tx):
+    for _ in T.serial(tx % 5):
+        own[0] += 1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("statement, operand", [
+    (lambda A, B, s, r, sum, own, tx: T.fill(A, tx), "the value of a fill"),
+    (lambda A, B, s, r, sum, own, tx: T.fill(s[tx // 2 : tx // 2 + 64], 1), "an offset of the dst of a fill"),
+    (lambda A, B, s, r, sum, own, tx: T.fill(r, A[tx]), "the value of a fill"),
+    (lambda A, B, s, r, sum, own, tx: (count(own, tx), T.fill(r, own[0])), "the value of a fill"),
+    (lambda A, B, s, r, sum, own, tx: T.copy(A[tx : tx + 64], r), "an offset of the src of a copy"),
+    (lambda A, B, s, r, sum, own, tx: T.copy(r, A[tx : tx + 64]), "an offset of the dst of a copy"),
+    (lambda A, B, s, r, sum, own, tx: T.reduce_sum(s[tx : tx + 64], sum, dim=0), "an offset of the src of a reduce"),
+], ids=["value", "where it fills", "element", "local", "where it reads", "where it writes", "where it sums"])
+def test_an_operand_that_differs_between_threads_is_refused(emulator, target, statement, operand):
+    """Each element would get what the thread that happens to hold it sees."""
+    module = emulator.module(of_one_thread_each(statement).serialized)
+    _, answer = emulator.call(module, target, [(np.zeros(256, np.int32), "int32"), (np.zeros(64, np.int32), "int32")], check=1)
+    assert f"{operand} is " in answer["error"] and "may differ between threads" in answer["error"], answer
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_operands_of_what_each_thread_does_for_itself(emulator, target):
+    """A thread's own array takes its thread's values, and so does a statement where the threads that come agree on them."""
+    @T.macro
+    def statements(A, B, s, r, sum, own, tx):
+        T.fill(own, tx)
+        T.copy(s[tx : tx + 2], own[2:4])
+        T.copy(own, A[tx * 4 : tx * 4 + 4])
+        if tx < 32:
+            T.fill(s[tx // 32 : tx // 32 + 64], tx // 32 + 3)
+            T.copy(s[0:64], r)
+
+    check(emulator, of_one_thread_each(statements), target)

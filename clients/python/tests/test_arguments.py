@@ -2,13 +2,18 @@
 """Arguments of the language that were once taken and not looked at: each does what it says, or is refused with what to use."""
 
 import warnings
+from dataclasses import dataclass
 
+import interpreter
 import numpy as np
 import pytest
 
 import kiln.language as T
 from interpreter import interpret
-from kiln.language.trace import TraceError
+from kiln.language import program
+from kiln.language.buffer import Region
+from kiln.language.expr import Expr, cast
+from kiln.language.trace import TraceError, emit
 
 
 def trace(body, shape=(16, 16), dtype="float32"):
@@ -216,6 +221,52 @@ def test_elements_atomics_and_fills_of_such_a_tensor():
     expected = 2 * (1 + 2 * x)
     expected[:, :, 0, 0] = 0  # what lies outside reads as zero and is not written
     assert np.allclose(r, placed_by_hand(expected), atol=1e-6)
+
+
+@pytest.fixture
+def scale(monkeypatch):
+    """A tile operation of the family elementwise of which the rest of the language knows nothing."""
+    @dataclass(slots=True)
+    class Scale(program.Stmt):
+        dst: Region
+        src: Region
+        by: Expr
+
+    monkeypatch.setitem(interpreter.ELEMENTWISE, "scale", lambda src, by: src * by)
+    return lambda dst, src, by: emit(Scale(dst, src, cast(by, dst.dtype)))
+
+
+def test_an_operation_on_tiles_takes_views_and_such_a_tensor(scale):
+    @T.prim_func
+    def f(X: T.Tensor((4, 16), "float32"), Q: T.Tensor((4, 16), "float32"), V: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=32):
+            T.annotate_layout({Q: T.Layout((4, 16), lambda i, j: [i, 15 - j])})
+            T.fill(Q, 1.0)
+            T.fill(V, 1.0)
+            scale(Q[0:2, 4:20], X[1:3, 0:16], 2.0)
+            scale(Q[3:4, 0:8], Q[1:2, 0:8], 3.0)
+            scale(T.reshape(V, (4, 16))[1:3, 2:4], T.reshape(X, (8, 8))[0:2, 0:2], 5.0)
+
+    x = random((4, 16))
+    q, v = interpret(f.with_outputs([1, 2]), x)
+    expected = np.ones((4, 16), np.float32)
+    expected[0:2, 4:16] = 2 * x[1:3, 0:12]  # what lies outside is not written
+    expected[3, 0:8] = 3 * expected[1, 0:8]
+    assert np.array_equal(q, expected[:, ::-1])
+    seen = np.ones((4, 16), np.float32)
+    seen[1:3, 2:4] = 5 * x.reshape(8, 8)[0:2, 0:2]
+    assert np.array_equal(v, seen.reshape(-1))
+
+
+def test_products_take_no_such_tensor():
+    @T.macro
+    def product(A, n):
+        tile = T.alloc_fragment((16, 16), "float32")
+        T.annotate_layout({A: T.Layout(A.shape, lambda i, j: [i, 15 - j])})
+        T.gemm(A, A, tile)
+
+    with pytest.raises(TraceError, match="products and reductions take no such tensor"):
+        trace(product)
 
 
 def test_the_layout_is_of_the_kernel_that_names_it():

@@ -17,7 +17,7 @@ using ir::ExprId;
 using ir::ExprNode;
 using ir::ExprOp;
 
-// A condition of more operations is not computed for each thread.
+// An expression of more operations is not computed for each thread.
 constexpr uint64_t kMostNodes = 1024;
 
 // The value that an expression has in one thread.
@@ -62,11 +62,51 @@ class Evaluation {
   }
 
   const ir::Module& module_;
-  const uint32_t thread_;
+  uint32_t thread_;
   std::unordered_map<uint32_t, std::optional<ExprNode>> known_;
 };
 
+// Whether threads agree on an expression: they compute one value from their numbers, or they agree on its operands.
+class Agreement {
+ public:
+  Agreement(const ir::Module& module, const Divergence& divergence, const ir::ThreadRange& among)
+      : module_(module), divergence_(divergence), among_(among) {
+    for (uint32_t thread = among.begin; thread < among.end; ++thread) threads_.emplace_back(module, thread);
+  }
+
+  bool On(ExprId id) {
+    if (const auto it = known_.find(ir::Index(id)); it != known_.end()) return it->second;
+    const bool agree = Find(id);
+    known_.emplace(ir::Index(id), agree);
+    return agree;
+  }
+
+ private:
+  bool Find(ExprId id) {
+    if (!divergence_.Differs(id, among_) || ComputeOne(id)) return true;
+    const ExprNode& node = module_.exprs[id];
+    const bool own = node.op == ExprOp::kLoad && module_[ir::BufferId(node.ref)].space == ir::Space::kLocal;
+    return node.op != ExprOp::kVar && !own && std::ranges::all_of(node.Args(), [&](ExprId arg) { return On(arg); });
+  }
+
+  bool ComputeOne(ExprId id) {
+    const std::optional<ExprNode> first = threads_.front().Of(id);
+    return first && std::ranges::all_of(threads_, [&](Evaluation& thread) { return thread.Of(id) == first; });
+  }
+
+  const ir::Module& module_;
+  const Divergence& divergence_;
+  const ir::ThreadRange among_;
+  std::vector<Evaluation> threads_;
+  std::unordered_map<uint32_t, bool> known_;
+};
+
 }  // namespace
+
+bool ThreadSets::Agree(ExprId id, const ir::ThreadRange& among) const {
+  if (!divergence_.Differs(id, among)) return true;
+  return sizes_.Of(id).nodes <= kMostNodes && Agreement(module_, divergence_, among).On(id);
+}
 
 std::optional<ir::ThreadRange> ThreadSets::Where(ExprId cond, bool value, const ir::ThreadRange& among) const {
   Set set(among.Count(), true);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which threads of a block enter a branch. Any part of the condition that depends only on the thread's number is computed for each thread.
+// Which threads of a block enter a branch, and where they agree on a value. Any part of an expression that depends only on the thread's number
+// is computed for each thread.
 #pragma once
 
 #include <optional>
@@ -20,6 +21,9 @@ class ThreadSets {
   // Of the threads `among`, who come together, the range that sees `value` for `cond`: either all of its threads do at a time, or none does.
   // Empty: no thread ever sees it. nullopt: threads that are no range may see it, or it is not known which do.
   std::optional<ir::ThreadRange> Where(ir::ExprId cond, bool value, const ir::ThreadRange& among) const;
+
+  // Whether the threads `among`, who come together, all see one value of the expression. False: it is not known that they do.
+  bool Agree(ir::ExprId id, const ir::ThreadRange& among) const;
 
  private:
   using Set = std::vector<bool>;  // by thread

@@ -15,8 +15,8 @@ inline constexpr std::string_view kPair = "grid(2) threads 64 cluster(2) blocks(
 
 // Statements with the op. %v is 1; each operand that is an expression depends on it in one of the op's rows. TextOf (program.h) tells which
 // buffers there are.
-// They are written as they are printed. Every element that they say they read or write, they do read or write, whatever small integers from
-// 1 on the buffers hold.
+// They are written as they are printed. Every element that they say they write, they do write, whatever integers from 1 to 4 the buffers hold,
+// and each element that they read and write changes for one of eight such inputs at least (access_test.cc).
 struct Row {
   std::string_view op, statements;
   std::string_view kernel = kOneBlock;

@@ -153,8 +153,7 @@ def apply(kernel: ir.Kernel, views: bool = False) -> None:
         kernel.body[:] = _Rewriter(kernel.placements).block(kernel.body)
 
 
-_IN_PLACE = "only T.copy, T.fill, atomic operations and loops take such a tensor: copy it to a tile first"
-_WRITTEN = {ir.Gemm: "c", ir.Reduce: "dst"}  # which operand of a tile operation it writes; it reads the others
+_IN_PLACE = "products and reductions take no such tensor: copy it to a tile first"
 
 
 class _Rewriter:
@@ -244,19 +243,19 @@ class _Rewriter:
             return [self._elementwise(s.dst, lambda steps: s.value, 0, s.location)]
         regions = {name: getattr(s, name) for name in placed}
         for region in regions.values():
-            if not isinstance(region.buffer, View):
+            if not s.ON_TENSORS and not isinstance(region.buffer, View):
                 raise tr.TraceError(f"{_at_line(s.location)}{region.name} lies in memory as T.annotate_layout says, and {_IN_PLACE}")
         return self._through_tiles(s, regions)
 
     def _through_tiles(self, s, regions: dict) -> list:
-        """The operation on tiles that hold what it reads of views, and from which what it writes goes back."""
+        """The operation on tiles that hold what it reads of such buffers, and from which what it writes goes back."""
         before, after = [], []
         for name, region in regions.items():
             tile = of_region(region)
             before.append(ir.Alloc(tile, location=s.location))
             whole = tile.whole()
             before.append(self._elementwise(whole, lambda steps, r=region: self._load(r.buffer, _at(r, steps)), 0, s.location, region))
-            if name == _WRITTEN[type(s)]:
+            if name == s.WRITTEN:
                 after.append(self._elementwise(region, lambda steps, t=whole: load(t.buffer, _at(t, steps)), 0, s.location, whole))
             setattr(s, name, whole)
         return [*before, s, *after]

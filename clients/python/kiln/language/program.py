@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import ClassVar, Optional
 
 from .buffer import Buffer, Region
 from .expr import Expr, Var
@@ -18,6 +18,9 @@ class Location:
 
 @dataclass(slots=True, kw_only=True)
 class Stmt:
+    WRITTEN: ClassVar[str] = "dst"  # of an operation on tiles: the operand that it writes; it reads the others
+    ON_TENSORS: ClassVar[bool] = True  # and whether an operand may be a tensor
+
     location: Location = field(default_factory=Location)
 
 
@@ -76,6 +79,9 @@ class Copy(Stmt):
 
 @dataclass(slots=True)
 class Gemm(Stmt):
+    WRITTEN = "c"
+    ON_TENSORS = False
+
     a: Region
     b: Region
     c: Region
@@ -93,6 +99,8 @@ class Fill(Stmt):
 
 @dataclass(slots=True)
 class Reduce(Stmt):
+    ON_TENSORS = False
+
     kind: str
     src: Region
     dst: Region
