@@ -73,7 +73,8 @@ std::expected<cache::Entry, std::string> EntryOf(const ForwardedReply& reply, co
     return std::unexpected(fmt::format("it is by the compiler {}, and this kilnd keeps what {} compiles", said.compiler(), expected.build_id));
   }
   if (reply.sealed.key() != expected.key.view()) return std::unexpected("it is of another program than was asked for, or made with another ptxas");
-  auto entry = SealReply(expected.kept_under, expected.tenant, reply.sealed.SerializeAsString(), said.target(), said.name());
+  auto entry = SealReply(expected.kept_under, expected.tenant, reply.sealed.SerializeAsString(),
+                         {.target = said.target(), .name = said.name(), .compiler = said.compiler(), .cubin = !said.portable_key().empty()});
   if (!entry) return std::unexpected(std::move(entry.error().message));
   return std::move(*entry);
 }
