@@ -42,8 +42,8 @@ class Store {
     std::chrono::milliseconds timeout{50};            // within which a store that is in use answers a request
     std::chrono::milliseconds write_timeout{10'000};  // and takes what is put
     std::uint64_t most = 0;                           // bytes of an object that is read
-    // Told, once each, that the store is left alone, or takes nothing while it is read ("left-alone", "takes-no-puts"), and why; and that this is over
-    // ("ok", "takes-puts").
+    // Told, once each, that the store is left alone, or takes nothing while it is read ("left-alone", "takes-no-puts"), and why; and that this is
+    // over ("ok", "takes-puts").
     std::function<void(std::string_view state, std::string_view what)> on_event;
   };
 

@@ -2,9 +2,9 @@
 //
 // Writes to the object store, behind the replies that they belong to.
 //
-// Threads. Some of our own, the writers, each with a line of its own: a store takes its time for each object, and many at once. What is written under
-// one key is always of the same writer, so that it stays in order. Any thread adds to a line and returns at once; where it is full, the write is lost,
-// which costs a later miss. So does whatever the store does not take, and what waits when the process ends and the store does not answer.
+// Threads. Some of our own, the writers, each with a line of its own: a store takes its time for each object, and many at once. What is written
+// under one key is always of the same writer, so that it stays in order. Any thread adds to a line and returns at once; where it is full, the write
+// is lost, which costs a later miss. So does whatever the store does not take, and what waits when the process ends and the store does not answer.
 #pragma once
 
 #include <array>

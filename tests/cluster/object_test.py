@@ -216,8 +216,10 @@ def test_settings_that_cannot_work_are_told(tmp_path):
     secret.write_text("id\n")
     code, said = check(*right)
     assert code == 2 and "S3 needs the key's id and its secret" in said
-    for options, words in ((["--object-credentials=x"], "which is not given"), (["--object-store=http://a/b", f"--object-credentials={secret}"], "write https://"),
-                           (["--object-store=http://a/b", "--object-ca=x"], "write https://"), (["--object-store=ftp://a"], "does not begin with s3://"),
+    for options, words in ((["--object-credentials=x"], "which is not given"),
+                           (["--object-store=http://a/b", f"--object-credentials={secret}"], "write https://"),
+                           (["--object-store=http://a/b", "--object-ca=x"], "write https://"),
+                           (["--object-store=ftp://a"], "does not begin with s3://"),
                            (["--object-store=https://a/b", "--object-region=x"], "belong to an s3:// store"),
                            (["--object-store=https://a/b", "--object-ca=/missing"], "no certificates can be read from /missing"),
                            (["--object-store=s3://id:hidden@a"], "--object-credentials")):

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // With three masters and three replicas.
-#include "cache/redis/redis_tier.h"
 #include "cache/redis/names.h"
+#include "cache/redis/redis_tier.h"
 #include "cache/redis/tests/redis_test_servers.h"
 
 namespace kiln::cache::redis {
