@@ -63,6 +63,9 @@ bool SelfDescription::Look() {
     cache::MutexLock lock(mutex_);
     change(known_);
   };
+  // Before the passes: whoever is told of these is told of the ptxas, or that there is none.
+  const std::string ptxas = sources_.ptxas();
+  learn([&](v1::CapabilitiesReply& reply) { reply.set_ptxas(ptxas); });
   const bool has_passes = [&] {
     cache::MutexLock lock(mutex_);
     return known_.passes_size() > 0;
@@ -71,8 +74,6 @@ bool SelfDescription::Look() {
     const std::vector<std::string> passes = sources_.passes();
     learn([&](v1::CapabilitiesReply& reply) { reply.mutable_passes()->Assign(passes.begin(), passes.end()); });
   }
-  const std::string ptxas = sources_.ptxas();
-  learn([&](v1::CapabilitiesReply& reply) { reply.set_ptxas(ptxas); });
   v1::CapabilitiesReply devices;
   const bool whole = sources_.devices(devices, kDriversPatience);
   learn([&](v1::CapabilitiesReply& reply) {

@@ -70,7 +70,7 @@ class Peer {
   const std::string& name() const { return name_; }  // of this process (via.h)
   bool available() const { return breaker_.in_use(); }
 
-  // What it said of itself last; nothing before it has.
+  // What it said of itself last; nothing before it has. Without its devices, for which it may have to wait.
   std::optional<v1::CapabilitiesReply> description() const;
   // What it says may have changed: the keeper asks again, soon and not for everybody who calls this.
   void LookAgain();
@@ -126,7 +126,6 @@ class Peer {
   std::map<std::string, cache::SteadyTime, std::less<>> shut_out_ KILN_GUARDED_BY(mutex_);  // tenants whose tokens it refuses, until then
   std::optional<v1::CapabilitiesReply> description_ KILN_GUARDED_BY(mutex_);
   cache::SteadyTime describe_ KILN_GUARDED_BY(mutex_){};  // next
-  bool thorough_ KILN_GUARDED_BY(mutex_) = true;          // then with what it must look up itself, such as its ptxas
   std::string trouble_ KILN_GUARDED_BY(mutex_);
   std::size_t under_way_ KILN_GUARDED_BY(mutex_) = 0;
   bool woken_ KILN_GUARDED_BY(mutex_) = false;

@@ -13,8 +13,9 @@ namespace kiln::server {
 namespace {
 
 constexpr std::size_t kMostSaid = std::size_t{1} << 20;  // of itself
-constexpr std::chrono::seconds kBetweenDescriptions{30}, kAfterNone{1};
-constexpr std::chrono::seconds kToDescribe{10};         // a driver may take its time
+constexpr std::chrono::seconds kBetweenDescriptions{30};
+constexpr std::chrono::milliseconds kAfterNone{100}, kAfterDoubt{1'000};
+constexpr std::chrono::seconds kToDescribe{5};
 constexpr std::chrono::milliseconds kToConnect{2'000};  // TLS takes some messages, and names must be resolved
 constexpr std::chrono::milliseconds kLook{50};          // whether the process ends meanwhile
 
@@ -32,8 +33,7 @@ void Peer::AwaitDescribed(std::chrono::milliseconds patience) {
 void Peer::LookAgain() {
   {
     cache::MutexLock lock(mutex_);
-    describe_ = std::min(describe_, clock_.SteadyNow() + kAfterNone);
-    thorough_ = true;
+    describe_ = std::min(describe_, clock_.SteadyNow() + kAfterDoubt);
     woken_ = true;
   }
   wake_.NotifyOne();
@@ -97,15 +97,15 @@ std::expected<void, std::string> Peer::Probe() {
   }
 }
 
-// By the first tenant whose token it takes.
+// By the first tenant whose token it takes. One that has just been started does not know its passes yet, nor perhaps its ptxas.
 void Peer::Describe() {
   TenantTokens tokens;
-  v1::CapabilitiesRequest request;
   {
     cache::MutexLock lock(mutex_);
     tokens = tokens_;
-    request.set_at_once(!std::exchange(thorough_, false));
   }
+  v1::CapabilitiesRequest request;
+  request.set_at_once(true);  // it looks whether something has changed, and says so to whoever asks next
   std::optional<v1::CapabilitiesReply> said;
   for (const auto& [tenant, token] : tokens) {
     grpc::ClientContext context;
@@ -114,7 +114,7 @@ void Peer::Describe() {
     context.set_deadline(In(kToDescribe));
     v1::CapabilitiesReply reply;
     const grpc::Status status = stub_->Capabilities(&context, request, &reply);
-    if (status.ok() && reply.ByteSizeLong() <= kMostSaid) said = std::move(reply);
+    if (status.ok() && reply.passes_size() > 0 && reply.ByteSizeLong() <= kMostSaid) said = std::move(reply);
     if (status.ok()) break;
     if (status.error_code() != grpc::StatusCode::UNAUTHENTICATED && status.error_code() != grpc::StatusCode::PERMISSION_DENIED) break;
     ShutOut(tenant, status.error_message());
@@ -124,11 +124,8 @@ void Peer::Describe() {
     cache::MutexLock lock(mutex_);
     changed = said && (!description_ || description_->compiler() != said->compiler() || description_->ptxas() != said->ptxas() ||
                        description_->signing_key() != said->signing_key() || description_->version() != said->version());
-    const bool news = changed && request.at_once();  // of one that has perhaps just been started, and knows less than it will
-    if (said && !news) description_ = *said;
-    changed = changed && !news;
-    thorough_ = thorough_ || !said || news;
-    describe_ = clock_.SteadyNow() + (news ? std::chrono::seconds(0) : thorough_ ? kAfterNone : kBetweenDescriptions);
+    if (said) description_ = *said;
+    describe_ = clock_.SteadyNow() + (said ? std::chrono::milliseconds(kBetweenDescriptions) : kAfterNone);
   }
   if (changed) options_.on_described(*said);
   described_.NotifyAll();

@@ -361,7 +361,8 @@ def test_settings_that_make_no_sense_are_refused(tmp_path):
     state = f"--state-dir={tmp_path}"
     assert check_config(state, "--upstream=unix:/run/kiln.sock", NO_WORKERS) == (0, "")
     for options, why in (((NO_WORKERS,), "nobody would compile"), (("--upstream=nowhere",), "--upstream: nowhere is no address"),
-                         (("--upstream-tokens=/x",), "belong to --upstream"), (("--upstream=unix:/a", "--upstream-ca=/x"), "a Unix socket has no TLS"),
+                         (("--upstream-tokens=/x",), "belong to --upstream"),
+                         (("--upstream=unix:/a", "--upstream-ca=/x"), "a Unix socket has no TLS"),
                          (("--upstream=a:1", "--upstream-cert=/x"), "belong together"), (("--upstream=a:1", "--upstream-ca=/x"), "cannot read /x"),
                          (("--upstream=a:1", f"--upstream-tokens={tmp_path}/no"), "there is no")):
         status, said = check_config(state, *options)
