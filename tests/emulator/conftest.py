@@ -21,3 +21,15 @@ def emulator(tmp_path_factory):
     emulator = _gpu() if os.environ.get("KILN_ON_GPU") == "1" else Emulator(BINARY, tmp_path_factory.mktemp("emulated"))
     yield emulator
     emulator.close()
+
+
+@pytest.fixture
+def call(emulator):
+    """``call(program, target, array, …)``: the arrays after the program ran on them, with nothing found wrong. ``check=0``: without shadow memory."""
+    def called(program, target, *arrays, check=1):
+        after, answer = emulator.call(emulator.module(program.serialized), target, [(a, str(a.dtype)) for a in arrays], check=check)
+        assert "error" not in answer, answer["error"]
+        assert answer["finished"] and not answer["findings"], [finding["message"] for finding in answer["findings"]]
+        return after
+
+    return called

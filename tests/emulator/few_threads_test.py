@@ -9,16 +9,9 @@ TARGETS = ["emu:sm_75", "emu:sm_90a", "emu:gfx942", "emu:gfx1100"]
 THREADS = [1, 4, 8, 16, 24, 48, 100, (4, 2), (3, 7, 5)]
 
 
-def call(emulator, program, target, *arrays):
-    after, answer = emulator.call(emulator.module(program.serialized), target, [(a, str(a.dtype)) for a in arrays], check=1)
-    assert "error" not in answer, answer["error"]
-    assert answer["finished"] and not answer["findings"], [finding["message"] for finding in answer["findings"]]
-    return after
-
-
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("threads", THREADS)
-def test_each_thread_once(emulator, target, threads):
+def test_each_thread_once(call, target, threads):
     count = int(np.prod(threads))
 
     @T.prim_func
@@ -34,7 +27,7 @@ def test_each_thread_once(emulator, target, threads):
             tile[thread] = thread
             Shared[bx, thread] = tile[count - 1 - thread]
 
-    a, total, shared = call(emulator, program, target, np.zeros((2, 1024), np.int32), np.zeros(1, np.int32), np.zeros((2, count), np.int32))
+    a, total, shared = call(program, target, np.zeros((2, 1024), np.int32), np.zeros(1, np.int32), np.zeros((2, count), np.int32))
     assert total[0] == count * (count + 1)
     np.testing.assert_array_equal(a, [np.where(np.arange(1024) < count, np.arange(1024) + 1, 0)] * 2)
     np.testing.assert_array_equal(shared, [np.arange(count)[::-1]] * 2)
@@ -42,7 +35,7 @@ def test_each_thread_once(emulator, target, threads):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("threads", THREADS)
-def test_tile_operations(emulator, target, threads):
+def test_tile_operations(call, target, threads):
     m, n, k, steps = 16, 24, 16, 3
 
     @T.prim_func
@@ -65,7 +58,7 @@ def test_tile_operations(emulator, target, threads):
     random = np.random.default_rng(2)
     a, b = (random.integers(-3, 4, shape).astype(np.float16) for shape in ((m, k * steps), (k * steps, n)))
     zeros = [np.zeros(shape, np.float32) for shape in ((m, n), (m,), (m, n))]
-    _, _, c, r, s = call(emulator, program, target, a, b, *zeros)
+    _, _, c, r, s = call(program, target, a, b, *zeros)
     expected = a.astype(np.float32) @ b.astype(np.float32)
     np.testing.assert_array_equal(c, expected)
     np.testing.assert_array_equal(r, expected.max(axis=1))

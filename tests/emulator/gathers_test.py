@@ -8,17 +8,10 @@ import pytest
 TARGETS = ["emu:sm_75", "emu:sm_90a", "emu:gfx942", "emu:gfx1100"]
 
 
-def call(emulator, program, target, *arrays):
-    after, answer = emulator.call(emulator.module(program.serialized), target, [(a, str(a.dtype)) for a in arrays], check=1)
-    assert "error" not in answer, answer["error"]
-    assert answer["finished"] and not answer["findings"], [finding["message"] for finding in answer["findings"]]
-    return after
-
-
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["float16", "int8", "float64"])
 @pytest.mark.parametrize("alloc", [T.alloc_shared, T.alloc_fragment])
-def test_transpose(emulator, target, dtype, alloc):
+def test_transpose(call, target, dtype, alloc):
     @T.prim_func
     def program(A: T.Tensor((40, 24), dtype), B: T.Tensor((24, 40), dtype)):
         with T.Kernel(2, 3, threads=64) as (bx, by):
@@ -28,7 +21,7 @@ def test_transpose(emulator, target, dtype, alloc):
             T.copy(turned, B[by * 8 : (by + 1) * 8, bx * 20 : (bx + 1) * 20])
 
     a = np.random.default_rng(1).integers(-100, 100, (40, 24)).astype(dtype)
-    np.testing.assert_array_equal(call(emulator, program, target, a, np.zeros((24, 40), dtype))[1], a.T)
+    np.testing.assert_array_equal(call(program, target, a, np.zeros((24, 40), dtype))[1], a.T)
 
 
 def convolved(x, w, stride, dilation, pad):
@@ -47,7 +40,7 @@ def convolved(x, w, stride, dilation, pad):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("size, channels, stride, dilation, pad", [((2, 7, 6), 16, 1, 1, 1), ((1, 9, 8), 20, 2, 1, 0), ((1, 8, 9), 16, 1, 2, 2)])
-def test_convolution(emulator, target, size, channels, stride, dilation, pad):
+def test_convolution(call, target, size, channels, stride, dilation, pad):
     (n, h, w), k, f = size, 3, 16
     oh, ow = ((s + 2 * pad - dilation * (k - 1) - 1) // stride + 1 for s in (h, w))
     m, block_m, block_k = n * oh * ow, 32, 32
@@ -67,14 +60,14 @@ def test_convolution(emulator, target, size, channels, stride, dilation, pad):
 
     random = np.random.default_rng(3)
     x, weights = (random.integers(-4, 5, shape).astype(np.float16) for shape in ((n, h, w, channels), (k, k, channels, f)))
-    after = call(emulator, program, target, x, weights, np.zeros((n, oh, ow, f), np.float32))
+    after = call(program, target, x, weights, np.zeros((n, oh, ow, f), np.float32))
     np.testing.assert_array_equal(after[2], convolved(x, weights, stride, dilation, pad))
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("block, along", [((8, 16), 1), ((32, 4), 0), ((4, 4, 4), 2), ((64,), 0), ((3, 5), 1), ((16, 1), 1)])
 @pytest.mark.parametrize("function, ufunc", [(lambda x, y: x + y, np.add), (lambda x, y: T.max(x, y), np.maximum), (lambda x, y: x * y, np.multiply)])
-def test_threads_combine_along_a_dimension(emulator, target, block, along, function, ufunc):
+def test_threads_combine_along_a_dimension(call, target, block, along, function, ufunc):
     count = int(np.prod(block))
     x, y = block[0], block[1] if len(block) > 1 else 1
 
@@ -95,4 +88,4 @@ def test_threads_combine_along_a_dimension(emulator, target, block, along, funct
     shape = tuple(reversed([*block, 1, 1][:3]))
     axis = 2 - along
     expected = np.broadcast_to(ufunc.reduce(a.reshape(shape), axis=axis, keepdims=True), shape).reshape(-1)
-    np.testing.assert_array_equal(call(emulator, program, target, a, np.zeros(count, np.float32))[1], expected)
+    np.testing.assert_array_equal(call(program, target, a, np.zeros(count, np.float32))[1], expected)

@@ -9,17 +9,10 @@ TARGETS = ["emu:sm_75", "emu:sm_90a", "emu:gfx942", "emu:gfx1100"]
 SHAPES = [(7, 61), (2, 8), (4, 128), (5, 33), (61, 7), (3, 100)]
 
 
-def call(emulator, program, target, *arrays, **keys):
-    after, answer = emulator.call(emulator.module(program.serialized), target, [(a, str(a.dtype)) for a in arrays], **{"check": 1, **keys})
-    assert "error" not in answer, answer["error"]
-    assert answer["finished"] and not answer["findings"], [finding["message"] for finding in answer["findings"]]
-    return after
-
-
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("check", [0, 1])
-def test_an_array_that_nobody_set(emulator, target, shape, check):
+def test_an_array_that_nobody_set(call, target, shape, check):
     @T.prim_func
     def program(A: T.Tensor((128,), "float32"), B: T.Tensor((128,), "float32")):
         with T.Kernel(1, threads=128):
@@ -29,13 +22,13 @@ def test_an_array_that_nobody_set(emulator, target, shape, check):
                 few[i, j] = few[i, j] * T.cast(i, "float32")
             B[tx] = A[tx]
 
-    a, b = call(emulator, program, target, np.arange(128, dtype=np.float32), np.zeros(128, np.float32), check=check)
+    a, b = call(program, target, np.arange(128, dtype=np.float32), np.zeros(128, np.float32), check=check)
     assert (a == b).all()
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[0] * shape[1] >= 128])  # of fewer, several threads may have copies
-def test_each_iteration_stores_one_element(emulator, target, shape):
+def test_each_iteration_stores_one_element(call, target, shape):
     """A thread's array keeps what the iterations of others would have stored, and its neighbours keep theirs."""
     p, q = shape
 
@@ -63,6 +56,6 @@ def test_each_iteration_stores_one_element(emulator, target, shape):
             C[tx, 2] = last
             C[tx, 3] = own
 
-    b, c = call(emulator, program, target, np.zeros(p * q, np.int32), np.zeros((128, 4), np.int32))
+    b, c = call(program, target, np.zeros(p * q, np.int32), np.zeros((128, 4), np.int32))
     assert (b == np.arange(p * q) + 2).all()
     assert (c[:, 0] == 17).all() and (c[:, 1] == 19).all() and (c[:, 2] == c[:, 3]).all()

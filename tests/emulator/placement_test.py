@@ -31,22 +31,15 @@ def spread(Q: T.Tensor((2, ROWS, COLUMNS), "float32"), Y: T.Tensor((2, ROWS, COL
         T.copy(Q[b, bx * BLOCK : (bx + 1) * BLOCK, :], Y[b, bx * BLOCK : (bx + 1) * BLOCK, :])
 
 
-def call(emulator, program, target, *arrays):
-    after, answer = emulator.call(emulator.module(program.serialized), target, [(a, str(a.dtype)) for a in arrays], check=1)
-    assert "error" not in answer, answer["error"]
-    assert answer["finished"] and not answer["findings"], [finding["message"] for finding in answer["findings"]]
-    return after
-
-
 @pytest.mark.parametrize("target", TARGETS)
-def test_there_and_back(emulator, target):
+def test_there_and_back(call, target):
     """The last block of rows ends outside of the tensor."""
     x = np.random.default_rng(11).integers(-50, 50, (2, ROWS, COLUMNS)).astype(np.float32)
-    _, q = call(emulator, gather, target, x, np.ones_like(x))
+    _, q = call(gather, target, x, np.ones_like(x))
     b, i, j = np.indices(x.shape)
     place = (((b * (ROWS // 2) + i // 2) * (COLUMNS // 8) + j // 8) * 2 + j % 2) * 8 + 4 * (i % 2) + (j % 8) // 2
     expected = np.zeros(x.size, np.float32)
     expected[place.reshape(-1)] = (1 + 2 * x).reshape(-1)
     np.testing.assert_array_equal(q.reshape(-1), expected)
-    _, y = call(emulator, spread, target, q, np.zeros(x.shape, np.float16))
+    _, y = call(spread, target, q, np.zeros(x.shape, np.float16))
     np.testing.assert_array_equal(y, 1 + 2 * x)

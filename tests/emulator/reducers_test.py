@@ -10,13 +10,6 @@ OPS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "bitand": np.bitwise
 COMBINE = {"sum": lambda a, b: a + b, "max": T.max, "min": T.min, "bitand": T.bitwise_and, "bitor": T.bitwise_or, "bitxor": T.bitwise_xor}
 
 
-def call(emulator, program, target, *arrays):
-    after, answer = emulator.call(emulator.module(program.serialized), target, [(a, str(a.dtype)) for a in arrays], check=1)
-    assert "error" not in answer, answer["error"]
-    assert answer["finished"] and not answer["findings"], [finding["message"] for finding in answer["findings"]]
-    return after
-
-
 def numbers(shape, dtype, seed=0):
     return np.random.default_rng(seed).integers(-50, 50, shape).astype(dtype)
 
@@ -25,7 +18,7 @@ def numbers(shape, dtype, seed=0):
 @pytest.mark.parametrize("op, dtype", [("sum", "float32"), ("max", "float16"), ("min", "int32"), ("bitand", "int32"), ("bitor", "int32"),
                                        ("bitxor", "int32")])
 @pytest.mark.parametrize("plain", [False, True])
-def test_rows_over_several_tiles(emulator, target, op, dtype, plain):
+def test_rows_over_several_tiles(call, target, op, dtype, plain):
     """Each contribution counts once, however the loop's iterations are spread over threads."""
     rows, columns, block = 12, 80, 40
 
@@ -54,12 +47,12 @@ def test_rows_over_several_tiles(emulator, target, op, dtype, plain):
             T.copy(result, B)
 
     a = numbers((rows, columns), dtype)
-    _, b = call(emulator, program, target, a, np.zeros(rows, dtype))
+    _, b = call(program, target, a, np.zeros(rows, dtype))
     np.testing.assert_array_equal(b, OPS[op](OPS[op].reduce(a, axis=1), a[0, 0]))
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_scalar_of_few_iterations(emulator, target):
+def test_a_scalar_of_few_iterations(call, target):
     """Iterations have copies in several threads; two loops of other lengths add to one element."""
 
     @T.prim_func
@@ -80,11 +73,11 @@ def test_a_scalar_of_few_iterations(emulator, target):
                 C[0] = result[0]
 
     a, b = np.arange(1, 9, dtype=np.float32), np.arange(1, 17, dtype=np.float32)
-    assert call(emulator, program, target, a, b, np.zeros(1, np.float32))[2][0] == 36 + 136 + 100
+    assert call(program, target, a, b, np.zeros(1, np.float32))[2][0] == 36 + 136 + 100
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_indices_in_another_order_and_loops_within(emulator, target):
+def test_indices_in_another_order_and_loops_within(call, target):
     """acc[j, i] without any reduction; a serial loop within, whose variable is an index; a condition."""
 
     @T.prim_func
@@ -108,7 +101,7 @@ def test_indices_in_another_order_and_loops_within(emulator, target):
                 T.copy(out, to)
 
     a = numbers((6, 10), np.int32)
-    _, b, c, d = call(emulator, program, target, a, np.zeros((10, 6), np.int32), np.zeros((1, 10), np.int32), np.zeros(6, np.int32))
+    _, b, c, d = call(program, target, a, np.zeros((10, 6), np.int32), np.zeros((1, 10), np.int32), np.zeros(6, np.int32))
     np.testing.assert_array_equal(b, a.T)
     np.testing.assert_array_equal(c, a.sum(axis=0, keepdims=True))
     np.testing.assert_array_equal(d, a[:, 4:].sum(axis=1))
@@ -116,7 +109,7 @@ def test_indices_in_another_order_and_loops_within(emulator, target):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("loop", [T.serial, lambda n: T.Pipelined(n, num_stages=2)])
-def test_softmax_online(emulator, target, loop):
+def test_softmax_online(call, target, loop):
     """A reducer is begun and finalized in each step, from what the last step left."""
     length, block = 256, 64
 
@@ -147,12 +140,12 @@ def test_softmax_online(emulator, target, loop):
                 B[0] = T.log(total[0]) + largest[0]
 
     a = np.random.default_rng(1).standard_normal(length).astype(np.float32)
-    _, b = call(emulator, program, target, a, np.zeros(1, np.float32))
+    _, b = call(program, target, a, np.zeros(1, np.float32))
     assert abs(b[0] - np.log(np.exp(a.astype(np.float64)).sum())) < 1e-5
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_finalized_in_one_branch(emulator, target):
+def test_finalized_in_one_branch(call, target):
     @T.prim_func
     def program(A: T.Tensor((8,), "int32"), S: T.Tensor((2,), "int32"), B: T.Tensor((2,), "int32")):
         with T.Kernel(2, threads=128) as bx:
@@ -169,5 +162,5 @@ def test_finalized_in_one_branch(emulator, target):
                 if T.get_thread_binding() == 0:
                     B[bx] = result[0]
 
-    b = call(emulator, program, target, np.arange(8, dtype=np.int32), np.array([-1, 1], np.int32), np.zeros(2, np.int32))[2]
+    b = call(program, target, np.arange(8, dtype=np.int32), np.array([-1, 1], np.int32), np.zeros(2, np.int32))[2]
     assert b.tolist() == [7, 28]

@@ -8,13 +8,6 @@ import pytest
 TARGETS = ["emu:sm_75", "emu:sm_90a", "emu:gfx942", "emu:gfx1100"]
 
 
-def call(emulator, program, target, *arrays):
-    after, answer = emulator.call(emulator.module(program.serialized), target, [(a, str(a.dtype)) for a in arrays], check=1)
-    assert "error" not in answer, answer["error"]
-    assert answer["finished"] and not answer["findings"], [finding["message"] for finding in answer["findings"]]
-    return after
-
-
 def bits(shape, dtype, seed=3):
     """Finite numbers of a dtype."""
     count = int(np.prod(shape))
@@ -26,7 +19,7 @@ def bits(shape, dtype, seed=3):
 @pytest.mark.parametrize("before, after", [((96,), (6, 16)), ((6, 16), (96,)), ((4, 6, 8), (24, 8)), ((4, 6, 8), (4, 48)), ((6, 4), (4, 6)),
                                            ((12, 10), (1, 12, 2, 5)), ((2, 1, 6), (12, 1)), ((8, 9), (8, 9))])
 @pytest.mark.parametrize("where", ["global", "shared", "fragment", "local"])
-def test_reads_and_writes_go_to_the_memory(emulator, target, before, after, where):
+def test_reads_and_writes_go_to_the_memory(call, target, before, after, where):
     alloc = {"shared": T.alloc_shared, "fragment": T.alloc_fragment, "local": T.alloc_local}.get(where)
 
     @T.prim_func
@@ -48,7 +41,7 @@ def test_reads_and_writes_go_to_the_memory(emulator, target, before, after, wher
     if where == "local":  # each thread would store all of it
         program = one_thread(before, after)
     a = bits(before, np.float32)
-    _, b, c = call(emulator, program, target, a, np.zeros(after, np.float32), np.zeros(before, np.float32))
+    _, b, c = call(program, target, a, np.zeros(after, np.float32), np.zeros(before, np.float32))
     np.testing.assert_array_equal(b, a.reshape(after))
     np.testing.assert_array_equal(c, a)
 
@@ -77,7 +70,7 @@ def one_thread(before, after):
 @pytest.mark.parametrize("dtype, other", [("float32", "float16"), ("float16", "float32"), ("int32", "float32"), ("uint64", "uint8"), ("int8", "int32"),
                                           ("float64", "float32")])
 @pytest.mark.parametrize("where", ["global", "shared", "fragment"])
-def test_the_same_bits_as_another_dtype(emulator, target, dtype, other, where):
+def test_the_same_bits_as_another_dtype(call, target, dtype, other, where):
     rows, columns = 6, 16
     width = columns * np.dtype(dtype).itemsize // np.dtype(other).itemsize
     alloc = T.alloc_shared if where == "shared" else T.alloc_fragment
@@ -93,12 +86,12 @@ def test_the_same_bits_as_another_dtype(emulator, target, dtype, other, where):
                 T.copy(T.view(tile, (rows, width), other), B)
 
     a = np.random.default_rng(4).integers(0, 100, (rows, columns)).astype(dtype)
-    _, b = call(emulator, program, target, a, np.zeros((rows, width), other))
+    _, b = call(program, target, a, np.zeros((rows, width), other))
     assert b.tobytes() == a.tobytes()
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_wide_elements_are_stored_in_narrow_memory(emulator, target):
+def test_wide_elements_are_stored_in_narrow_memory(call, target):
     """A tile of sums lies where operands lay."""
 
     @T.prim_func
@@ -116,14 +109,14 @@ def test_wide_elements_are_stored_in_narrow_memory(emulator, target):
             T.copy(wide, B)
 
     a = bits((8, 32), np.float16)
-    _, b, c = call(emulator, program, target, a, np.zeros((8, 16), np.float32), np.zeros((8, 32), np.float16))
+    _, b, c = call(program, target, a, np.zeros((8, 16), np.float32), np.zeros((8, 32), np.float16))
     sums = a.astype(np.float32).reshape(8, 16, 2).sum(axis=2)
     np.testing.assert_array_equal(b, 2 * sums)
     assert c.tobytes() == sums.tobytes()
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_products_reductions_atomics_and_parts(emulator, target):
+def test_products_reductions_atomics_and_parts(call, target):
     """Tile operations take a copy of what they read of a view, and write back; atomic operations go to the memory itself."""
 
     @T.prim_func
@@ -145,7 +138,7 @@ def test_products_reductions_atomics_and_parts(emulator, target):
 
     a = bits((1024,), np.float16)
     s = np.arange(128, dtype=np.int32).reshape(32, 4)
-    _, _, c, d = call(emulator, program, target, a, s, np.zeros(1024, np.float32), np.ones(8, np.int32))
+    _, _, c, d = call(program, target, a, s, np.zeros(1024, np.float32), np.ones(8, np.int32))
     square = a.astype(np.float64).reshape(32, 32)
     expected = square @ square.T
     expected[1] = 7
@@ -155,7 +148,7 @@ def test_products_reductions_atomics_and_parts(emulator, target):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("count", [1, 5, 7])
-def test_symbolic_rows_and_what_lies_outside(emulator, target, count):
+def test_symbolic_rows_and_what_lies_outside(call, target, count):
     """A tile that reaches beyond the view's rows and columns reads zero and stores nothing there."""
 
     @T.prim_func
@@ -168,7 +161,7 @@ def test_symbolic_rows_and_what_lies_outside(emulator, target, count):
                 seen[i, 0, j] = 9
 
     a = np.arange(count * 6, dtype=np.int32).reshape(count, 6)
-    after, b = call(emulator, program, target, a, np.ones((8, 8), np.int32))
+    after, b = call(program, target, a, np.ones((8, 8), np.int32))
     expected = np.zeros((8, 8), np.int32)
     expected[:count, :3] = a[:, 3:]
     np.testing.assert_array_equal(b, expected)

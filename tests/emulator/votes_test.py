@@ -10,13 +10,6 @@ THREADS = [32, 128, 8, 48, (16, 4)]
 UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "bitand": np.bitwise_and, "bitor": np.bitwise_or}
 
 
-def call(emulator, program, target, *arrays):
-    after, answer = emulator.call(emulator.module(program.serialized), target, [(a, str(a.dtype)) for a in arrays], check=1)
-    assert "error" not in answer, answer["error"]
-    assert answer["finished"] and not answer["findings"], [finding["message"] for finding in answer["findings"]]
-    return after
-
-
 def in_warps(values, function):
     """A function of a warp's values, for each of its threads."""
     return np.concatenate([np.broadcast_to(function(values[at : at + 32]), values[at : at + 32].shape) for at in range(0, len(values), 32)])
@@ -26,7 +19,7 @@ def in_warps(values, function):
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("op, dtype", [("sum", "float32"), ("sum", "int64"), ("max", "float16"), ("min", "int64"), ("bitand", "int32"),
                                        ("bitor", "uint8")])
-def test_warp_reductions(emulator, target, threads, op, dtype):
+def test_warp_reductions(call, target, threads, op, dtype):
     count = int(np.prod(threads))
 
     @T.prim_func
@@ -39,13 +32,13 @@ def test_warp_reductions(emulator, target, threads, op, dtype):
             A[tx] = reduced[0]
 
     a = np.random.default_rng(5).integers(1, 100, count).astype(dtype)
-    (after,) = call(emulator, program, target, a)
+    (after,) = call(program, target, a)
     np.testing.assert_array_equal(after, in_warps(a, UFUNCS[op].reduce))
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("threads", THREADS)
-def test_votes_and_shuffles(emulator, target, threads):
+def test_votes_and_shuffles(call, target, threads):
     count = int(np.prod(threads))
 
     @T.prim_func
@@ -66,7 +59,7 @@ def test_votes_and_shuffles(emulator, target, threads):
             B[10, tx] = T.cast(T.shuffle_elect(8), "int64") + 2 * T.cast(T.shuffle_elect(0), "int64")
 
     a = np.random.default_rng(6).integers(0, 100, count).astype(np.int32)
-    _, b = call(emulator, program, target, a, np.zeros((11, count), np.int64))
+    _, b = call(program, target, a, np.zeros((11, count), np.int64))
     index, padded = np.arange(count), np.concatenate([a, np.zeros(64, np.int32)])
     lane = index % 32
     expected = [
@@ -82,7 +75,7 @@ def test_votes_and_shuffles(emulator, target, threads):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("length", [1, 5, 200])
 @pytest.mark.parametrize("where", ["global", "slice", "shared", "local", "fragment"])
-def test_conditions_on_tiles(emulator, target, length, where):
+def test_conditions_on_tiles(call, target, length, where):
     alloc = {"shared": T.alloc_shared, "local": T.alloc_local, "fragment": T.alloc_fragment}.get(where)
 
     @T.prim_func
@@ -109,7 +102,7 @@ def test_conditions_on_tiles(emulator, target, length, where):
     a[2, length // 2] = True
     a[3, 1:] = True
     n = np.where(a, np.float32(-0.5), np.float32(-0.0))
-    *_, b, c = call(emulator, program, target, a, n, np.zeros((4, 2), np.int32), np.zeros((4, 16, 16), np.float32))
+    *_, b, c = call(program, target, a, n, np.zeros((4, 2), np.int32), np.zeros((4, 16, 16), np.float32))
     np.testing.assert_array_equal(b[:, 0], a.any(axis=1))
     np.testing.assert_array_equal(b[:, 1] % 2, a.all(axis=1))
     if where == "global":
@@ -118,7 +111,7 @@ def test_conditions_on_tiles(emulator, target, length, where):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_in_a_loop_and_in_one_warp_alone(emulator, target):
+def test_in_a_loop_and_in_one_warp_alone(call, target):
     """Each round exchanges anew; threads of one warp may do so alone."""
 
     @T.prim_func
@@ -133,6 +126,6 @@ def test_in_a_loop_and_in_one_warp_alone(emulator, target):
                 B[tx] = T.warp_reduce_max(tx)
 
     a = np.arange(128, dtype=np.int32)
-    after, b = call(emulator, program, target, a, np.zeros(128, np.int32))
+    after, b = call(program, target, a, np.zeros(128, np.int32))
     np.testing.assert_array_equal(after, in_warps(a, np.sum))
     np.testing.assert_array_equal(b, np.where(a < 32, 31, 0))

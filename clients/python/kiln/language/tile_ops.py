@@ -46,7 +46,8 @@ def copy(src, dst, *, coalesced_width=None, disable_tma=False, eviction_policy=N
     that starts there and is as large as the other operand. A source that lacks leading dimensions is repeated along them. Dtypes: any two.
     The conversion is that of T.cast. Targets: all. cp.async needs sm_80, tensor copies (TMA) need sm_90; elsewhere threads load and store.
     Errors: TraceError where the extents differ, or where both operands leave their size open. CompileError for a copy that only some
-    threads reach, unless those are a range by number."""
+    threads reach, unless those are a range by number; and where it begins at an index that differs between threads, unless one side is a
+    T.alloc_local."""
     notices.unused(
         "T.copy", annotations=(annotations, *_ANNOTATIONS), loop_layout=(loop_layout, (None,), "layouts are inferred; leave it out"),
         disable_tma=(disable_tma, (False, None),
@@ -101,7 +102,8 @@ def fill(dst, value):
     """Every element of a buffer or of a slice becomes ``value``.
     Shapes: ``dst`` is any buffer, slice with constant extents, element or T.alloc_var. ``value`` is a scalar. Dtypes: any; ``value`` is
     converted to the dtype of ``dst``. Targets: all. Errors: TraceError where an extent is known at run time only. CompileError for a tile
-    that only some threads reach, unless those are a range by number."""
+    that only some threads reach, unless those are a range by number; and for a value that differs between threads, unless ``dst`` is a
+    T.alloc_local."""
     if isinstance(dst, LocalVar) or _element_of_tile(dst):
         store(*element(dst), value)
         return
