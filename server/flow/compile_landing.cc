@@ -106,9 +106,10 @@ CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
     reply.mutable_dumps()->Swap(outcome.result.mutable_dumps());
     auto bytes = std::make_shared<const std::string>(parts_.sealer.Seal(std::move(reply), compile.request, about));
     kept = {.key = compile.key, .owner = bytes, .kept = *bytes};
-  } else if (auto entry = SealReply(compile.kept_under, compile.caller.tenant, parts_.sealer.Seal(std::move(reply), compile.request, about),
-                                    {.target = target, .name = compile.name, .compiler = options_.build_id, .cubin = compile.portable.has_value()},
-                                    compile.portable ? std::string_view() : ProgramToKeep(compile.request))) {
+  } else if (auto entry =
+                 SealReply(compile.kept_under, compile.caller.tenant, parts_.sealer.Seal(std::move(reply), compile.request, about),
+                           {.target = target, .name = compile.name, .compiler = options_.build_id, .portable_key = PortableIn(compile.portable)},
+                           compile.portable ? std::string_view() : ProgramToKeep(compile.request))) {
     compile.notes->Mark("seal");
     kept = **OutcomeFrom(*entry, compile.caller.tenant, v1::COMPILED, false);
     const std::size_t sealed_bytes = entry->sealed().size();

@@ -37,7 +37,7 @@ struct CompileFlow::Compile {
   bool in_vain = false;                                               // what the store has is of no use to this host
   bool again = false;                                                 // it had its turn before
   std::uint64_t wait = 0;
-  bool distrusted = false;  // the upstream kilnd's answer was not taken in (compile_forwarded.cc)
+  bool distrusted = false;                             // the upstream kilnd's answer was not taken in (compile_forwarded.cc)
   std::optional<v1::CompileReply> ptx = std::nullopt;  // that is kept under the portable key: only ptxas is left to run (two_layers.cc)
 
   std::optional<std::stop_callback<std::function<void()>>> on_stop = std::nullopt;  // last: it uses the others

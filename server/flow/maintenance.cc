@@ -78,25 +78,30 @@ void KeepWanted(cache::TieredCache& cache, cache::SqliteTier& disk, const Wanted
   }
 }
 
-// The PTX of those that have a cubin, which other hosts' ptxas can go on from.
+// Under which key the PTX alone is kept of a result with a cubin.
+std::optional<cache::Digest> PtxOf(const cache::EntryInfo& info) {
+  const v1::CacheEntry label = ToProto(info);
+  const auto key = cache::Digest::FromBytes(label.portable_key());
+  return key ? std::optional(KeptUnder(label.tenant(), *key)) : std::nullopt;
+}
+
+// That of all that is wanted. Other hosts' ptxas can go on from it.
 std::set<cache::Digest> PtxOf(cache::SqliteTier& disk, const Wanted& wanted) {
   std::set<cache::Digest> ptx;
-  for (const auto& [key, which] : wanted) {
-    const auto entry = disk.Peek(key);
-    if (!entry || !*entry) continue;
-    if (const auto portable = PortableKeyOf(**entry)) ptx.insert(*portable);
-  }
+  cache::ListOptions options;
+  options.accept = [&](const cache::EntryInfo& info) {
+    const auto key = wanted.contains(info.key) ? PtxOf(info) : std::nullopt;
+    if (key) ptx.insert(*key);
+    return false;
+  };
+  (void)disk.List(options);  // what fails here fails for the export as well
   return ptx;
 }
 
-// The program of the result under that key; of one with a cubin, it is kept beside the PTX.
-std::optional<v1::CompileRequest> ProgramKept(cache::SqliteTier& disk, const cache::Digest& key) {
-  const auto entry = disk.Peek(key);
-  if (!entry || !*entry) return std::nullopt;
-  if (auto program = ProgramOf(**entry)) return program;
-  const auto portable = PortableKeyOf(**entry);
-  const auto ptx = portable ? disk.Peek(*portable) : std::optional<cache::Entry>();
-  return ptx && *ptx ? ProgramOf(**ptx) : std::nullopt;
+// The program of a result. If there are two layers, it is kept beside the PTX.
+std::optional<v1::CompileRequest> ProgramKept(cache::SqliteTier& disk, const cache::EntryInfo& info) {
+  const auto entry = disk.Peek(PtxOf(info).value_or(info.key));
+  return entry && *entry ? ProgramOf(**entry) : std::nullopt;
 }
 
 Failure MissingKeys(std::string_view first, std::ptrdiff_t count, std::string_view tenant) {
@@ -162,7 +167,7 @@ std::expected<std::vector<v1::ManifestEntry>, Failure> Maintenance::Hot(std::siz
   std::set<std::string> seen;
   for (const cache::EntryInfo& info : *found) {
     if (programs.size() == limit) break;
-    auto program = ProgramKept(**disk, info.key);
+    auto program = ProgramKept(**disk, info);
     if (program && seen.insert(program->SerializeAsString()).second) *programs.emplace_back().mutable_request() = std::move(*program);
   }
   return programs;

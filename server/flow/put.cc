@@ -34,10 +34,11 @@ std::expected<CompileFlow::ToPut, Failure> CompileFlow::PrepareToPut(const Calle
   v1::CompileReply reply;
   reply.set_key(key);
   reply.mutable_artifact()->Swap(&artifact);
-  auto entry = SealReply(KeptUnder(caller.tenant, resolved->key), caller.tenant,
-                         parts_.sealer.Seal(std::move(reply), put.request(), {caller.tenant, resolved->name, caller.name, resolved->portable}),
-                         {.target = resolved->target, .name = resolved->name, .compiler = options_.build_id, .cubin = resolved->portable.has_value()},
-                         ProgramToKeep(put.request()));
+  auto entry =
+      SealReply(KeptUnder(caller.tenant, resolved->key), caller.tenant,
+                parts_.sealer.Seal(std::move(reply), put.request(), {caller.tenant, resolved->name, caller.name, resolved->portable}),
+                {.target = resolved->target, .name = resolved->name, .compiler = options_.build_id, .portable_key = PortableIn(resolved->portable)},
+                ProgramToKeep(put.request()));
   if (!entry) return std::unexpected(Failure{.kind = Failure::Kind::kMalformed, .message = entry.error().message});
   if (auto fits = parts_.store_keeper.Fits(caller.tenant, entry->sealed().size()); !fits) return std::unexpected(std::move(fits.error()));
   return ToPut{resolved->key, std::move(*entry), put.has_seal()};

@@ -9,6 +9,8 @@
 
 namespace kiln::server {
 
+std::string_view PortableIn(const std::optional<cache::Digest>& key) { return key ? key->view() : std::string_view(); }
+
 std::string_view ProgramToKeep(const v1::CompileRequest& request) {
   constexpr std::size_t kMost = std::size_t{1} << 20;
   return request.module().size() <= kMost ? std::string_view(request.module()) : std::string_view();

@@ -4,12 +4,19 @@
 // kept under a key that names that ptxas. Another ptxas, or a host that got the PTX from elsewhere, makes only the cubin.
 #pragma once
 
+#include <optional>
+#include <string_view>
+
+#include "cache/digest.h"
 #include "kiln/v1/compile.pb.h"
 
 namespace kiln::server {
 
 // Adds to a reply with PTX what ptxas made of it: the cubin, each kernel's resources, and warnings behind those of the compiler.
 void AddAssembled(v1::Assembled&& assembled, v1::CompileReply& reply);
+
+// As a label has it (reply.h): empty where there is none.
+std::string_view PortableIn(const std::optional<cache::Digest>& key);
 
 // What is kept of a request beside its result: the program, so that a later compiler can compile it anew (Maintenance::Hot), unless it is large.
 // Of two layers the PTX has it.

@@ -20,7 +20,7 @@ std::string MetadataOf(const Label& label, std::string_view tenant, bool refused
   out.set_target(std::string(label.target));
   out.set_name(LabelName(label.name));
   out.set_refused(refused);
-  out.set_cubin(label.cubin);
+  out.set_portable_key(std::string(label.portable_key));
   out.set_compiler(std::string(label.compiler));
   return out.SerializeAsString();
 }

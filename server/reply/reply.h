@@ -46,7 +46,7 @@ std::string LabelName(std::string_view name);
 // What lists of the store say of a result.
 struct Label {
   std::string_view target, name, compiler = {};
-  bool cubin = false;  // of a ptxas that the key names
+  std::string_view portable_key = {};  // as in v1::CacheEntry
 };
 
 // The entry under which a serialized reply, with its seal (sealer.h), is kept in the cache; `module`: with the program beside it, so that a later

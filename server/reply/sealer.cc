@@ -77,14 +77,6 @@ std::expected<void, std::string> CheckRefusal(const cache::Entry& entry) {
 
 }  // namespace
 
-std::optional<cache::Digest> PortableKeyOf(const cache::Entry& entry) {
-  const auto kept = ReplyIn(entry);
-  v1::Provenance provenance;
-  if (!kept || !provenance.ParseFromString(kept->reply.seal().provenance())) return std::nullopt;
-  const auto key = cache::Digest::FromBytes(provenance.portable_key());
-  return key ? std::optional(KeptUnder(kept->label.tenant(), *key)) : std::nullopt;
-}
-
 std::optional<v1::CompileRequest> ProgramOf(const cache::Entry& entry) {
   const auto kept = ReplyIn(entry);
   v1::Provenance provenance;
@@ -221,7 +213,7 @@ std::expected<cache::Entry, std::string> Sealer::TakeIn(const cache::Entry& entr
   }
   auto sealed = SealReply(
       entry.key(), provenance->tenant(), reply.SerializeAsString(),
-      {.target = provenance->target(), .name = provenance->name(), .compiler = provenance->compiler(), .cubin = !provenance->portable_key().empty()},
+      {.target = provenance->target(), .name = provenance->name(), .compiler = provenance->compiler(), .portable_key = provenance->portable_key()},
       kept->module);
   if (!sealed) return std::unexpected(std::move(sealed.error().message));
   return std::move(*sealed);

@@ -71,9 +71,6 @@ class Sealer {
   std::vector<cache::PublicKey> trusted_ KILN_GUARDED_BY(mutex_);
 };
 
-// Under which key the result in an entry is kept without its cubin; nothing where it has no such part.
-std::optional<cache::Digest> PortableKeyOf(const cache::Entry& entry);
-
 // The request that made the result in an entry; nothing where the program is not kept beside it.
 std::optional<v1::CompileRequest> ProgramOf(const cache::Entry& entry);
 

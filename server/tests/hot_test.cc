@@ -44,7 +44,7 @@ class HotTest : public DaemonTest {
       reply.mutable_artifact()->set_target("cuda:sm_80");
       const std::string sealed =
           sealer.Seal(std::move(reply), request, {.tenant = made.tenant, .name = "f", .portable = cubin ? std::optional(portable) : std::nullopt});
-      const Label label{.target = "cuda:sm_80", .name = "f", .compiler = made.compiler, .cubin = cubin};
+      const Label label{.target = "cuda:sm_80", .name = "f", .compiler = made.compiler, .portable_key = cubin ? portable.view() : ""};
       const cache::Digest kept_under = KeptUnder(made.tenant, key);
       ASSERT_TRUE(cache::PutAndWait(*disk_, *SealReply(kept_under, made.tenant, sealed, label, program ? made.program : "")));
     };

@@ -74,7 +74,7 @@ std::expected<cache::Entry, std::string> EntryOf(const ForwardedReply& reply, co
   }
   if (reply.sealed.key() != expected.key.view()) return std::unexpected("it is of another program than was asked for, or made with another ptxas");
   auto entry = SealReply(expected.kept_under, expected.tenant, reply.sealed.SerializeAsString(),
-                         {.target = said.target(), .name = said.name(), .compiler = said.compiler(), .cubin = !said.portable_key().empty()});
+                         {.target = said.target(), .name = said.name(), .compiler = said.compiler(), .portable_key = said.portable_key()});
   if (!entry) return std::unexpected(std::move(entry.error().message));
   return std::move(*entry);
 }

@@ -24,14 +24,11 @@ from upstream_calls import NO_WORKERS, ask, below, compile_once, forwards, is_un
 
 def resealed(pb, sealed, change):
     """The bytes of an entry, its reply changed, with digests that are right."""
-    count, metadata_size, names = stored._FIXED.unpack_from(sealed)[2:5]
-    assert count == 1
-    at = stored._FIXED.size + 44
-    key = stored._FIXED.unpack_from(sealed)[6]
-    metadata, name = sealed[at:at + metadata_size], sealed[at + metadata_size:at + metadata_size + names]
-    reply = pb.SealedReply.FromString(sealed[at + metadata_size + names + 32:])
-    blob = change(reply).SerializeToString()
-    return stored.seal_entry(key, metadata, name, blob)[0] + blob
+    size = stored.size_of_head(sealed)
+    key, metadata, blobs = stored.open_entry(sealed[:size], sealed[size:])
+    name = stored.reply_in(blobs)
+    reply = pb.SealedReply.FromString(blobs[name])
+    return b"".join(stored.seal_entry(key, metadata, blobs | {name: change(reply).SerializeToString()}))
 
 
 def planted(pb, reply):
