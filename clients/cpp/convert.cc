@@ -159,6 +159,8 @@ Capabilities FromProto(const v1::CapabilitiesReply& r) {
   return out;
 }
 
-CacheEntry FromProto(const v1::CacheEntry& e) { return {e.key(), e.target(), e.name(), e.bytes(), e.created_unix(), e.last_used_unix(), e.hits(), !e.portable_key().empty()}; }
+CacheEntry FromProto(const v1::CacheEntry& e) {
+  return {e.key(), e.target(), e.name(), e.bytes(), e.created_unix(), e.last_used_unix(), e.hits(), !e.portable_key().empty()};
+}
 
 }  // namespace kiln

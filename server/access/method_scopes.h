@@ -19,19 +19,12 @@ struct MethodScope {
 
 inline constexpr std::array kMethodScopes = {
     MethodScope{"Compile", Scope::kRead},  // a hit; a miss needs kCompile besides (CompileFlow)
-    MethodScope{"CompileStream", Scope::kRead},
-    MethodScope{"Lookup", Scope::kRead},
-    MethodScope{"Fetch", Scope::kRead},
-    MethodScope{"EnsureKernels", Scope::kCompile},
-    MethodScope{"Put", Scope::kCompile},
-    MethodScope{"Run", Scope::kRun},
-    MethodScope{"CacheHot", Scope::kCompile},  // the caller's own programs
-    MethodScope{"Stats", Scope::kAdmin},       // everybody's
-    MethodScope{"Capabilities", Scope::kRead},
-    MethodScope{"CacheList", Scope::kAdmin},  // this and the following reach every tenant's results, whatever the caller's tenant
-    MethodScope{"CacheVerify", Scope::kAdmin},
-    MethodScope{"CacheGc", Scope::kAdmin},
-    MethodScope{"CacheExport", Scope::kAdmin},
+    MethodScope{"CompileStream", Scope::kRead},    MethodScope{"Lookup", Scope::kRead},     MethodScope{"Fetch", Scope::kRead},
+    MethodScope{"EnsureKernels", Scope::kCompile}, MethodScope{"Put", Scope::kCompile},     MethodScope{"Run", Scope::kRun},
+    MethodScope{"CacheHot", Scope::kCompile},                                                // the caller's own programs
+    MethodScope{"Stats", Scope::kAdmin},                                                     // everybody's
+    MethodScope{"Capabilities", Scope::kRead},     MethodScope{"CacheList", Scope::kAdmin},  // this and the following reach every tenant's results, whatever the caller's tenant
+    MethodScope{"CacheVerify", Scope::kAdmin},     MethodScope{"CacheGc", Scope::kAdmin},   MethodScope{"CacheExport", Scope::kAdmin},
     MethodScope{"CacheImport", Scope::kAdmin},
 };
 

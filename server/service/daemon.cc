@@ -277,18 +277,17 @@ void Daemon::Parts::MakeFlow() {
   executor = std::make_unique<Executor>(kExecutorThreads, config.request_queue, clock);
   heavy = std::make_unique<Executor>(kHeavyThreads, config.request_queue, clock);
   heartbeat = std::make_unique<Heartbeat>(*executor, clock);
-  flow = std::make_unique<CompileFlow>(
-      CompileFlow::Options{.compile_limit = config.compile_limit,
-                           .worker_memory_bytes = config.worker_memory_bytes,
-                           .max_pending_bytes = config.request_memory_bytes,
-                           .between_decodes = BetweenDecodes(std::thread::hardware_concurrency(), config.workers),
-                           .accept_unsigned = config.accept_unsigned,
-                           .limits = config.limits,
-                           .build_id = std::string(compiler::BuildId()),
-                           .ptxas_version = [this] { return PtxasVersion(); },
-                           .forwards = config.workers == 0},
-      CompileFlow::Parts{*cache, *admission, *executor, *heavy, *reproducers, telemetry, *gate, metrics, *sealer, *quotas, *store_keeper, clock,
-                         shared->leases(), upstream ? &upstream->peer() : nullptr});
+  flow = std::make_unique<CompileFlow>(CompileFlow::Options{.compile_limit = config.compile_limit,
+                                                            .worker_memory_bytes = config.worker_memory_bytes,
+                                                            .max_pending_bytes = config.request_memory_bytes,
+                                                            .between_decodes = BetweenDecodes(std::thread::hardware_concurrency(), config.workers),
+                                                            .accept_unsigned = config.accept_unsigned,
+                                                            .limits = config.limits,
+                                                            .build_id = std::string(compiler::BuildId()),
+                                                            .ptxas_version = [this] { return PtxasVersion(); },
+                                                            .forwards = config.workers == 0},
+                                       CompileFlow::Parts{*cache, *admission, *executor, *heavy, *reproducers, telemetry, *gate, metrics, *sealer,
+                                                          *quotas, *store_keeper, clock, shared->leases(), upstream ? &upstream->peer() : nullptr});
   const auto on_replaced = [this](std::string_view request, std::string_view cause) {
     const bool wanted = cause == "cancelled";  // killing is the only way to stop LLVM
     telemetry.Log(wanted ? Level::kDebug : Level::kWarning, "worker-replaced", {{"request", request}, {"cause", cause}});
