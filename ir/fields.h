@@ -160,6 +160,7 @@ void Fields(Same<Atomic> auto& op, auto&& v) {
   v.Element(op.buffer, op.indices, Use::kAtomic);
   v.Says("=");
   v.Evaluates(op.value, "value");
+  v.Is(op.each_thread, {"each_thread", "each_thread"});
 }
 void Fields(Same<Barrier> auto& op, auto&& v) { v.Decided(op.by_group, "groups"); }
 void Fields(Same<Break> auto&, auto&&) {}

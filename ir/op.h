@@ -190,6 +190,7 @@ struct Atomic {
   BufferId buffer;
   std::vector<ExprId> indices;
   ExprId value;
+  bool each_thread = false;  // outside of parallel loops: by each thread that comes to it, also where they all do the same
 };
 
 // All threads that come here wait for each other. Programs need none: synchronize inserts the barriers that their statements need.

@@ -298,7 +298,7 @@ Op RandomModule::MakeAtomic() {
     return (buffer.space == Space::kGlobal || buffer.space == Space::kShared) && Bits(buffer.dtype) >= 16;
   });
   const BufferId buffer = Pick(shared);  // the workspace, if nothing else
-  return Atomic{AtomicKind(1 + Below(3)), buffer, Indices(buffer), Expr(module_[buffer].dtype, 2)};
+  return Atomic{AtomicKind(1 + Below(3)), buffer, Indices(buffer), Expr(module_[buffer].dtype, 2), Coin()};
 }
 
 Op RandomModule::MakeGemm() {

@@ -132,7 +132,7 @@ class Interpreter:
         return [self.memory[self.func.params[i].buffer] for i in self.func.outputs]
 
     def _threads(self, kernel):
-        self.thread_var, self.lanes = kernel.thread_var, None
+        self.thread_var, self.lanes, self.threads = kernel.thread_var, None, kernel.threads
         if kernel.thread_var is not None:
             self.vars[kernel.thread_var] = self.lanes = np.arange(kernel.threads)
 
@@ -319,6 +319,8 @@ class Interpreter:
         indices = self._own(s.buffer, [self.value(i) for i in s.indices])
         inside, at = self._inside(s.buffer, indices)
         active = np.logical_and(mask, inside)
+        if getattr(s, "each_thread", False):
+            active = np.logical_and(active, np.ones(self.threads, bool))
         if s.buffer.space != "GLOBAL":
             assert np.all(inside | ~np.asarray(mask)), f"{s.buffer!r} is written outside"
         *at, value, active = np.broadcast_arrays(*at, self.value(s.value), active)

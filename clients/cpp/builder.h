@@ -161,7 +161,8 @@ class Builder {
   // shared memory or fragments. `clear`: without what `to` holds.
   void Reduce(ReduceKind kind, const Region& from, const Region& to, int dim, bool clear = true, Where where = Where::current());
   void Store(const Element& to, const Expr& value, Where where = Where::current());
-  void Atomic(AtomicKind kind, const Element& to, const Expr& value, Where where = Where::current());
+  // In a parallel loop it is done for each iteration. Elsewhere once for the block, or with `each_thread` by each of its threads.
+  void Atomic(AtomicKind kind, const Element& to, const Expr& value, bool each_thread = false, Where where = Where::current());
   Expr Let(std::string name, const Expr& value, Where where = Where::current());
   void Assume(const Expr& condition, Where where = Where::current());
   void Barrier(Where where = Where::current());

@@ -111,12 +111,13 @@ void Builder::Store(const Element& to, const Expr& value, Where where) {
                  where);
 }
 
-void Builder::Atomic(AtomicKind kind, const Element& to, const Expr& value, Where where) {
+void Builder::Atomic(AtomicKind kind, const Element& to, const Expr& value, bool each_thread, Where where) {
   const ir::BufferId buffer{to.tile_.id_};
   state_->Append(ir::Atomic{.kind = ir::AtomicKind(kind),
                             .buffer = buffer,
                             .indices = state_->TakeAll(to.index_),
-                            .value = state_->Take(value, state_->module[buffer].dtype)},
+                            .value = state_->Take(value, state_->module[buffer].dtype),
+                            .each_thread = each_thread},
                  where);
 }
 

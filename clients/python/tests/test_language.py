@@ -372,7 +372,7 @@ def test_reductions_gemm_and_flags():
         gemm s[0:+64, 0:+32], s[0:+64, 0:+32] -> c[0:+64, 0:+64] transpose_b policy=full_col
         reduce_abs_max c[0:+64, 0:+64] -> r[0:+64] dim=1 accumulate
         reduce_sum c[0:+64, 0:+64] -> r[0:+64] dim=1
-        atomic_add A[bx, 0], float16(r[0])
+        atomic_add A[bx, 0], float16(r[0]) each_thread
         """)
 
 

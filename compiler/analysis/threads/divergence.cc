@@ -86,7 +86,7 @@ void Divergence::VisitStmt(const ir::Stmt& stmt, bool divergent) {
                    if (in_parallel_ || Differs(let.value, scope_)) vars_.insert(let.var);
                  },
                  [&](const ir::Store& store) { Write(stmt, store.buffer, store.indices, store.value, divergent); },
-                 [&](const ir::Atomic& atomic) { Write(stmt, atomic.buffer, atomic.indices, atomic.value, divergent); },
+                 [&](const ir::Atomic& atomic) { Write(stmt, atomic.buffer, atomic.indices, atomic.value, divergent || atomic.each_thread); },
                  [&]<ir::OneOf<ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce> T>(const T& op) { WriteTiles(op, divergent); },
                  ir::Ignored<ir::Alloc, ir::Assume, ir::Barrier, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
              },

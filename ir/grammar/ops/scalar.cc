@@ -61,7 +61,7 @@ Op Write(Writer& writer, Tag<Atomic>) {
   if (!buffer) return Write(writer, Tag<Store>());
   return Atomic{AtomicKind(1 + writer.Below(3)), *buffer,
                 writer.place.parallel && writer.Coin() ? writer.OwnIndices(*buffer) : writer.Indices(*buffer),
-                writer.Value(writer.module[*buffer].dtype, 1)};
+                writer.Value(writer.module[*buffer].dtype, 1), writer.OneIn(4)};
 }
 
 }  // namespace kiln::ir::grammar

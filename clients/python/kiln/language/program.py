@@ -114,6 +114,7 @@ class Atomic(Stmt):
     buffer: Buffer
     indices: list[Expr]
     value: Expr
+    each_thread: bool = False
 
 
 @dataclass(slots=True)

@@ -349,20 +349,25 @@ def _atomic(kind: str, name: str, what: str):
         target = None if isinstance(value, (Buffer, Region)) else element(dst)
         if target is not None:
             buffer, indices = target
-            emit(ir.Atomic(kind, buffer, indices, cast(value, buffer.dtype)))
+            emit(ir.Atomic(kind, buffer, indices, cast(value, buffer.dtype), _of_each_thread()))
         else:
             _atomic_tile(kind, dst, value)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = (
         f"{what}, atomically, for one element or for each element of a tile. Nothing else is ordered by it: ``memory_order`` is None or "
-        "\"relaxed\", which mean the same. Outside of T.Parallel, a statement that is the same for all threads of the block is done once, not by "
-        "each of them. ``use_tma`` and ``annotations``: no effect, with a warning.\n"
+        "\"relaxed\", which mean the same. Outside of T.Parallel, each thread that comes to it changes the element: ``if tx == 0``, with tx of "
+        "T.get_thread_binding(), lets one thread do it. ``use_tma`` and ``annotations``: no effect, with a warning.\n"
         "Shapes: ``dst`` is an element or a tile in global or shared memory; ``value`` is a scalar, or a tile of equal extents.\n"
         "Dtypes: numbers of 16 bits or more; ``value`` is converted to the dtype of ``dst``. Targets: all.\n"
         "Errors: TraceError for another ``memory_order``, for ``return_prev=True``, and where extents differ. CompileError for elements "
         "of 8 bits, and for an element that is in neither global nor shared memory.")
     return function
+
+
+def _of_each_thread() -> bool:
+    """Whether a statement on one element stands for each thread: in a parallel loop it stands for an iteration."""
+    return "parallel" not in current("an atomic operation").loops
 
 
 def _atomic_tile(kind: str, dst, value):
@@ -396,7 +401,7 @@ def _atomic_vector(dst, value, width: int):
     source, start = element(value)
     for lane in range(width):
         load = as_expr(source[tuple(start[:-1] + [start[-1] + lane])])
-        emit(ir.Atomic("ATOMIC_ADD", buffer, indices[:-1] + [indices[-1] + lane], cast(load, buffer.dtype)))
+        emit(ir.Atomic("ATOMIC_ADD", buffer, indices[:-1] + [indices[-1] + lane], cast(load, buffer.dtype), _of_each_thread()))
 
 
 def atomic_addx2(dst, value, return_prev=False):
