@@ -179,10 +179,19 @@ void TieredCache::Put(Entry entry, PutDone done) {
   Keep(entry, 0, std::move(done));
 }
 
-void TieredCache::PutFar(Entry entry) {
-  if (nonblocking_ >= own_) return;
+bool TieredCache::PutFar(Entry entry) {
+  if (nonblocking_ >= own_) return false;
   PutOutside(entry);
   Keep(entry, nonblocking_, {});
+  return true;
+}
+
+void TieredCache::EraseOutside(const Digest& key) {
+  for (const auto& slot : std::span(slots_).subspan(own_)) {
+    if (slot->read_only || !MayUse(*slot)) continue;
+    auto erased = slot->tier->Erase(key);
+    Note(*slot, erased ? std::expected<void, Error>() : std::unexpected(std::move(erased.error())));
+  }
 }
 
 void TieredCache::PutOutside(const Entry& entry) {

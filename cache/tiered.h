@@ -68,9 +68,12 @@ class TieredCache {
   // in at least one that blocks (or in any, where none blocks), else with the last error.
   void Put(Entry entry, PutDone done = {});
 
-  // As Put, but not into tiers that never block, whose room is for what is asked for soon. Nothing happens where no tier of this host's own
-  // blocks.
-  void PutFar(Entry entry);
+  // As Put, but not into tiers that never block, whose room is for what is asked for soon. False, and nothing happens, where no tier of this
+  // host's own blocks.
+  bool PutFar(Entry entry);
+
+  // Removes what hosts share under the key, so that the next put replaces it: outside tiers keep what is there otherwise. May block.
+  void EraseOutside(const Digest& key);
 
   // Calls `done` once a blocking tier has the entry, or cannot take it: puts anew what could not be kept before. An entry that is in no tier
   // of this host's own fails with kInvalid.

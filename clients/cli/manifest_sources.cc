@@ -83,15 +83,16 @@ std::expected<Wanted, Error> ReadWanted(const std::vector<std::string>& files, c
   return std::move(reader.wanted);
 }
 
-std::expected<void, Error> AddHot(Client& client, std::uint32_t count, Wanted& wanted) {
-  auto programs = client.CacheHot(count);
-  if (!programs) return std::unexpected(std::move(programs.error()));
-  for (CompileRequest& program : *programs) {
-    wanted.sources.push_back({.file = "the store", .program = ProgramName(program.module)});
-    program.priority = Priority::kBatch;
-    wanted.manifest.requests.push_back(std::move(program));
-  }
-  return {};
+std::expected<std::size_t, Error> AddHot(Client& client, std::uint32_t count, const std::vector<std::string>& targets, const Options& options,
+                                         Wanted& wanted) {
+  const auto programs = client.CacheHot(count);
+  if (!programs) return std::unexpected(programs.error());
+  std::vector<v1::ManifestEntry> entries(programs->size());
+  for (std::size_t i = 0; i < programs->size(); ++i) *entries[i].mutable_request() = ToProto((*programs)[i]);
+  Reader reader{targets, options, std::move(wanted)};
+  if (auto added = reader.AddEntries("the store", std::move(entries)); !added) return std::unexpected(std::move(added.error()));
+  wanted = std::move(reader.wanted);
+  return programs->size();
 }
 
 }  // namespace kiln::cli

@@ -26,7 +26,9 @@ struct Wanted {
 // Each request for each of the targets. Without any, those of manifests are for their own. The options are those of programs.
 std::expected<Wanted, Error> ReadWanted(const std::vector<std::string>& files, const std::vector<std::string>& targets, const Options& options);
 
-// Also the `count` programs of the daemon's store that were used most, of those that another build of the compiler compiled.
-std::expected<void, Error> AddHot(Client& client, std::uint32_t count, Wanted& wanted);
+// Also the `count` programs of the daemon's store that were used most, of those that another build of the compiler compiled; as a manifest's.
+// How many there are.
+std::expected<std::size_t, Error> AddHot(Client& client, std::uint32_t count, const std::vector<std::string>& targets, const Options& options,
+                                         Wanted& wanted);
 
 }  // namespace kiln::cli

@@ -43,7 +43,11 @@ struct PrecompileCommand {
     auto wanted = ReadWanted(files, targets, options);
     auto client = wanted ? context.Connect() : std::unexpected(wanted.error());
     if (client && hot > 0) {
-      if (auto added = AddHot(*client, hot, *wanted); !added) client = std::unexpected(std::move(added.error()));
+      const auto added = AddHot(*client, hot, targets, options, *wanted);
+      if (!added) client = std::unexpected(added.error());
+      if (added && *added == 0) {
+        fmt::print(stderr, "{} the store has no program of another build of the compiler\n", Paint("note:", Style::kDim, context.terminal.err));
+      }
     }
     const auto done = client ? (check ? Check(context, *client, *wanted) : Compile(context, *client, *wanted)) : std::unexpected(client.error());
     if (done) return;

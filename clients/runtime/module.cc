@@ -56,8 +56,9 @@ Result<void> Module::LoadCode(const Artifact& artifact) {
     if (loaded || artifact.kind == CodeKind::kCubin) return loaded;
   }
   // Not optimized, code takes more registers, which may be too many.
-  if (artifact.unoptimized && LoadImage(artifact.code, "ptx", Jit::kUnoptimized)) return {};
-  return LoadImage(artifact.code, "ptx", Jit::kOptimized);
+  if (!artifact.unoptimized) return LoadImage(artifact.code, "ptx", Jit::kOptimized);
+  auto loaded = LoadImage(artifact.code, "ptx", Jit::kUnoptimized);
+  return loaded || loaded.error().name != "CUDA_ERROR_INVALID_PTX" ? loaded : LoadImage(artifact.code, "ptx", Jit::kOptimized);
 }
 
 Result<void> Module::LoadImage(const std::string& image, std::string_view what, Jit jit) {

@@ -8,6 +8,7 @@
 
 #include "ir/codec/wire_size.h"
 #include "server/flow/compile_under_way.h"
+#include "server/flow/two_layers.h"
 #include "server/queue/refusals.h"
 #include "server/wire/message_reader.h"
 
@@ -354,7 +355,6 @@ void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
     }
   }
   if (options_.forwards) return Forward(std::move(compile));
-  if (!compile->ptx) compile->ptx = FindPtx(*compile);
   // 6. The queue for the workers.
   auto job = std::make_unique<Job>();
   job->key = compile->flight.key();
@@ -363,7 +363,6 @@ void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
   job->priority = compile->request.priority();
   job->work.set_id(++last_job_);
   job->work.mutable_request()->Swap(&compile->request);
-  if (compile->ptx) *job->work.mutable_portable() = compile->ptx->artifact();
   job->work.set_timeout_seconds(std::chrono::duration<double>(options_.compile_limit).count());
   job->stop = compile->flight.stop_token();
   job->on_stage = [this, key = job->key](std::string_view stage) { stages_.Publish(key, stage); };
@@ -377,6 +376,11 @@ void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
   if (parts_.leases != nullptr && !job->work.request().has_explain()) {
     job->is_ours = [this, compile, refresh = job->work.request().refresh()] { return IsOurs(*compile, refresh); };
   }
+  // When its turn has come, since the PTX would take memory while the job waits.
+  job->prepare = [this, compile, work = &job->work] {
+    compile->ptx = FindPtx(*compile, work->request());
+    if (compile->ptx) work->mutable_portable()->Swap(compile->ptx->reply.mutable_artifact());
+  };
   job->had_place = compile->again;
   job->done = [this, compile, work = &job->work](JobOutcome outcome) {
     if (outcome.end == JobOutcome::End::kElsewhere) {
@@ -385,6 +389,8 @@ void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
     }
     parts_.quotas.ChargeCompile(compile->caller.tenant, outcome.ran);
     compile->request.Swap(work->mutable_request());
+    if (compile->ptx) compile->ptx->reply.mutable_artifact()->Swap(work->mutable_portable());
+    if (compile->ptx && IsRefused(outcome)) return parts_.executor.PostFirst([this, compile] { LaunchAnew(compile); });
     if (outcome.end == JobOutcome::End::kDied) return Land(*compile, std::move(outcome));
     parts_.executor.PostFirst([this, compile, outcome = std::move(outcome)]() mutable { Land(*compile, std::move(outcome)); });
   };

@@ -175,7 +175,9 @@ class CompileFlow {
   Flights::Waiter WaiterOf(const std::shared_ptr<Call>& call, std::shared_ptr<std::atomic<bool>> starts);
   void Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved, TenantBudget::Charge charge);
   void Launch(std::shared_ptr<Compile> compile);
-  std::optional<v1::CompileReply> FindPtx(Compile& compile);
+  struct Ptx;
+  std::optional<Ptx> FindPtx(Compile& compile, const v1::CompileRequest& request);
+  void LaunchAnew(const std::shared_ptr<Compile>& compile);
   void KeepPtx(const Compile& compile, const v1::CompileReply& ptx);
   void Land(Compile& compile, JobOutcome outcome);
   bool IsOurs(Compile& compile, bool refresh);

@@ -20,6 +20,7 @@
 
 #include "server/flow/compile_flow.h"
 #include "server/flow/compile_under_way.h"
+#include "server/flow/two_layers.h"
 #include "server/queue/refusals.h"
 #include "server/upstream/answer.h"
 #include "server/upstream/upstream_tier.h"
@@ -145,7 +146,9 @@ CompileFlow::Made CompileFlow::KeepForwarded(Compile& compile, const grpc::ByteB
   const std::string& tenant = compile.caller.tenant;
   auto reply = ReadForwarded(bytes);
   if (!reply) return Distrust(compile, reply.error());
-  const auto entry = EntryOf(*reply, {compile.key, compile.kept_under, tenant, options_.build_id});
+  const std::string_view program = ProgramToKeep(compile.request);
+  const bool is_of_it = cache::Sha256(program).view() == reply->provenance.ir_sha256();  // and not of another that has the same key
+  const auto entry = EntryOf(*reply, {compile.key, compile.kept_under, tenant, options_.build_id, is_of_it ? program : std::string_view()});
   if (!entry) return Distrust(compile, entry.error());
   auto taken = parts_.sealer.TakeIn(*entry, Sealer::From::kStore);
   if (!taken) return Distrust(compile, taken.error());

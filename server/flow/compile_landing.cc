@@ -60,7 +60,11 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
       }
       const auto& diagnostics = outcome.result.diagnostics();
       const bool refused = std::ranges::any_of(diagnostics, [](const v1::Diagnostic& d) { return d.severity() == v1::Diagnostic::ERROR; });
-      const bool made = compile.ptx ? outcome.result.has_assembled() : outcome.result.has_artifact();
+      const bool made = compile.ptx || outcome.result.has_artifact();
+      if (made && !refused && compile.portable && !outcome.result.has_assembled()) {
+        outcome.cause = "the worker has no ptxas";
+        return std::unexpected(HostFailed(outcome.cause));
+      }
       if (made && !refused) return Keep(compile, outcome);
       return std::unexpected(Refusal(compile, outcome));
     }
@@ -84,13 +88,14 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
 
 // 8. Seal and put. The result is visible in memory before the flight ends.
 CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
+  if (!compile.portable) outcome.result.clear_assembled();  // the key says that no ptxas has a part in it
   const std::size_t artifact_bytes =
-      (compile.ptx ? compile.ptx->artifact() : outcome.result.artifact()).ByteSizeLong() + outcome.result.assembled().ByteSizeLong();
+      (compile.ptx ? compile.ptx->reply.artifact() : outcome.result.artifact()).ByteSizeLong() + outcome.result.assembled().ByteSizeLong();
   if (artifact_bytes > options_.limits.artifact_bytes) return std::unexpected(ArtifactTooLarge(artifact_bytes, options_.limits));
   if (auto fits = parts_.store_keeper.Fits(compile.caller.tenant, artifact_bytes); !fits) return std::unexpected(std::move(fits.error()));
   v1::CompileReply reply;
   if (compile.ptx) {
-    reply.Swap(&*compile.ptx);
+    reply.Swap(&compile.ptx->reply);
   } else {
     reply.mutable_artifact()->Swap(outcome.result.mutable_artifact());
     reply.mutable_diagnostics()->Swap(outcome.result.mutable_diagnostics());
@@ -100,7 +105,10 @@ CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
   reply.set_key(compile.key.bytes.data(), compile.key.bytes.size());
 
   Reply kept;
-  const Sealer::About about = {.tenant = compile.caller.tenant, .name = compile.name, .portable = compile.portable};
+  const Sealer::About about = {.tenant = compile.caller.tenant,
+                               .name = compile.name,
+                               .portable = compile.portable,
+                               .taken_from = compile.ptx ? std::string_view(compile.ptx->maker) : std::string_view()};
   const std::string target = reply.artifact().target();
   if (compile.request.has_explain()) {
     reply.mutable_dumps()->Swap(outcome.result.mutable_dumps());
@@ -109,10 +117,11 @@ CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
   } else if (auto entry =
                  SealReply(compile.kept_under, compile.caller.tenant, parts_.sealer.Seal(std::move(reply), compile.request, about),
                            {.target = target, .name = compile.name, .compiler = options_.build_id, .portable_key = PortableIn(compile.portable)},
-                           compile.portable ? std::string_view() : ProgramToKeep(compile.request))) {
+                           ProgramToKeep(compile.request))) {
     compile.notes->Mark("seal");
     kept = **OutcomeFrom(*entry, compile.caller.tenant, v1::COMPILED, false);
     const std::size_t sealed_bytes = entry->sealed().size();
+    if (compile.request.refresh()) parts_.cache.EraseOutside(compile.kept_under);
     parts_.cache.Put(std::move(*entry));
     parts_.store_keeper.Note(compile.caller.tenant, sealed_bytes);
     compile.notes->Mark("put");

@@ -12,6 +12,12 @@
 
 namespace kiln::server {
 
+// What is kept under the portable key: only ptxas is left to run (two_layers.cc).
+struct CompileFlow::Ptx {
+  v1::CompileReply reply;  // while the job exists, its artifact is in the job
+  std::string maker;       // the public key that vouched for it, if it was another host's
+};
+
 // What the starter of a flight carries through queue and worker.
 struct CompileFlow::Compile {
   cache::Digest key;         // of the result, as clients know it
@@ -37,8 +43,9 @@ struct CompileFlow::Compile {
   bool in_vain = false;                                               // what the store has is of no use to this host
   bool again = false;                                                 // it had its turn before
   std::uint64_t wait = 0;
-  bool distrusted = false;                             // the upstream kilnd's answer was not taken in (compile_forwarded.cc)
-  std::optional<v1::CompileReply> ptx = std::nullopt;  // that is kept under the portable key: only ptxas is left to run (two_layers.cc)
+  bool distrusted = false;  // the upstream kilnd's answer was not taken in (compile_forwarded.cc)
+  std::optional<Ptx> ptx = std::nullopt;
+  bool from_source = false;  // ptxas did not take the PTX that was kept
 
   std::optional<std::stop_callback<std::function<void()>>> on_stop = std::nullopt;  // last: it uses the others
 };

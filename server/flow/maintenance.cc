@@ -18,6 +18,7 @@ namespace kiln::server {
 namespace {
 
 constexpr std::size_t kMaxListed = 100'000;
+constexpr std::size_t kMaxHot = 10'000, kMaxHotBytes = std::size_t{64} << 20;
 constexpr std::size_t kCalls = 20;    // of which one line may have sixteen
 constexpr std::size_t kTrims = 1024;  // tenants whose turn to be looked at comes
 
@@ -63,9 +64,7 @@ std::expected<Wanted, Failure> WantedKeys(const v1::CacheExportRequest& request,
 }
 
 // An export reads the store. Results that are known but not in it, such as those of a served bundle, are put there first.
-void KeepWanted(cache::TieredCache& cache, cache::SqliteTier& disk, const Wanted& wanted) {
-  std::set<cache::Digest> missing;
-  for (const auto& [key, which] : wanted) missing.insert(key);
+void KeepWanted(cache::TieredCache& cache, cache::SqliteTier& disk, std::set<cache::Digest> missing) {
   if (missing.empty()) return;
   cache::ListOptions options;
   options.accept = [&](const cache::EntryInfo& info) {
@@ -98,10 +97,10 @@ std::set<cache::Digest> PtxOf(cache::SqliteTier& disk, const Wanted& wanted) {
   return ptx;
 }
 
-// The program of a result. If there are two layers, it is kept beside the PTX.
-std::optional<v1::CompileRequest> ProgramKept(cache::SqliteTier& disk, const cache::EntryInfo& info) {
-  const auto entry = disk.Peek(PtxOf(info).value_or(info.key));
-  return entry && *entry ? ProgramOf(**entry) : std::nullopt;
+// The program that is kept beside a result.
+std::optional<v1::CompileRequest> ProgramKept(cache::SqliteTier& disk, const Sealer& sealer, const cache::Digest& key) {
+  const auto entry = disk.Peek(key);
+  return entry && *entry && sealer.Check(**entry) ? ProgramOf(**entry) : std::nullopt;
 }
 
 Failure MissingKeys(std::string_view first, std::ptrdiff_t count, std::string_view tenant) {
@@ -164,11 +163,14 @@ std::expected<std::vector<v1::ManifestEntry>, Failure> Maintenance::Hot(std::siz
   if (!found) return std::unexpected(ToFailure(found.error()));
   std::ranges::stable_sort(*found, std::greater<>(), [](const cache::EntryInfo& info) { return std::pair(info.hits, info.last_used); });
   std::vector<v1::ManifestEntry> programs;
-  std::set<std::string> seen;
+  std::set<cache::Digest> seen;
+  std::size_t bytes = 0;
   for (const cache::EntryInfo& info : *found) {
-    if (programs.size() == limit) break;
-    auto program = ProgramKept(**disk, info);
-    if (program && seen.insert(program->SerializeAsString()).second) *programs.emplace_back().mutable_request() = std::move(*program);
+    if (programs.size() >= std::min(limit, kMaxHot) || bytes > kMaxHotBytes) break;
+    auto program = ProgramKept(**disk, sealer_, info.key);
+    if (!program || !seen.insert(cache::Sha256(program->SerializeAsString())).second) continue;
+    bytes += program->ByteSizeLong();
+    *programs.emplace_back().mutable_request() = std::move(*program);
   }
   return programs;
 }
@@ -225,11 +227,15 @@ std::expected<TemporaryFile, Failure> Maintenance::Export(const v1::CacheExportR
   if (!wanted) return std::unexpected(std::move(wanted.error()));
   std::vector<bool> found(static_cast<std::size_t>(request.keys_size()));
   TemporaryFile file = NewScratch();
-  KeepWanted(cache_, **disk, *wanted);
+  std::set<cache::Digest> keys;
+  for (const auto& [key, which] : *wanted) keys.insert(key);
+  KeepWanted(cache_, **disk, std::move(keys));
   if (const auto flushed = (*disk)->Flush(); !flushed) return std::unexpected(ToFailure(flushed.error()));
+  std::set<cache::Digest> ptx = PtxOf(**disk, *wanted);
+  KeepWanted(cache_, **disk, ptx);
   std::function<bool(const cache::EntryInfo&)> accept;
   if (!wanted->empty()) {
-    accept = [&, ptx = PtxOf(**disk, *wanted)](const cache::EntryInfo& info) {
+    accept = [&](const cache::EntryInfo& info) {
       const auto [first, last] = wanted->equal_range(info.key);
       for (auto at = first; at != last; ++at) found[at->second] = true;
       return first != last || ptx.contains(info.key);

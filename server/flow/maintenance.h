@@ -60,13 +60,13 @@ class Maintenance {
   bool PostTrim(const std::string& tenant, Executor::Task task) { return trimmer_.Post(tenant, task); }
 
   std::expected<std::vector<v1::CacheEntry>, Failure> List(const v1::CacheListRequest& request) const;
-  // The tenant's programs whose results by another build of the compiler were used most, most used first; at most `limit`. Results whose
+  // The tenant's programs whose results by another build of the compiler were used most, most used first; at most `limit`, and 10,000. Results whose
   // programs are not kept are left out.
   std::expected<std::vector<v1::ManifestEntry>, Failure> Hot(std::size_t limit, std::string_view tenant) const;
   std::expected<v1::CacheVerifyReply, Failure> Verify();
   std::expected<v1::CacheGcReply, Failure> Gc(std::uint64_t target_bytes);
   // A key may be that of a program, that of a result kept for the tenant, or one that List returns. Each must be known and undamaged;
-  // what the store lacks is put there. Of a result with a cubin, the PTX beside it goes along. Without keys, all that the store has.
+  // what the store lacks is put there. Of a result with a cubin, its PTX goes along where it is still known. Without keys, all that the store has.
   std::expected<TemporaryFile, Failure> Export(const v1::CacheExportRequest& request, std::string_view tenant);
   // What the store keeps for tenants: whether an entry of so many bytes may be kept for one; that so many were put.
   struct Shares {

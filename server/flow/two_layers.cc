@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kiln/v1/seal.pb.h"
 #include "server/flow/compile_flow.h"
 #include "server/flow/compile_under_way.h"
 
@@ -28,33 +29,57 @@ void AddAssembled(v1::Assembled&& assembled, v1::CompileReply& reply) {
   for (v1::Diagnostic& warning : *assembled.mutable_warnings()) *reply.add_diagnostics() = std::move(warning);
 }
 
-// On the executor. A refresh makes all anew, and what is explained shows all stages.
-std::optional<v1::CompileReply> CompileFlow::FindPtx(Compile& compile) {
-  if (!compile.portable || compile.request.refresh() || compile.request.has_explain()) return std::nullopt;
+// On the worker's thread. A refresh makes all anew, and what is explained shows all stages. What a client has put is no PTX of a compiler's as
+// far as this kilnd knows, so it is served and not built upon.
+std::optional<CompileFlow::Ptx> CompileFlow::FindPtx(Compile& compile, const v1::CompileRequest& request) {
+  if (!compile.portable || compile.from_source || request.refresh() || request.has_explain()) return std::nullopt;
   const std::string& tenant = compile.caller.tenant;
   const auto known = FromCache(KeptUnder(tenant, *compile.portable), tenant, compile.waited);
   if (!known || !*known) return std::nullopt;
-  v1::CompileReply ptx;
   const std::string_view kept = (**known).kept;
-  if (!ptx.ParseFromArray(kept.data(), static_cast<int>(kept.size())) || ptx.artifact().kind() != v1::PTX) return std::nullopt;
-  ptx.DiscardUnknownFields();  // its seal is of this artifact alone
+  v1::SealedReply sealed;
+  v1::Provenance provenance;
+  Ptx ptx;
+  if (!sealed.ParseFromArray(kept.data(), static_cast<int>(kept.size())) || !provenance.ParseFromString(sealed.seal().provenance()))
+    return std::nullopt;
+  if (!ptx.reply.mutable_artifact()->ParseFromString(sealed.artifact())) return std::nullopt;
+  const v1::Artifact& artifact = ptx.reply.artifact();
+  if (!provenance.put_by().empty() || artifact.kind() != v1::PTX || !artifact.cubin().empty()) return std::nullopt;
+  for (const std::string& bytes : sealed.diagnostics()) {
+    if (!ptx.reply.add_diagnostics()->ParseFromString(bytes)) return std::nullopt;
+  }
+  ptx.maker = provenance.taken_from();
   compile.notes->Mark("ptx");
   return ptx;
+}
+
+// Whether ptxas, or the compiler, refused what the job brought.
+bool IsRefused(const JobOutcome& outcome) {
+  if (outcome.end != JobOutcome::End::kResult) return false;
+  return std::ranges::any_of(outcome.result.diagnostics(), [](const v1::Diagnostic& d) { return d.severity() == v1::Diagnostic::ERROR; });
+}
+
+// From the source: what is wrong with kept PTX is not the program's fault.
+void CompileFlow::LaunchAnew(const std::shared_ptr<Compile>& compile) {
+  compile->ptx.reset();
+  compile->from_source = compile->again = true;
+  compile->lease.reset();
+  Launch(compile);
 }
 
 // Not in memory, where nobody asks for it while the result with the cubin is there.
 void CompileFlow::KeepPtx(const Compile& compile, const v1::CompileReply& ptx) {
   const std::string& tenant = compile.caller.tenant;
+  const cache::Digest kept_under = KeptUnder(tenant, *compile.portable);
   v1::CompileReply reply = ptx;
   reply.set_key(compile.portable->bytes.data(), compile.portable->bytes.size());
   const std::string target = ptx.artifact().target();
-  auto entry = SealReply(KeptUnder(tenant, *compile.portable), tenant,
-                         parts_.sealer.Seal(std::move(reply), compile.request, {.tenant = tenant, .name = compile.name}),
+  auto entry = SealReply(kept_under, tenant, parts_.sealer.Seal(std::move(reply), compile.request, {.tenant = tenant, .name = compile.name}),
                          {.target = target, .name = compile.name, .compiler = options_.build_id}, ProgramToKeep(compile.request));
-  if (!entry || !parts_.store_keeper.Fits(tenant, entry->sealed().size())) return;
+  if (!entry) return;
   const std::size_t bytes = entry->sealed().size();
-  parts_.cache.PutFar(std::move(*entry));
-  parts_.store_keeper.Note(tenant, bytes);
+  if (compile.request.refresh()) parts_.cache.EraseOutside(kept_under);
+  if (parts_.cache.PutFar(std::move(*entry))) parts_.store_keeper.Note(tenant, bytes);
 }
 
 }  // namespace kiln::server

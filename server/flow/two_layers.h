@@ -9,17 +9,19 @@
 
 #include "cache/digest.h"
 #include "kiln/v1/compile.pb.h"
+#include "server/queue/admission.h"
 
 namespace kiln::server {
 
 // Adds to a reply with PTX what ptxas made of it: the cubin, each kernel's resources, and warnings behind those of the compiler.
 void AddAssembled(v1::Assembled&& assembled, v1::CompileReply& reply);
 
+bool IsRefused(const JobOutcome& outcome);
+
 // As a label has it (reply.h): empty where there is none.
 std::string_view PortableIn(const std::optional<cache::Digest>& key);
 
 // What is kept of a request beside its result: the program, so that a later compiler can compile it anew (Maintenance::Hot), unless it is large.
-// Of two layers the PTX has it.
 std::string_view ProgramToKeep(const v1::CompileRequest& request);
 
 }  // namespace kiln::server

@@ -60,6 +60,7 @@ struct Job {
   FairTurn turn;                                            // by Take
   std::function<std::expected<void, Failure>()> may_begin;  // asked when its turn has come; empty: it may
   std::function<bool()> is_ours;                            // asked then; false: it is left to another host. Empty: it is
+  std::function<void()> prepare;                            // called last, before the worker has it; may be empty
   bool had_place = false;                                   // it was taken before, and comes again: there is room for it
   std::function<void(std::string_view stage)> on_stage;
   std::move_only_function<void(JobOutcome)> done;                    // called once, while the job is there

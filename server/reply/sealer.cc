@@ -53,6 +53,13 @@ std::expected<void, std::string> CheckRest(const Kept& kept, const v1::Provenanc
   if (!provenance.diagnostics_sha256().empty() && provenance.diagnostics_sha256() != DiagnosticsDigest(kept.reply)) {
     return std::unexpected("the warnings are not those that were signed");
   }
+  const v1::CacheEntry& label = kept.label;
+  if (!label.portable_key().empty() && label.portable_key() != provenance.portable_key()) {
+    return std::unexpected("the label names other PTX than what was signed");
+  }
+  if (!label.compiler().empty() && label.compiler() != provenance.compiler()) {
+    return std::unexpected("the label names another compiler than the one that was signed");
+  }
   if (kept.module.data() != nullptr && cache::Sha256(kept.module).view() != provenance.ir_sha256()) {
     return std::unexpected("the program is not the one that was signed");
   }
@@ -141,6 +148,7 @@ std::string Sealer::Seal(v1::CompileReply&& reply, const v1::CompileRequest& req
   provenance.set_put_by(std::string(about.put_by));
   provenance.set_tenant(std::string(about.tenant));
   provenance.set_name(LabelName(about.name));
+  provenance.set_taken_from(std::string(about.taken_from));
   if (about.portable) provenance.set_portable_key(std::string(about.portable->view()));
   v1::SealedReply sealed;
   sealed.set_key(reply.key());

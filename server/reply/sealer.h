@@ -35,10 +35,12 @@ class Sealer {
   const cache::PublicKey& public_key() const { return key_.public_key(); }
   bool Trusts(const cache::PublicKey& key) const;  // its own among them
 
-  // Whose a result is, what the program is called, who made it, if not this daemon, and the key of the same without its cubin, if it has one.
+  // Whose a result is, what the program is called, who made it, if not this daemon, the key of the same without its cubin, if it has one, and
+  // the public key that vouched for what it was made of, if that was another host's.
   struct About {
     std::string_view tenant, name, put_by = {};
     std::optional<cache::Digest> portable = std::nullopt;
+    std::string_view taken_from = {};
   };
 
   // The serialized reply with its seal. Takes its artifact apart on the way, so that no more than two are in memory.

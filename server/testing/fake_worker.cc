@@ -28,6 +28,7 @@ namespace {
 using kiln::server::WorkerProgram;
 using kiln::server::testing::Escape;
 using kiln::server::testing::Escapes;
+using kiln::server::testing::kBadPtx;
 using kiln::server::testing::kLong;
 using kiln::server::testing::Order;
 namespace v1 = kiln::v1;
@@ -92,6 +93,7 @@ v1::WorkerResult Compile(const v1::WorkerJob& job, const WorkerProgram::JobHooks
   const uint32_t order = request.options().max_registers();
   const uint32_t amount = order % 1000;
   const auto began = std::chrono::steady_clock::now();
+  if (job.has_portable() && amount == kBadPtx) return Diagnose(v1::Diagnostic::INTERNAL);
   if (job.has_portable()) return Assembled(job.portable(), hooks);
   hooks.on_stage("decode");
   switch (static_cast<Order>(order / 1000)) {

@@ -242,6 +242,41 @@ TEST_F(PtxasOfDaemonTest, ARefreshMakesBothLayersAnew) {
   EXPECT_EQ(again.timings(0).stage(), "decode");
 }
 
+TEST_F(PtxasOfDaemonTest, PtxThatPtxasRefusesIsCompiledAnew) {
+  Install("12.0");
+  daemon_->Start({"--ptxas=" + ptxas_.string()});
+  const auto request = MakeRequest(Order::kAnswer, kBadPtx);
+  ASSERT_TRUE(daemon_->Compile(request).status.ok());
+  ASSERT_EQ(daemon_->Stop(), 0);
+  Install("12.8");
+  daemon_->Start({"--ptxas=" + ptxas_.string()});
+  const auto again = daemon_->Compile(request);
+  ASSERT_TRUE(again.status.ok()) << again.status.error_message();
+  EXPECT_EQ(again.reply.timings(0).stage(), "decode");
+  EXPECT_EQ(daemon_->Stats().failed(), 0u);
+}
+
+// It is served as it is, but nothing is made of what no compiler of ours is known to have made.
+TEST_F(PtxasOfDaemonTest, WhatWasPutIsNotBuiltUpon) {
+  const auto request = MakeRequest(Order::kAnswer, 1);
+  daemon_->Start({"--accept-put=yes"});
+  v1::PutRequest put;
+  *put.mutable_request() = request;
+  *put.mutable_artifact() = daemon_->Compile(MakeRequest(Order::kAnswer, 2)).reply.artifact();
+  put.mutable_artifact()->set_code("planted");
+  grpc::ClientContext context;
+  v1::PutReply reply;
+  const grpc::Status status = daemon_->stub().Put(&context, put, &reply);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(daemon_->Compile(request).reply.artifact().code(), "planted");
+  ASSERT_EQ(daemon_->Stop(), 0);
+  Install("12.0");
+  daemon_->Start({"--ptxas=" + ptxas_.string()});
+  const auto made = daemon_->Compile(request).reply;
+  EXPECT_EQ(made.timings(0).stage(), "decode");
+  EXPECT_NE(made.artifact().code(), "planted");
+}
+
 // Its cubin may be of either, and the key names one.
 TEST_F(PtxasOfDaemonTest, WhatIsCompiledWhilePtxasIsReplacedIsNotKept) {
   Install("12.0");

@@ -38,7 +38,7 @@ class HotTest : public DaemonTest {
     request.mutable_options()->set_fast_math(true);
     const cache::Digest portable = cache::Sha256(made.program + made.compiler), device = cache::Sha256(made.program + made.compiler + "ptxas");
     const auto put = [&](const cache::Digest& key, bool cubin, bool program) {
-      const Sealer sealer(cache::SigningKey::Make(), {.host = "here", .compiler = made.compiler});
+      const Sealer sealer(key_, {.host = "here", .compiler = made.compiler});
       v1::CompileReply reply;
       reply.set_key(std::string(key.view()));
       reply.mutable_artifact()->set_target("cuda:sm_80");
@@ -49,7 +49,7 @@ class HotTest : public DaemonTest {
       ASSERT_TRUE(cache::PutAndWait(*disk_, *SealReply(kept_under, made.tenant, sealed, label, program ? made.program : "")));
     };
     put(portable, false, made.keeps_program);
-    if (made.two_layers) put(device, true, false);
+    if (made.two_layers) put(device, true, made.keeps_program);
     const cache::Digest used = KeptUnder(made.tenant, made.two_layers ? device : portable);
     for (int i = 0; i < uses; ++i) ASSERT_TRUE(disk_->Get(used)->has_value());
   }
@@ -75,7 +75,8 @@ class HotTest : public DaemonTest {
   }
 
   const SystemClock clock_;
-  const Sealer sealer_{cache::SigningKey::Make(), {.host = "here", .compiler = "this one"}};
+  const cache::SigningKey key_ = cache::SigningKey::Make();
+  const Sealer sealer_{key_, {.host = "here", .compiler = "this one"}};
   std::shared_ptr<cache::SqliteSlot> disk_;
   std::unique_ptr<cache::TieredCache> cache_;
   std::unique_ptr<Maintenance> maintenance_;  // last: its tasks use the others
@@ -95,6 +96,22 @@ TEST_F(HotTest, TheMostUsedOfOthersBuildsComeFirst) {
   EXPECT_THAT(Hot(10, "nobody"), ElementsAre());
 }
 
+// A store that only lost the PTX, or never had it, as one that took the result from another host.
+TEST_F(HotTest, AResultWithoutItsPtxIsCompiledAnewAsWell) {
+  Put({.program = "often", .two_layers = true}, 5);
+  ASSERT_TRUE(*disk_->Erase(cache::Sha256("oftenthe one before")));
+  EXPECT_THAT(Hot(10), ElementsAre("often"));
+}
+
+TEST_F(HotTest, WhatThisKilndHasNotSealedIsLeftOut) {
+  v1::CacheEntry label;
+  label.set_tenant("default");
+  label.set_compiler("the one before");
+  const cache::BlobView blobs[] = {{"reply", "no reply"}, {"module", "planted"}};
+  ASSERT_TRUE(cache::PutAndWait(*disk_, *cache::Seal(cache::Sha256("planted"), label.SerializeAsString(), blobs)));
+  EXPECT_THAT(Hot(10), ElementsAre());
+}
+
 TEST_F(HotTest, AHitInMemoryIsAUseOfWhatIsOnDisk) {
   const auto memory = std::make_shared<cache::MemoryTier>(cache::MemoryTier::Options{});
   cache::TieredCache both({memory, disk_}, clock_, {});
@@ -112,6 +129,7 @@ TEST_F(HotTest, ADaemonTellsThemAndCompilesThemAnew) {
   Put({.program = request.module()}, 1);
   disk_->Close();
   fs::create_directories(daemon_->State());
+  ASSERT_TRUE(key_.Keep(fs::path(daemon_->State()) / "signing-key.pem"));
   for (const auto& file : fs::directory_iterator(folder_ / "store")) fs::copy(file, fs::path(daemon_->State()) / file.path().filename());
   daemon_->Start();
   grpc::ClientContext context;

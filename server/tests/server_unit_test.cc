@@ -25,6 +25,7 @@
 #include "clients/common/endpoint.h"
 #include "kiln/rpc/status.pb.h"
 #include "server/config/config.h"
+#include "server/flow/two_layers.h"
 #include "server/queue/admission.h"
 #include "server/reply/status_map.h"
 #include "server/system/deadline.h"
@@ -511,6 +512,33 @@ TEST(Config, LeavesProcessorsToKilndWhereThereAreSome) {
   EXPECT_EQ(BetweenDecodes(2, 2), std::chrono::milliseconds(25));
   EXPECT_EQ(BetweenDecodes(1, 4), std::chrono::milliseconds(25));
   EXPECT_EQ(BetweenDecodes(16, 14), std::chrono::milliseconds(1));
+}
+
+TEST(TwoLayers, WhatPtxasSaysIsAddedToWhatTheCompilerSaid) {
+  v1::CompileReply reply;
+  reply.add_diagnostics()->set_message("of the compiler");
+  for (const char* entry : {"kernel_0", "kernel_1"}) {
+    v1::KernelResources& kernel = *reply.mutable_artifact()->mutable_report()->add_kernels();
+    kernel.set_entry(entry);
+    kernel.set_shared_bytes(4096);
+  }
+  v1::Assembled assembled;
+  assembled.set_cubin("cubin");
+  assembled.add_warnings()->set_message("of ptxas");
+  v1::KernelResources& measured = *assembled.add_kernels();
+  measured.set_entry("kernel_1");
+  measured.set_registers(168);
+  measured.set_spill_bytes(0);
+  measured.set_shared_bytes(16);
+  AddAssembled(std::move(assembled), reply);
+  EXPECT_EQ(reply.artifact().cubin(), "cubin");
+  ASSERT_EQ(reply.diagnostics_size(), 2);
+  EXPECT_EQ(reply.diagnostics(1).message(), "of ptxas");
+  const auto& kernels = reply.artifact().report().kernels();
+  EXPECT_FALSE(kernels[0].has_registers());
+  EXPECT_EQ(kernels[1].registers(), 168u);
+  EXPECT_TRUE(kernels[1].has_spill_bytes());
+  EXPECT_EQ(kernels[1].shared_bytes(), 4096u) << "of which ptxas sees a part";
 }
 
 }  // namespace

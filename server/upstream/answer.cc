@@ -73,8 +73,9 @@ std::expected<cache::Entry, std::string> EntryOf(const ForwardedReply& reply, co
     return std::unexpected(fmt::format("it is by the compiler {}, and this kilnd keeps what {} compiles", said.compiler(), expected.build_id));
   }
   if (reply.sealed.key() != expected.key.view()) return std::unexpected("it is of another program than was asked for, or made with another ptxas");
-  auto entry = SealReply(expected.kept_under, expected.tenant, reply.sealed.SerializeAsString(),
-                         {.target = said.target(), .name = said.name(), .compiler = said.compiler(), .portable_key = said.portable_key()});
+  auto entry =
+      SealReply(expected.kept_under, expected.tenant, reply.sealed.SerializeAsString(),
+                {.target = said.target(), .name = said.name(), .compiler = said.compiler(), .portable_key = said.portable_key()}, expected.program);
   if (!entry) return std::unexpected(std::move(entry.error().message));
   return std::move(*entry);
 }

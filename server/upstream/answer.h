@@ -35,6 +35,7 @@ struct Expected {
   cache::Digest kept_under;  // and as this host keeps it, for that tenant
   std::string_view tenant;
   std::string_view build_id;
+  std::string_view program = {};  // to keep beside it; empty: none
 };
 
 // The reply as an entry that may be taken in. The error says why it is another's: another program's, build's or tenant's.

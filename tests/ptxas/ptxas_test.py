@@ -137,6 +137,33 @@ def test_long_kernels_take_time_in_proportion(tmp_path):
     assert seconds[1] < 12 * seconds[0], f"ptxas took {measured} s for pairs of kernels of which one is four times as long"
 
 
+def test_kept_ptx_gives_the_cubin_that_a_compile_gives(tmp_path):
+    """After the upgrade of ptxas only the cubin is made, and it is the one that a compile of everything makes."""
+    from kiln.examples.programs import PROGRAMS
+
+    def stages(reply):
+        return [timing.stage for timing in reply.timings if timing.stage != "queue"]
+
+    program = PROGRAMS["gemm_f16_bias_relu"]
+    with socket_folder() as sockets:
+        daemon = Daemon(tmp_path / "state", sockets)
+        daemon.start()  # without ptxas
+        plain = daemon.client().compile(program, "cuda:sm_90a", durable=True)
+        assert not plain.artifact.cubin and not plain.artifact.report.kernels[0].HasField("registers")
+        daemon.end()
+        daemon.start(ptxas=os.environ.get("PTXAS", "auto"))
+        client = daemon.client(fresh=True)
+        assembled = client.compile(program, "cuda:sm_90a")
+        assert stages(assembled) == ["ptxas"]
+        whole = client.compile(program, "cuda:sm_90a", refresh=True)
+        assert "llvm" in stages(whole) and stages(whole)[-1] == "ptxas"
+        daemon.end()
+    assert assembled.artifact.cubin and assembled.artifact.report.kernels[0].registers > 0
+    assert assembled.artifact.code == plain.artifact.code
+    assert assembled.artifact.SerializeToString(deterministic=True) == whole.artifact.SerializeToString(deterministic=True)
+    assert [d.message for d in assembled.diagnostics] == [d.message for d in whole.diagnostics]
+
+
 def test_benchmark_programs_do_not_spill(served, tmp_path):
     """On sm_90a, by warp groups and tensor copies: ptxas has registers for all of it, and leaves wgmma asynchronous."""
     sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
