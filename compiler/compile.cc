@@ -135,7 +135,7 @@ v1::WorkerResult Assemble(const v1::CompileRequest& request, const v1::Artifact&
   if (!target || artifact.kind() != v1::PTX) {
     diagnostics.Internal("only PTX is assembled");
   } else if (hooks.ptxas.empty()) {
-    result.set_unavailable("ptxas: there is none any more");
+    result.set_unavailable("ptxas: no ptxas is installed now");
   } else {
     llvm_ir::Assemble(artifact, {*target, request.options()}, hooks, diagnostics, result);
   }

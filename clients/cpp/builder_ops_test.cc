@@ -17,6 +17,7 @@
 #include "ir/fields.h"
 #include "ir/parse.h"
 #include "ir/print.h"
+#include "ir/verify.h"
 
 namespace kiln {
 namespace {
@@ -105,8 +106,11 @@ void Compare(std::string_view name, auto method) {
   SCOPED_TRACE(name);
   for (const Type& type : kTypes) {
     const auto bytes = Called(method, type.builder).Finish();
-    if (!bytes) continue;
     ir::Diagnostics diagnostics;
+    if (!bytes) {
+      EXPECT_FALSE(ir::Verify(Expected<T>(type.ir), diagnostics)) << "the builder refuses " << ir::Name(type.ir) << ", which the op takes";
+      continue;
+    }
     const auto built = ir::Decode(*bytes, diagnostics);
     ASSERT_TRUE(built) << diagnostics.all().front().message;
     const ir::Module expected = Expected<T>(type.ir);

@@ -43,11 +43,13 @@ struct Operands : ir::FieldVisitor {
     ir::ExprId expr;
     std::string_view words, name;
   };
+  explicit Operands(const ir::Op& op) : of(std::holds_alternative<ir::Gemm>(op) ? "an offset of operand " : "an offset of the ") {}
+  std::string_view of;
   std::vector<Operand> all;
 
   void Evaluates(ir::ExprId expr, std::string_view name) { all.push_back({expr, "the ", name}); }
   void Region(const ir::Region& region, std::string_view name, ir::Use) {
-    for (const ir::ExprId offset : region.offsets) all.push_back({offset, "an offset of the ", name});
+    for (const ir::ExprId offset : region.offsets) all.push_back({offset, of, name});
   }
 };
 
@@ -154,21 +156,42 @@ class Round {
   }
 
   void CheckOperands(const ir::Stmt& stmt, const ir::ThreadRange& threads) {
-    if (threads.Count() == 1 || std::holds_alternative<ir::For>(stmt.op) || IsOfOneThread(stmt)) return;
-    Operands operands;
+    if (threads.Count() == 1 || std::holds_alternative<ir::For>(stmt.op)) return;
+    if (IsOfEachThread(stmt)) return CheckPlace(stmt, threads);
+    Operands operands(stmt.op);
     ir::Fields(stmt.op, operands);
     const auto it = std::ranges::find_if(operands.all, [&](const auto& operand) { return !sets_.Agree(operand.expr, threads); });
     if (it == operands.all.end()) return;
     diagnostics_->Error(fmt::format("{}{} of a {} is {}, which may differ between threads: they do the statement together, and the compiler "
                                     "chooses which of them does which element",
                                     it->words, it->name, ir::Name(stmt.op), ir::PrintExpr(module_, it->expr)),
-                        "write a parallel loop over the tile (T.Parallel) that computes the value from its variables, or write each thread's own "
-                        "elements, as A[thread] = x",
+                        "write a parallel loop over the tile (T.Parallel) that computes the value from its variables alone, not from the thread's "
+                        "number, or one branch for each group of threads: if tx // 128 == 0: ..., or write each thread's own elements, as "
+                        "A[thread] = x",
                         stmt.loc, ir::PrintStmt(module_, stmt));
   }
 
-  // Whether each thread does all of a tile operation, on an array of its own.
-  bool IsOfOneThread(const ir::Stmt& stmt) const {
+  // Each thread does all of the statement. If they all write one place, they must write the same.
+  void CheckPlace(const ir::Stmt& stmt, const ir::ThreadRange& threads) {
+    const ir::Region* differs = nullptr;
+    bool one_place = false;
+    ir::ForEachRegion(stmt.op, [&](const ir::Region& region, ir::Use use) {
+      const bool own = module_[region.buffer].space == ir::Space::kLocal;
+      const bool same = std::ranges::all_of(region.offsets, [&](ir::ExprId offset) { return sets_.Agree(offset, threads); });
+      if (own && use == ir::Use::kRead && !(same && sets_.Agree(region.buffer, threads))) differs = &region;
+      one_place |= !own && use != ir::Use::kRead && same;
+    });
+    if (differs == nullptr || !one_place) return;
+    diagnostics_->Error(
+        fmt::format("all threads do a {} from {}, which may differ between them, to one place: which of them is the last is not known",
+                    ir::Name(stmt.op), "%" + ir::Names(module_).Of(differs->buffer)),
+        "let one thread do it, as under if tx == 0, give each thread a place of its own, as A[tx * 4 : tx * 4 + 4], or combine what "
+        "the threads have (T.warp_reduce_sum, T.reduce_sum)",
+        stmt.loc, ir::PrintStmt(module_, stmt));
+  }
+
+  // Whether each thread does all of a tile operation, because an operand is an array of its own.
+  bool IsOfEachThread(const ir::Stmt& stmt) const {
     bool own = false;
     ir::ForEachBuffer(stmt.op, [&](ir::BufferId buffer) { own |= module_[buffer].space == ir::Space::kLocal; });
     return own;

@@ -40,8 +40,10 @@ class Text:
     def aside(self):
         """Choices by numbers of their own, so that all other choices stay what they are without them."""
         self.random, self.other_random = self.other_random, self.random
-        yield
-        self.random, self.other_random = self.other_random, self.random
+        try:
+            yield
+        finally:
+            self.random, self.other_random = self.other_random, self.random
 
     def form(self, name):
         """The program has one of these."""

@@ -281,3 +281,99 @@ def test_operands_of_what_each_thread_does_for_itself(emulator, target):
             T.copy(s[0:64], r)
 
     check(emulator, of_one_thread_each(statements), target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_values_that_threads_agree_on(emulator, target):
+    """What a warp or a range computed together is one value to it, and so is what its threads compute from their numbers alike."""
+    @T.prim_func
+    def program(A: T.Tensor((64,), "int32"), Table: T.Tensor((8,), "int32"), B: T.Tensor((6, 64), "int32"), C: T.Tensor((1, 64), "int32")):
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            x = T.warp_reduce_sum(A[tx])
+            T.fill(B[0, 0:64], x)
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            if tx < 32:
+                fifth = T.shfl_sync(A[tx], 5)
+                T.fill(B[1, 0:64], fifth)
+            warp = tx // 32
+            if warp == 1:
+                page = Table[warp * 4]
+                T.copy(A[page : page + 64], B[2, 0:64])
+            first = Table[tx // 128]
+            T.copy(A[first : first + 64], B[3, 0:64])
+        with T.Kernel(1, threads=256):
+            tx, group = T.get_thread_binding(), T.alloc_var("int32")
+            group = tx // 128
+            if tx < 128:
+                T.copy(A[group * 16 : group * 16 + 64], B[4, 0:64])
+            else:
+                T.copy(A[group * 16 : group * 16 + 64], B[5, 0:64])
+                group += 1
+                T.copy(A[group : group + 64], C[group - 2, 0:64])
+
+    a, table = np.arange(64, dtype=np.int32), np.array([3, 0, 0, 0, 7, 0, 0, 0], np.int32)
+    after, answer = emulator.call(emulator.module(program.serialized), target,
+                                  [(x, "int32") for x in (a, table, np.zeros((6, 64), np.int32), np.zeros((1, 64), np.int32))], check=1)
+    assert "error" not in answer, answer["error"]
+    assert answer["finished"] and not answer["findings"], answer["findings"]
+    padded = np.concatenate([a, np.zeros(64, np.int32)])
+    assert np.array_equal(after[2], [np.full(64, 496), np.full(64, 5), padded[7:71], padded[3:67], padded[0:64], padded[16:80]])
+    assert np.array_equal(after[3], [padded[2:66]])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("statement", [
+    lambda A, B, s, r, sum, own, tx: T.fill(r, T.warp_reduce_sum(A[tx])),
+    lambda A, B, s, r, sum, own, tx: T.fill(r, T.shfl_xor(A[tx], 1)),
+], ids=["two warps", "each lane"])
+def test_what_warps_computed_differs_between_them(emulator, target, statement):
+    test_an_operand_that_differs_between_threads_is_refused(emulator, target, statement, "the value of a fill")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_thread_copies_an_element_of_its_own(emulator, target):
+    @T.prim_func
+    def program(A: T.Tensor((64, 16), "int32"), B: T.Tensor((100,), "int32"), C: T.Tensor((80,), "float32"), D: T.Tensor((64, 16), "int32")):
+        with T.Kernel(1, threads=64):
+            tx, s = T.get_thread_binding(), T.alloc_shared((64, 1), "int32")
+            for i in T.serial(16):
+                T.copy(A[tx, i : i + 1], s[tx, 0:1])
+                D[tx, i] = s[tx, 0] + 1
+            T.copy(B[tx + 40 : tx + 41], C[tx + 20 : tx + 21])  # partly outside of both
+
+    check(emulator, program, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("statement", [
+    lambda A, B, s, r, sum, own, tx: (T.fill(own, tx), T.copy(own, s[0:4])),
+    lambda A, B, s, r, sum, own, tx: (T.fill(own, tx), T.copy(own, A[0:4])),
+    lambda A, B, s, r, sum, own, tx: (T.fill(own, tx), T.copy(own, r[0:4])),
+    lambda A, B, s, r, sum, own, tx: T.copy(own[tx % 3 : tx % 3 + 1], s[0:1]),
+], ids=["shared", "global", "fragment", "where it reads"])
+def test_threads_that_copy_their_own_to_one_place_are_refused(emulator, target, statement):
+    module = emulator.module(of_one_thread_each(statement).serialized)
+    _, answer = emulator.call(module, target, [(np.zeros(256, np.int32), "int32"), (np.zeros(64, np.int32), "int32")], check=1)
+    assert "all threads do a copy from %own" in answer["error"], answer
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_threads_may_copy_to_one_place(emulator, target):
+    """What they agree on, and what one of them has."""
+    @T.macro
+    def statements(A, B, s, r, sum, own, tx):
+        same = T.alloc_local((4,), "int32")
+        T.fill(same, 7)
+        T.copy(same, s[0:4])
+        T.fill(same[0:2], tx // 64)
+        T.copy(same, s[4:8])
+        T.copy(A[0:4], same)
+        T.copy(same, r[0:4])
+        T.fill(own, tx)
+        if tx == 3:
+            T.copy(own, s[8:12])
+        T.copy(s[0:12], A[0:12])
+
+    check(emulator, of_one_thread_each(statements), target)

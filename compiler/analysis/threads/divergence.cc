@@ -23,6 +23,7 @@ Divergence::Divergence(const ir::Module& module, const ir::Kernel& kernel) : mod
   int rounds = 0;
   for (size_t before = SIZE_MAX; before != known();) {
     before = known();
+    given_.clear();
     Visit(kernel.body, false);
     if (++rounds == kMostRounds) TakeAllToDiffer(kernel.body);
   }
@@ -61,6 +62,17 @@ bool Divergence::Differs(ir::ExprId id, const ir::ThreadRange& among) const {
   return false;
 }
 
+const std::set<Divergence::Given>& Divergence::GivenTo(ir::BufferId local) const {
+  static const std::set<Given> kNothing;
+  const auto it = given_.find(local);
+  return it == given_.end() ? kNothing : it->second;
+}
+
+std::optional<ir::ExprId> Divergence::ValueOf(ir::VarId let) const {
+  const auto it = lets_.find(let);
+  return it == lets_.end() ? std::nullopt : it->second;
+}
+
 void Divergence::Visit(const ir::Block& block, bool divergent) {
   for (const ir::Stmt& stmt : block) VisitStmt(stmt, divergent);
 }
@@ -82,9 +94,7 @@ void Divergence::VisitStmt(const ir::Stmt& stmt, bool divergent) {
                  },
                  [&](const ir::Break&) { Leave(); },
                  [&](const ir::Continue&) { Leave(); },
-                 [&](const ir::Let& let) {
-                   if (in_parallel_ || Differs(let.value, scope_)) vars_.insert(let.var);
-                 },
+                 [&](const ir::Let& let) { Bind(let); },
                  [&](const ir::Store& store) { Write(stmt, store.buffer, store.indices, store.value, divergent); },
                  [&](const ir::Atomic& atomic) { Write(stmt, atomic.buffer, atomic.indices, atomic.value, divergent || atomic.each_thread); },
                  [&]<ir::OneOf<ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce> T>(const T& op) { WriteTiles(op, divergent); },
@@ -111,22 +121,39 @@ void Divergence::VisitLoop(const ir::Block& body, const void* loop, bool differs
   loops_.pop_back();
 }
 
+void Divergence::Bind(const ir::Let& let) {
+  if (in_parallel_ || Differs(let.value, scope_)) vars_.insert(let.var);
+  const std::optional<ir::ExprId> value = in_parallel_ ? std::nullopt : std::optional(let.value);
+  const auto [it, first] = lets_.emplace(let.var, value);
+  if (!first && it->second != value) it->second.reset();
+}
+
 void Divergence::Write(const ir::Stmt& stmt, ir::BufferId buffer, const std::vector<ir::ExprId>& indices, ir::ExprId value, bool divergent) {
   const bool differs =
       divergent || in_parallel_ || Differs(value, scope_) || std::ranges::any_of(indices, [&](ir::ExprId index) { return Differs(index, scope_); });
-  if (module_[buffer].space == Space::kLocal && (differs || !scope_.Holds(all_))) Mark(buffer, {scope_.begin, scope_.end, !differs});
+  if (module_[buffer].space == Space::kLocal) {
+    if (differs || !scope_.Holds(all_)) Mark(buffer, {scope_.begin, scope_.end, !differs});
+    Given given{scope_.begin, scope_.end, !divergent && !in_parallel_, indices, {}};
+    given.exprs.push_back(value);
+    given_[buffer].insert(std::move(given));
+  }
   if ((differs || in_range_) && !in_parallel_) of_each_thread_.insert(&stmt);
 }
 
 // An operation on tiles gives each thread's local what the thread itself evaluates and reads.
 template <typename T>
 void Divergence::WriteTiles(const T& op, bool divergent) {
-  bool differs = divergent;
-  ir::ForEachExpr(op, [&](ir::ExprId id) { differs |= Differs(id, scope_); });
-  ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use use) { differs |= use != ir::Use::kWrite && IsWrittenApart(region.buffer, scope_); });
+  Given given{scope_.begin, scope_.end, !divergent, {}, {}};
+  ir::ForEachExpr(op, [&](ir::ExprId id) { given.exprs.push_back(id); });
+  ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use use) {
+    if (use != ir::Use::kWrite && module_[region.buffer].space == Space::kLocal) given.locals.push_back(region.buffer);
+  });
+  const bool differs = divergent || std::ranges::any_of(given.exprs, [&](ir::ExprId id) { return Differs(id, scope_); }) ||
+                       std::ranges::any_of(given.locals, [&](ir::BufferId local) { return IsWrittenApart(local, scope_); });
   ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use use) {
     if (use == ir::Use::kRead || module_[region.buffer].space != Space::kLocal) return;
     if (differs || !scope_.Holds(all_)) Mark(region.buffer, {scope_.begin, scope_.end, !differs});
+    given_[region.buffer].insert(given);
   });
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "ir/module.h"
 #include "ir/op.h"
@@ -27,6 +28,20 @@ class Divergence {
   // Whether each thread runs this store or atomic, outside of parallel loops, for itself. If not, it runs once for the block.
   bool IsOfEachThread(const ir::Stmt& stmt) const { return of_each_thread_.contains(&stmt); }
 
+  // Threads begin to end gave elements of a local what they computed from `exprs` and read in `locals`. `together`: they came at once.
+  struct Given {
+    uint32_t begin, end;
+    bool together;
+    std::vector<ir::ExprId> exprs;
+    std::vector<ir::BufferId> locals;
+    auto operator<=>(const Given&) const = default;
+  };
+  const std::set<Given>& GivenTo(ir::BufferId local) const;
+  // What a let stands for. nullopt: it has no one value, for a parallel loop gives it, or several statements do.
+  std::optional<ir::ExprId> ValueOf(ir::VarId let) const;
+  // Whether it is not known that `among`, who come together, have the same in a local, going by what differs for the threads that wrote it.
+  bool IsWrittenApart(ir::BufferId local, const ir::ThreadRange& among) const;
+
  private:
   // Threads begin to end wrote a local. `together`: at once, and the same value.
   struct Writers {
@@ -35,7 +50,6 @@ class Divergence {
     auto operator<=>(const Writers&) const = default;
   };
 
-  bool IsWrittenApart(ir::BufferId local, const ir::ThreadRange& among) const;
   void Visit(const ir::Block& block, bool divergent);
   void VisitStmt(const ir::Stmt& stmt, bool divergent);
   void VisitBranch(const ir::Block& body, const std::optional<ir::ThreadRange>& threads, bool divergent);
@@ -45,6 +59,7 @@ class Divergence {
     if (apart_ && !loops_.empty()) left_.insert(loops_.back());
   }
   void Mark(ir::BufferId local, const Writers& writers) { writers_ += locals_[local].insert(writers).second ? 1 : 0; }
+  void Bind(const ir::Let& let);
   void Write(const ir::Stmt& stmt, ir::BufferId buffer, const std::vector<ir::ExprId>& indices, ir::ExprId value, bool divergent);
   template <typename T>
   void WriteTiles(const T& op, bool divergent);
@@ -55,8 +70,10 @@ class Divergence {
   std::set<ir::VarId> vars_;                          // lets that differ
   std::map<ir::BufferId, std::set<Writers>> locals_;  // but for what all threads of the block write together
   size_t writers_ = 0;                                // of all locals
-  std::set<const void*> left_;                        // loops that some threads may leave, or go on in, before others
-  std::vector<const void*> loops_;                    // around
+  std::map<ir::VarId, std::optional<ir::ExprId>> lets_;
+  std::map<ir::BufferId, std::set<Given>> given_;
+  std::set<const void*> left_;      // loops that some threads may leave, or go on in, before others
+  std::vector<const void*> loops_;  // around
   std::set<const ir::Stmt*> of_each_thread_;
   bool in_parallel_ = false;
   bool in_range_ = false;  // in a branch with threads of its own

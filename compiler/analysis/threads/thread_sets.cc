@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <set>
 #include <span>
 #include <unordered_map>
 
@@ -17,18 +18,20 @@ using ir::ExprId;
 using ir::ExprNode;
 using ir::ExprOp;
 
-// An expression of more operations is not computed for each thread.
+// An expression of more operations, those of its lets among them, is not computed for each thread.
 constexpr uint64_t kMostNodes = 1024;
+// So many locals may turn out to differ on the way to one answer.
+constexpr int kMostLocals = 16;
 
 // The value that an expression has in one thread.
 class Evaluation {
  public:
-  Evaluation(const ir::Module& module, uint32_t thread) : module_(module), thread_(thread) {}
+  Evaluation(const ir::Module& module, const Divergence& divergence, uint32_t thread) : module_(module), divergence_(divergence), thread_(thread) {}
 
   std::optional<ExprNode> Of(ExprId id) {
-    if (const auto it = known_.find(ir::Index(id)); it != known_.end()) return it->second;
-    std::optional<ExprNode> value = Compute(module_.exprs[id]);
-    known_.emplace(ir::Index(id), value);
+    const auto [it, first] = known_.emplace(ir::Index(id), std::nullopt);
+    std::optional<ExprNode>& value = it->second;
+    if (first && known_.size() <= kMostNodes) value = Compute(module_.exprs[id]);
     return value;
   }
 
@@ -36,8 +39,9 @@ class Evaluation {
   std::optional<ExprNode> Compute(const ExprNode& node) {
     if (node.op == ExprOp::kConstInt || node.op == ExprOp::kConstFloat) return node;
     if (node.op == ExprOp::kVar) {
-      if (module_.vars[node.ref].kind != ir::VarKind::kThread) return std::nullopt;
-      return ir::ConstIntNode(node.dtype, thread_);
+      if (module_.vars[node.ref].kind == ir::VarKind::kThread) return ir::ConstIntNode(node.dtype, thread_);
+      const std::optional<ExprId> let = divergence_.ValueOf(ir::VarId(node.ref));
+      return let ? Of(*let) : std::nullopt;
     }
     if (node.op == ExprOp::kLoad) return std::nullopt;
     if (node.op == ExprOp::kAnd || node.op == ExprOp::kOr) return Join(node);
@@ -62,31 +66,74 @@ class Evaluation {
   }
 
   const ir::Module& module_;
+  const Divergence& divergence_;
   uint32_t thread_;
   std::unordered_map<uint32_t, std::optional<ExprNode>> known_;
 };
 
-// Whether threads agree on an expression: they compute one value from their numbers, or they agree on its operands.
+// Whether threads that come together agree on an expression: they compute one value from their numbers, or they agree on its operands. They
+// came together to its lets, too, and to what wrote its locals. A local may be given what it held before, so it is taken at first that they
+// agree on each, and then asked whether they agree on all that it is given.
 class Agreement {
  public:
   Agreement(const ir::Module& module, const Divergence& divergence, const ir::ThreadRange& among)
       : module_(module), divergence_(divergence), among_(among) {
-    for (uint32_t thread = among.begin; thread < among.end; ++thread) threads_.emplace_back(module, thread);
+    for (uint32_t thread = among.begin; thread < among.end; ++thread) threads_.emplace_back(module, divergence, thread);
   }
 
-  bool On(ExprId id) {
-    if (const auto it = known_.find(ir::Index(id)); it != known_.end()) return it->second;
-    const bool agree = Find(id);
-    known_.emplace(ir::Index(id), agree);
-    return agree;
+  // On an expression, or on a local.
+  bool On(auto id) {
+    for (int rounds = 0; rounds < kMostLocals; ++rounds) {
+      known_.clear();
+      assumed_.clear();
+      if (!Agree(id)) return false;
+      if (AreGivenTogether()) return true;
+    }
+    return false;
   }
 
  private:
+  bool Agree(ExprId id) {
+    const auto [it, first] = known_.emplace(ir::Index(id), false);
+    bool& agree = it->second;
+    if (first && known_.size() <= kMostNodes) agree = Find(id);
+    return agree;
+  }
+
+  bool Agree(ir::BufferId local) {
+    if (!divergence_.IsWrittenApart(local, among_)) return true;
+    if (apart_.contains(local)) return false;
+    if (std::ranges::find(assumed_, local) == assumed_.end()) assumed_.push_back(local);
+    return true;
+  }
+
   bool Find(ExprId id) {
     if (!divergence_.Differs(id, among_) || ComputeOne(id)) return true;
     const ExprNode& node = module_.exprs[id];
-    const bool own = node.op == ExprOp::kLoad && module_[ir::BufferId(node.ref)].space == ir::Space::kLocal;
-    return node.op != ExprOp::kVar && !own && std::ranges::all_of(node.Args(), [&](ExprId arg) { return On(arg); });
+    if (node.op == ExprOp::kVar) {
+      const std::optional<ExprId> let = divergence_.ValueOf(ir::VarId(node.ref));
+      return let && Agree(*let);
+    }
+    if (node.op == ExprOp::kLoad && !Agree(ir::BufferId(node.ref))) return false;
+    return std::ranges::all_of(node.Args(), [&](ExprId arg) { return Agree(arg); });
+  }
+
+  // Whether what was taken of locals holds. The first for which it does not is put aside.
+  bool AreGivenTogether() {
+    for (size_t i = 0; i < assumed_.size(); ++i) {  // which grows
+      const ir::BufferId local = assumed_[i];
+      if (std::ranges::all_of(divergence_.GivenTo(local), [&](const Divergence::Given& given) { return IsTogether(given); })) continue;
+      apart_.insert(local);
+      return false;
+    }
+    return true;
+  }
+
+  bool IsTogether(const Divergence::Given& given) {
+    if (given.end <= among_.begin || among_.end <= given.begin) return true;
+    return given.together && given.begin <= among_.begin && among_.end <= given.end &&
+           std::ranges::all_of(given.exprs, [&](ExprId expr) { return Agree(expr); }) &&
+           std::ranges::all_of(given.locals, [&](ir::BufferId local) { return Agree(local); });
   }
 
   bool ComputeOne(ExprId id) {
@@ -99,6 +146,8 @@ class Agreement {
   const ir::ThreadRange among_;
   std::vector<Evaluation> threads_;
   std::unordered_map<uint32_t, bool> known_;
+  std::vector<ir::BufferId> assumed_;
+  std::set<ir::BufferId> apart_;
 };
 
 }  // namespace
@@ -107,6 +156,8 @@ bool ThreadSets::Agree(ExprId id, const ir::ThreadRange& among) const {
   if (!divergence_.Differs(id, among)) return true;
   return sizes_.Of(id).nodes <= kMostNodes && Agreement(module_, divergence_, among).On(id);
 }
+
+bool ThreadSets::Agree(ir::BufferId local, const ir::ThreadRange& among) const { return Agreement(module_, divergence_, among).On(local); }
 
 std::optional<ir::ThreadRange> ThreadSets::Where(ExprId cond, bool value, const ir::ThreadRange& among) const {
   Set set(among.Count(), true);
@@ -156,7 +207,7 @@ bool ThreadSets::Narrow(Part& part, const ir::ThreadRange& some, const ir::Threa
   if (!divergence_.Differs(part.cond, some)) return true;
   if (sizes_.Of(part.cond).nodes > kMostNodes) return false;
   for (uint32_t thread = among.begin; part.seen.size() < among.Count(); ++thread) {
-    const std::optional<ExprNode> known = Evaluation(module_, thread).Of(part.cond);
+    const std::optional<ExprNode> known = Evaluation(module_, divergence_, thread).Of(part.cond);
     part.seen.push_back(known ? std::optional((known->int_value != 0) == part.value) : std::nullopt);
   }
   const auto seen = std::span(part.seen).subspan(some.begin - among.begin, some.Count());

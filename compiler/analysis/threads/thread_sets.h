@@ -24,6 +24,8 @@ class ThreadSets {
 
   // Whether the threads `among`, who come together, all see one value of the expression. False: it is not known that they do.
   bool Agree(ir::ExprId id, const ir::ThreadRange& among) const;
+  // The same of all elements of a local.
+  bool Agree(ir::BufferId local, const ir::ThreadRange& among) const;
 
  private:
   using Set = std::vector<bool>;  // by thread

@@ -57,13 +57,18 @@ def difference(a, b):
 
 def contains(e: Expr, ops: frozenset) -> bool:
     """Whether a node of these kinds is in the expression."""
+    return finds(e, lambda node: node.op in ops)
+
+
+def finds(e: Expr, wanted) -> bool:
+    """Whether ``wanted(node)`` holds of a node of the expression."""
     stack, seen = [e], set()
     while stack:
         node = stack.pop()
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if node.op in ops:
+        if wanted(node):
             return True
         stack.extend(node.args)
     return False

@@ -9,6 +9,7 @@ from .. import notices
 from . import dtypes
 from . import nan_reductions
 from . import program as ir
+from .affine import finds
 from .buffer import Buffer, LocalVar, Region, element
 from .dtypes import as_dtype
 from .expr import as_expr, binary, cast, constant_value
@@ -47,7 +48,8 @@ def copy(src, dst, *, coalesced_width=None, disable_tma=False, eviction_policy=N
     The conversion is that of T.cast. Targets: all. cp.async needs sm_80, tensor copies (TMA) need sm_90; elsewhere threads load and store.
     Errors: TraceError where the extents differ, or where both operands leave their size open. CompileError for a copy that only some
     threads reach, unless those are a range by number; and where it begins at an index that differs between threads, unless one side is a
-    T.alloc_local."""
+    T.alloc_local or it is of one element, which each thread copies then; for a T.alloc_local that may differ between
+    threads, if they all copy it to one place."""
     notices.unused(
         "T.copy", annotations=(annotations, *_ANNOTATIONS), loop_layout=(loop_layout, (None,), "layouts are inferred; leave it out"),
         disable_tma=(disable_tma, (False, None),
@@ -58,7 +60,9 @@ def copy(src, dst, *, coalesced_width=None, disable_tma=False, eviction_policy=N
     if _scalar_copy(src, dst):
         return
     a, b = pair(src, dst, "T.copy")
-    if tile_extents(a) == tile_extents(b):
+    if _is_of_each_thread(a, b):
+        store(b.buffer, b.offsets, a.buffer[a.offsets])
+    elif tile_extents(a) == tile_extents(b):
         emit(ir.Copy(a, b, coalesced_width or 0))
     elif _broadcasts(a, b):
         _broadcast_copy(a, b)
@@ -76,6 +80,18 @@ def _scalar_copy(src, dst) -> bool:
         return False
     store(*target, src)
     return True
+
+
+def _is_of_each_thread(a: Region, b: Region) -> bool:
+    """One element, at an index that may differ between threads, as ``A[tx : tx + 1]``: each of them copies its own."""
+    if any(e != 1 for r in (a, b) for e in r.extents) or any(r.buffer.space not in ("GLOBAL", "SHARED") for r in (a, b)):
+        return False
+    return any(finds(as_expr(o), _is_of_thread) for r in (a, b) for o in r.offsets)
+
+
+def _is_of_thread(node) -> bool:
+    """The thread's number, what it keeps for itself, or a value from before, which may be either."""
+    return node.value.kind in ("THREAD", "LET") if node.op == "VAR" else node.op == "LOAD" and node.value.space == "LOCAL"
 
 
 def _broadcasts(a: Region, b: Region) -> bool:
