@@ -129,6 +129,19 @@ TEST_F(ObjectTierTest, TheFirstPutStays) {
   EXPECT_EQ(server_->asked("HEAD"), 0);
 }
 
+TEST_F(ObjectTierTest, WhatIsNotTakenInIsReplacedOnce) {
+  Connect();
+  const Entry first = MakeEntry(KeyOf(1), "first"), second = MakeEntry(KeyOf(1), "second"), third = MakeEntry(KeyOf(1), "third");
+  EXPECT_TRUE(PutAndWait(*tier_, first));
+  tier_->Refused(KeyOf(1));
+  EXPECT_EQ((*tier_->Get(KeyOf(1)))->blob("ptx"), "first") << "others may take it";
+  EXPECT_TRUE(PutAndWait(*tier_, second));
+  EXPECT_EQ((*tier_->Get(KeyOf(1)))->blob("ptx"), "second");
+  EXPECT_TRUE(PutAndWait(*tier_, third));
+  EXPECT_EQ((*tier_->Get(KeyOf(1)))->blob("ptx"), "second");
+  EXPECT_EQ(server_->asked("DELETE"), 0);
+}
+
 class UnconditionalTest : public ObjectTierTest, public ::testing::WithParamInterface<Conditional> {};
 
 TEST_P(UnconditionalTest, AStoreThatKnowsNoConditionsIsAskedFirst) {
