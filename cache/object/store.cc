@@ -35,6 +35,11 @@ std::string_view CodeIn(std::string_view body) {
 // There are two kinds of 404.
 bool IsWithoutBucket(const Response& response) { return CodeIn(response.body) == "NoSuchBucket"; }
 
+// To a PUT where there is nothing yet: there is something, or another host is putting it just now.
+bool IsThereAlready(const Response& response) {
+  return response.status == 412 || (response.status == 409 && CodeIn(response.body) == "ConditionalRequestConflict");
+}
+
 // To a GET.
 bool IsAnswer(const Response& response) { return response.status == 200 || (IsAbsence(response.status) && !IsWithoutBucket(response)); }
 
@@ -139,7 +144,7 @@ std::expected<bool, Error> Store::IsThere(const Digest& key, SteadyTime deadline
 
 std::expected<void, Error> Store::Put(const Request& request) {
   KILN_ASSIGN_OR_RETURN(const Response response, Ask(request, clock_.SteadyNow() + options_.write_timeout, true));
-  if (IsSuccess(response.status) || (request.only_if_absent && response.status == 412)) return {};
+  if (IsSuccess(response.status) || (request.only_if_absent && IsThereAlready(response))) return {};
   if (!request.only_if_absent || (response.status != 400 && response.status != 501)) return std::unexpected(RefusalIn(response));
   Request without = request;
   without.only_if_absent = false;

@@ -159,6 +159,24 @@ TEST_P(UnconditionalTest, AStoreThatKnowsNoConditionsIsAskedFirst) {
 
 INSTANTIATE_TEST_SUITE_P(Answers, UnconditionalTest, ::testing::Values(Conditional::kUnknown, Conditional::kBad));
 
+// Two hosts put one key at once, and S3 takes neither's word for what is there.
+TEST_F(ObjectTierTest, AConflictMeansThatAnotherPutsIt) {
+  ConnectTo({.lie = [](const auto& asked, const auto& send) {
+    return asked.method == "PUT" && asked.path == PathOf(KeyOf(1)) && send(testing::S3Error("409 Conflict", "ConditionalRequestConflict"));
+  }});
+  EXPECT_TRUE(PutAndWait(*tier_, NumberedEntry(1)));
+  EXPECT_EQ(server_->asked("PUT"), 1);
+  EXPECT_EQ(tier_->Stats().errors, 0u);
+  EXPECT_EQ(Said(), "");
+}
+
+// WebDAV's, where there is no such folder.
+TEST_F(ObjectTierTest, AnotherConflictIsAnError) {
+  ConnectTo({.lie = [](const auto& asked, const auto& send) { return asked.method == "PUT" && send(Reply("409 Conflict")); }});
+  EXPECT_FALSE(PutAndWait(*tier_, NumberedEntry(1)));
+  EXPECT_TRUE(SaysEventually("it answers 409")) << Said();
+}
+
 TEST_F(ObjectTierTest, AStoreThatIgnoresConditionsTakesTheLast) {
   ConnectTo({.conditional = Conditional::kIgnored});
   EXPECT_TRUE(PutAndWait(*tier_, MakeEntry(KeyOf(1), "first")));
