@@ -76,6 +76,10 @@ class Tier {
   // As Get, for a request that may have waited before. An outside tier says that nothing is there once no time is left.
   virtual std::expected<std::optional<Entry>, Error> GetWithin(const Digest& key, Waited&) { return Get(key); }
 
+  // What an outside tier has under that key was not taken in: nobody here can use it, and the next Put replaces it, also where one leaves alone
+  // what is there already.
+  virtual void Refused(const Digest&) {}
+
   // It was used, by way of a nearer tier: a tier that evicts what was not used for longest counts that, too.
   virtual void Touch(const Digest&) {}
 

@@ -105,8 +105,10 @@ bool TieredCache::Accepts(const Slot& slot, const Entry& entry) const { return !
 std::optional<Entry> TieredCache::Accepted(Slot& slot, Entry entry) {
   if (slot.outside) {
     auto taken = options_.take_in ? options_.take_in(slot.tier->name(), entry) : std::nullopt;
-    if (!taken) ++slot.refused;
-    return taken;
+    if (taken) return taken;
+    ++slot.refused;
+    slot.tier->Refused(entry.key());
+    return std::nullopt;
   }
   if (slot.read_only || Accepts(slot, entry)) return entry;
   if (auto erased = slot.tier->Erase(entry.key()); !erased) Note(slot, std::unexpected(std::move(erased.error())));
@@ -195,6 +197,7 @@ void TieredCache::EraseOutside(const Digest& key) {
 }
 
 void TieredCache::PutOutside(const Entry& entry) {
+  if (options_.shares && !options_.shares()) return;
   for (const auto& slot : std::span(slots_).subspan(own_)) {
     if (!slot->read_only && MayUse(*slot)) PutInto(*slot, entry, {});
   }

@@ -37,8 +37,12 @@ class TieredCache {
     // asked before the entry is copied into a nearer tier. Empty: all may. Any thread, and never under a lock.
     std::function<bool(const Entry&)> accept;
     // What becomes of an entry of an outside tier: as this process keeps and serves it, or nothing where it is refused. A refused one stays
-    // where it is, since others may trust it. Empty: all are refused. Any thread, and never under a lock.
+    // where it is, since others may trust it, until this process puts its own (Tier::Refused). Empty: all are refused. Any thread, and never
+    // under a lock.
     std::function<std::optional<Entry>(std::string_view tier, const Entry&)> take_in;
+    // Whether others can take in what this process seals. While they cannot, its entries are not put into outside tiers. Empty: they can. Any
+    // thread, and never under a lock.
+    std::function<bool()> shares;
   };
 
   struct Hit {

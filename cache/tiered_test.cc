@@ -44,6 +44,7 @@ class FakeTier final : public Tier {
     if (failure) return std::unexpected(*failure);
     return entries.erase(key) > 0;
   }
+  void Refused(const Digest& key) override { ++refused[key]; }
   void Touch(const Digest& key) override { ++touched[key]; }
   TierStats Stats() const override { return {}; }
   std::uint64_t losses() const override { return lost; }
@@ -60,7 +61,7 @@ class FakeTier final : public Tier {
   std::vector<PutDone> held;
   std::optional<Error> failure;
   std::map<Digest, Entry> entries;
-  std::map<Digest, int> touched;
+  std::map<Digest, int> touched, refused;
 };
 
 class TieredTest : public ::testing::Test {
@@ -307,6 +308,7 @@ TEST_F(OutsideTierTest, WhatIsRefusedIsNeitherServedNorErased) {
   EXPECT_TRUE(others->entries.contains(KeyOf(1))) << "others may trust it";
   EXPECT_TRUE(disk->entries.empty());
   EXPECT_EQ(shared.Report()[2].stats.refused, 1u);
+  EXPECT_EQ(others->refused[KeyOf(1)], 1) << "the tier knows that the next put is to replace it";
   TieredCache trusts_nobody({memory, disk, others}, clock, Options());
   others->entries.emplace(KeyOf(2), NumberedEntry(2));
   EXPECT_FALSE(trusts_nobody.Get(KeyOf(2)));
@@ -320,6 +322,20 @@ TEST_F(OutsideTierTest, NoPutWaitsForIt) {
   EXPECT_TRUE(others->entries.contains(KeyOf(1)));
   others->held.front()(Fail(ErrorCode::kOverloaded, "lost"));
   EXPECT_TRUE(errors.empty()) << "it tells by itself";
+}
+
+TEST_F(OutsideTierTest, WhatOthersCannotTakeInIsNotPutThere) {
+  bool shares = false;
+  TieredCache::Options options = TakingIn();
+  options.shares = [&] { return shares; };
+  TieredCache cache({memory, disk, others}, clock, std::move(options));
+  cache.Put(NumberedEntry(1));
+  cache.PutFar(NumberedEntry(2));
+  EXPECT_EQ(disk->entries.size(), 2u);
+  EXPECT_TRUE(others->entries.empty());
+  shares = true;
+  cache.Put(NumberedEntry(3));
+  EXPECT_TRUE(others->entries.contains(KeyOf(3)));
 }
 
 TEST_F(OutsideTierTest, ItIsNoSubstituteForTheDisk) {

@@ -34,6 +34,7 @@ class ObjectTier final : public Tier {
   std::expected<std::optional<Entry>, Error> Get(const Digest& key) override;
   std::expected<std::optional<Entry>, Error> GetWithin(const Digest& key, Waited& waited) override;
   void Put(Entry entry, PutDone done = {}) override;
+  void Refused(const Digest& key) override { writes_.ReplaceNext(key); }
   std::expected<bool, Error> Erase(const Digest& key) override;
   void EndSoon() override;
   TierStats Stats() const override;

@@ -19,8 +19,6 @@ constexpr std::chrono::milliseconds kFirstLooks{1'000};  // while they were not 
 
 bool IsSuccess(long status) { return status >= 200 && status < 300; }
 bool IsAbsence(long status) { return status == 404 || status == 410; }
-// Not of what was asked, so that other requests may be answered as badly.
-bool IsOfTheStore(long status) { return (status >= 500 && status != 501 && status != 507) || status == 408 || status == 429; }
 
 // The word that S3 has for an error: <Code>NoSuchBucket</Code>. Empty where there is none.
 std::string_view CodeIn(std::string_view body) {
@@ -32,8 +30,19 @@ std::string_view CodeIn(std::string_view body) {
   return std::ranges::all_of(code, [](unsigned char c) { return std::isalnum(c) != 0; }) ? code : std::string_view();
 }
 
+// Not of what was asked, so that other requests may be answered as badly. S3 has a word of its own for 408.
+bool IsOfTheStore(const Response& response) {
+  const long status = response.status;
+  return (status >= 500 && status != 501 && status != 507) || status == 408 || status == 429 || CodeIn(response.body) == "RequestTimeout";
+}
+
 // There are two kinds of 404.
 bool IsWithoutBucket(const Response& response) { return CodeIn(response.body) == "NoSuchBucket"; }
+
+// To a PUT where there is nothing yet: there is something, or another host is putting it just now.
+bool IsThereAlready(const Response& response) {
+  return response.status == 412 || (response.status == 409 && CodeIn(response.body) == "ConditionalRequestConflict");
+}
 
 // To a GET.
 bool IsAnswer(const Response& response) { return response.status == 200 || (IsAbsence(response.status) && !IsWithoutBucket(response)); }
@@ -50,7 +59,7 @@ ErrorCode CodeOf(const Response& response) {
   const std::string_view code = CodeIn(response.body);
   if (response.status == 507 || code == "QuotaExceeded" || code == "XMinioStorageFull") return ErrorCode::kFull;
   if (response.status == 401 || response.status == 403 || IsWithoutBucket(response)) return ErrorCode::kRefused;
-  return IsOfTheStore(response.status) || response.status < 400 ? ErrorCode::kUnreachable : ErrorCode::kInvalid;
+  return IsOfTheStore(response) || response.status < 400 ? ErrorCode::kUnreachable : ErrorCode::kInvalid;
 }
 
 }  // namespace
@@ -87,6 +96,12 @@ Error Store::RefusalIn(const Response& response) const {
                                         AdviceFor(response.status))};
 }
 
+bool Store::IsAboutCondition(const Response& response) const {
+  if (response.status != 400) return response.status == 501;
+  const std::string_view code = CodeIn(response.body);
+  return code == "NotImplemented" || code == "InvalidArgument" || (code.empty() && !options_.address.region);
+}
+
 void Store::NoteFailure(bool at_once) {
   if (!at_once && ++failures_ < kFailuresInARow) return;
   failures_ = 0;
@@ -107,7 +122,7 @@ std::expected<Response, Error> Store::Ask(const Request& request, SteadyTime dea
     if (blamed || asked.error().at_once) NoteFailure(asked.error().at_once);
     return std::unexpected(std::move(asked.error().error));
   }
-  if (IsOfTheStore(asked->status) || (request.method == Method::kGet && !IsAnswer(*asked))) {
+  if (IsOfTheStore(*asked) || (request.method == Method::kGet && !IsAnswer(*asked))) {
     NoteFailure(false);
   } else {
     failures_ = 0;
@@ -139,8 +154,8 @@ std::expected<bool, Error> Store::IsThere(const Digest& key, SteadyTime deadline
 
 std::expected<void, Error> Store::Put(const Request& request) {
   KILN_ASSIGN_OR_RETURN(const Response response, Ask(request, clock_.SteadyNow() + options_.write_timeout, true));
-  if (IsSuccess(response.status) || (request.only_if_absent && response.status == 412)) return {};
-  if (!request.only_if_absent || (response.status != 400 && response.status != 501)) return std::unexpected(RefusalIn(response));
+  if (IsSuccess(response.status) || (request.only_if_absent && IsThereAlready(response))) return {};
+  if (!request.only_if_absent || !IsAboutCondition(response)) return std::unexpected(RefusalIn(response));
   Request without = request;
   without.only_if_absent = false;
   KILN_RETURN_IF_ERROR(Put(without));

@@ -84,6 +84,8 @@ class Store {
   std::expected<bool, Error> IsThere(const Digest& key, SteadyTime deadline);
   // The store's refusal as an error.
   Error RefusalIn(const Response& response) const;
+  // That the condition of a put is nothing that the store knows. There are many other reasons for a 400.
+  bool IsAboutCondition(const Response& response) const;
   void NoteFailure(bool at_once);
   std::expected<void, Error> Put(const Request& request);
   std::expected<void, Error> PutWhereAbsent(const Digest& key, std::string_view bytes);

@@ -8,8 +8,8 @@
 namespace kiln::cache::object {
 namespace {
 
-constexpr std::uint64_t kItemBytes = 256;    // of memory, beside what it holds
-constexpr std::size_t kMostSpoilt = 10'000;  // keys that are remembered
+constexpr std::uint64_t kItemBytes = 256;     // of memory, beside what it holds
+constexpr std::size_t kMostUseless = 10'000;  // keys that are remembered
 
 }  // namespace
 
@@ -34,11 +34,25 @@ void WriteQueue::Put(Entry entry, PutDone done) {
   if (PutDone& told = std::get<PutItem>(item).done) told(Fail(ErrorCode::kOverloaded, "too many writes wait for the object store"));
 }
 
+void WriteQueue::NoteUseless(const Digest& key) {
+  MutexLock lock(mutex_);
+  if (useless_.size() < kMostUseless) useless_.insert(key);
+}
+
+void WriteQueue::ForgetUseless(const Digest& key) {
+  MutexLock lock(mutex_);
+  useless_.erase(key);
+}
+
+bool WriteQueue::IsOfNoUse(const Digest& key) const {
+  MutexLock lock(mutex_);
+  return useless_.contains(key);
+}
+
+void WriteQueue::ReplaceNext(const Digest& key) { NoteUseless(key); }
+
 void WriteQueue::Evict(const Digest& key) {
-  {
-    MutexLock lock(mutex_);
-    if (spoilt_.size() < kMostSpoilt) spoilt_.insert(key);
-  }
+  NoteUseless(key);
   Item item = EvictItem{key};
   LineOf(key).Add(item, kItemBytes);
 }
@@ -50,21 +64,13 @@ void WriteQueue::Run(WaitingLine<Item>& line) {
   }
 }
 
-bool WriteQueue::IsSpoilt(const Digest& key) const {
-  MutexLock lock(mutex_);
-  return spoilt_.contains(key);
-}
-
 void WriteQueue::Write(PutItem& put) {
   const Digest& key = put.entry.key();
-  auto written = store_.Write(key, Pack(put.entry), IsSpoilt(key));
+  auto written = store_.Write(key, Pack(put.entry), IsOfNoUse(key));
   ++(written ? counters_.puts : counters_.dropped);
   if (!written) ++counters_.errors;
   counters_.full = !written && written.error().code == ErrorCode::kFull;
-  if (written) {
-    MutexLock lock(mutex_);
-    spoilt_.erase(key);
-  }
+  if (written) ForgetUseless(key);
   if (put.done) put.done(std::move(written));
 }
 
@@ -73,8 +79,7 @@ void WriteQueue::Remove(const Digest& key) {
     ++counters_.errors;
     return;
   }
-  MutexLock lock(mutex_);
-  spoilt_.erase(key);
+  ForgetUseless(key);
 }
 
 }  // namespace kiln::cache::object

@@ -38,10 +38,12 @@ class WriteQueue {
   // What waits is written as long as the store takes it.
   ~WriteQueue();
 
-  // Only where there is nothing yet, or something that was found corrupt.
+  // Only where there is nothing yet, or something that is of no use.
   void Put(Entry entry, PutDone done);
   // Removes what was found corrupt. A store that lets nobody remove it has it replaced by the next put.
   void Evict(const Digest& key);
+  // What is there is of no use to this process, but it may be to others: it stays until this process puts its own.
+  void ReplaceNext(const Digest& key);
 
   const Counters& counters() const { return counters_; }
 
@@ -61,12 +63,14 @@ class WriteQueue {
   void Run(WaitingLine<Item>& line);
   void Write(PutItem& put);
   void Remove(const Digest& key);
-  bool IsSpoilt(const Digest& key) const;
+  bool IsOfNoUse(const Digest& key) const;
+  void NoteUseless(const Digest& key);
+  void ForgetUseless(const Digest& key);
 
   Store& store_;
   Counters counters_;
   mutable Mutex mutex_;
-  std::set<Digest> spoilt_ KILN_GUARDED_BY(mutex_);  // what is there under these is corrupt
+  std::set<Digest> useless_ KILN_GUARDED_BY(mutex_);  // what is there under these is corrupt, or is not taken in
   std::array<std::unique_ptr<WaitingLine<Item>>, kWriters> lines_;
   std::array<std::thread, kWriters> writers_;  // last: they use the others
 };

@@ -91,6 +91,7 @@ struct Daemon::Parts {
   Journal journal;
   cache::SqliteSlot* disk = nullptr;            // of the cache
   std::optional<cache::SigningKey> unkept_key;  // made because the kept key could not be read, or none could be kept
+  std::atomic<bool> key_is_kept = false;        // since then: it is that of the next start, too
   cache::BundleTier* bundles = nullptr;         // of the cache; null: there are none
   std::unique_ptr<SharedStores> shared;         // null until the cache is open
   std::unique_ptr<Upstream> upstream;           // null: there is none
@@ -202,6 +203,7 @@ std::expected<void, std::string> Daemon::Parts::OpenCache() {
   }
   cache::TieredCache::Options behaviour{.on_error = warn};
   behaviour.accept = [this](const cache::Entry& entry) { return Accepts(entry); };
+  behaviour.shares = [this] { return !unkept_key || key_is_kept; };
   behaviour.take_in = [this](std::string_view tier, const cache::Entry& entry) { return TakesIn(tier, entry); };
   cache = std::make_unique<cache::TieredCache>(std::move(tiers), clock, std::move(behaviour));
   return {};
@@ -254,8 +256,10 @@ std::expected<void, std::string> Daemon::Parts::WatchTrustedKeys() {
 // With a key other than that of its results, all results of a store would pass for forged; and at the next start, so would those that are
 // put now.
 std::expected<void, cache::Error> Daemon::Parts::KeepKey() {
-  if (unkept_key) return unkept_key->Keep(config.signing_key);
-  return {};
+  if (!unkept_key) return {};
+  auto kept = unkept_key->Keep(config.signing_key);
+  if (kept) key_is_kept = true;
+  return kept;
 }
 
 std::string Daemon::Parts::PtxasVersion() { return config.workers == 0 ? upstream->PtxasVersion() : ptxas.Version(); }

@@ -78,6 +78,45 @@ def test_the_cluster_store_is_nearer_and_gets_what_it_lacks(redis, bucket, hosts
     assert bucket.asked.count("GET") <= gets + 4, "its probes"
 
 
+def test_an_entry_that_nobody_takes_is_replaced(bucket, hosts):
+    """A host that is not trusted yet, or never will be, keeps its keys from nobody: the next host that compiles puts its own there."""
+    stranger = hosts.start(bucket, PATIENT)
+    made = compile_many(stranger.client(), range(6))
+    arrived(bucket, [key for key, _ in made.values()])
+    strangers = dict(bucket.objects)
+    hosts.trusted.write_text("")
+    one = hosts.start(bucket, PATIENT)
+    assert compile_many(one.client(), range(6)) == made
+    assert one.client().stats().compiles == 6 and tier(one, "object").refused == 6
+    eventually(lambda: all(bucket.objects[path] != planted for path, planted in strangers.items()))
+    other = hosts.start(bucket, PATIENT)
+    assert compile_many(other.client(), range(6)) == made
+    assert other.client().stats().compiles == 0 and tier(other, "object").hits == 6
+    # Two who never trust each other put once for each of them that looks in vain, and stay as they are after that.
+    puts, trusted = bucket.asked.count("PUT"), dict(bucket.objects)
+    alone = hosts.start(bucket, PATIENT, trusts=False)
+    assert compile_many(alone.client(), range(6)) == made
+    eventually(lambda: all(bucket.objects[path] != before for path, before in trusted.items()))
+    for host in (alone, one, other):
+        assert compile_many(host.client(), range(6)) == made
+    assert bucket.asked.count("PUT") == puts + 6
+
+
+def test_a_key_for_the_moment_seals_nothing_for_others(bucket, hosts, tmp_path):
+    folder = tmp_path / "keys"
+    host = hosts.start(bucket, PATIENT, f"--signing-key={folder}/key.pem")
+    assert "event=signing-key" in host.log.read_text()
+    made = compile_many(host.client(), range(4))
+    other = hosts.start(bucket, PATIENT)
+    assert compile_many(other.client(), range(2)) == {n: made[n] for n in range(2)}
+    arrived(bucket, [made[n][0] for n in range(2)])
+    assert len(bucket.objects) == 2, "the other host's"
+    folder.mkdir()
+    eventually(lambda: "event=store-opened" in host.log.read_text())
+    made = compile_many(host.client(), range(10, 14))
+    arrived(bucket, [key for key, _ in made.values()])
+
+
 def test_a_store_that_dies_costs_nothing_but_speed(bucket, hosts):
     host = hosts.start(bucket)
     compile_many(host.client(), range(4))

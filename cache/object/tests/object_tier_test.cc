@@ -129,6 +129,19 @@ TEST_F(ObjectTierTest, TheFirstPutStays) {
   EXPECT_EQ(server_->asked("HEAD"), 0);
 }
 
+TEST_F(ObjectTierTest, WhatIsNotTakenInIsReplacedOnce) {
+  Connect();
+  const Entry first = MakeEntry(KeyOf(1), "first"), second = MakeEntry(KeyOf(1), "second"), third = MakeEntry(KeyOf(1), "third");
+  EXPECT_TRUE(PutAndWait(*tier_, first));
+  tier_->Refused(KeyOf(1));
+  EXPECT_EQ((*tier_->Get(KeyOf(1)))->blob("ptx"), "first") << "others may take it";
+  EXPECT_TRUE(PutAndWait(*tier_, second));
+  EXPECT_EQ((*tier_->Get(KeyOf(1)))->blob("ptx"), "second");
+  EXPECT_TRUE(PutAndWait(*tier_, third));
+  EXPECT_EQ((*tier_->Get(KeyOf(1)))->blob("ptx"), "second");
+  EXPECT_EQ(server_->asked("DELETE"), 0);
+}
+
 class UnconditionalTest : public ObjectTierTest, public ::testing::WithParamInterface<Conditional> {};
 
 TEST_P(UnconditionalTest, AStoreThatKnowsNoConditionsIsAskedFirst) {
@@ -145,6 +158,56 @@ TEST_P(UnconditionalTest, AStoreThatKnowsNoConditionsIsAskedFirst) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Answers, UnconditionalTest, ::testing::Values(Conditional::kUnknown, Conditional::kBad));
+
+// Two hosts put one key at once, and S3 takes neither's word for what is there.
+TEST_F(ObjectTierTest, AConflictMeansThatAnotherPutsIt) {
+  ConnectTo({.lie = [](const auto& asked, const auto& send) {
+    return asked.method == "PUT" && asked.path == PathOf(KeyOf(1)) && send(testing::S3Error("409 Conflict", "ConditionalRequestConflict"));
+  }});
+  EXPECT_TRUE(PutAndWait(*tier_, NumberedEntry(1)));
+  EXPECT_EQ(server_->asked("PUT"), 1);
+  EXPECT_EQ(tier_->Stats().errors, 0u);
+  EXPECT_EQ(Said(), "");
+}
+
+// WebDAV's, where there is no such folder.
+TEST_F(ObjectTierTest, AnotherConflictIsAnError) {
+  ConnectTo({.lie = [](const auto& asked, const auto& send) { return asked.method == "PUT" && send(Reply("409 Conflict")); }});
+  EXPECT_FALSE(PutAndWait(*tier_, NumberedEntry(1)));
+  EXPECT_TRUE(SaysEventually("it answers 409")) << Said();
+}
+
+TEST_F(ObjectTierTest, APassingErrorNeitherOverwritesNorEndsTheCondition) {
+  std::atomic<bool> passing = false;
+  ConnectTo({.lie = [&](const auto& asked, const auto& send) {
+    return passing && asked.method == "PUT" && !asked.header("if-none-match").empty() && send(testing::S3Error("400 Bad Request", "RequestTimeout"));
+  }});
+  ASSERT_TRUE(PutAndWait(*tier_, MakeEntry(KeyOf(1), "first")));
+  passing = true;
+  const auto put = PutAndWait(*tier_, MakeEntry(KeyOf(1), "second"));
+  ASSERT_FALSE(put);
+  EXPECT_EQ(put.error().code, ErrorCode::kUnreachable) << put.error().message;
+  EXPECT_EQ((*tier_->Get(KeyOf(1)))->blob("ptx"), "first");
+  passing = false;
+  EXPECT_TRUE(PutAndWait(*tier_, NumberedEntry(2)));
+  EXPECT_EQ(server_->asked("HEAD"), 0) << "it is still asked with the condition";
+  EXPECT_EQ(Said(), "");
+}
+
+// Of S3 a 400 without a word is no answer to the condition; of another server it may be one.
+TEST_F(ObjectTierTest, ABadRequestWithoutAWord) {
+  for (const bool is_s3 : {true, false}) {
+    tier_.reset();
+    Serve({.lie = [](const auto& asked, const auto& send) {
+      return asked.method == "PUT" && !asked.header("if-none-match").empty() && send(Reply("400 Bad Request"));
+    }});
+    auto options = Options();
+    if (is_s3) options.store.address.region = "us-east-1";
+    Connect(std::move(options));
+    EXPECT_EQ(PutAndWait(*tier_, NumberedEntry(1)).has_value(), !is_s3);
+    EXPECT_EQ(server_->object(PathOf(KeyOf(1))).has_value(), !is_s3);
+  }
+}
 
 TEST_F(ObjectTierTest, AStoreThatIgnoresConditionsTakesTheLast) {
   ConnectTo({.conditional = Conditional::kIgnored});
