@@ -375,7 +375,7 @@ class Interpreter:
 
     def do_copy(self, s, mask):
         private = self._is_private(s)
-        self.write(s.dst, self.read(s.src, private).reshape(*s.dst.extents, *([-1] if private else [])), private)
+        self.write(s.dst, self.read(s.src, private).reshape((*s.dst.extents, *([-1] if private else []))), private)
 
     def _elementwise(self, s, becomes):
         private = self._is_private(s)
