@@ -18,7 +18,6 @@ namespace {
 using cache::ErrorCode;
 
 constexpr unsigned kLookEverySeconds = 1;        // at the certificates
-constexpr std::chrono::seconds kShutOut{10};     // a tenant whose token is refused
 constexpr int kMaxHeaderBytes = 1 << 20;         // diagnostics travel in a header
 constexpr const char* kDetailsBytes = "524288";  // of them
 constexpr std::chrono::milliseconds kFirstBackoff{100}, kConnect{1'000}, kLongestBackoff{3'000};
@@ -64,9 +63,14 @@ Peer::~Peer() {
 }
 
 void Peer::UseTokens(TenantTokens tokens) {
-  cache::MutexLock lock(mutex_);
-  tokens_ = std::move(tokens);
-  shut_out_.clear();
+  {
+    cache::MutexLock lock(mutex_);
+    tokens_ = std::move(tokens);
+    shut_out_.clear();
+    if (!description_) describe_ = clock_.SteadyNow();  // another may be the one that it takes
+    woken_ = true;
+  }
+  wake_.NotifyOne();
 }
 
 std::optional<std::string> Peer::TokenOf(std::string_view tenant) const {

@@ -97,6 +97,8 @@ class Peer {
   void AwaitIdle();
 
  private:
+  static constexpr std::chrono::seconds kShutOut{10};  // a tenant whose token is refused
+
   std::optional<std::string> TokenOf(std::string_view tenant) const;
   // A deadline as gRPC takes it.
   std::chrono::system_clock::time_point In(std::chrono::nanoseconds time) const { return clock_.WallNow() + time; }

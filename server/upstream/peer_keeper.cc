@@ -97,7 +97,8 @@ std::expected<void, std::string> Peer::Probe() {
   }
 }
 
-// By the first tenant whose token it takes. One that has just been started does not know its passes yet, nor perhaps its ptxas.
+// By the first tenant whose token it takes; those that it refused lately are not tried again yet. One that has just been started does not know
+// its passes yet, nor perhaps its ptxas.
 void Peer::Describe() {
   TenantTokens tokens;
   {
@@ -107,7 +108,9 @@ void Peer::Describe() {
   v1::CapabilitiesRequest request;
   request.set_at_once(true);  // it looks whether something has changed, and says so to whoever asks next
   std::optional<v1::CapabilitiesReply> said;
+  bool refused = true;  // all of them
   for (const auto& [tenant, token] : tokens) {
+    if (IsShutOut(tenant)) continue;
     grpc::ClientContext context;
     const std::stop_callback on_close(closing_.get_token(), [&context] { context.TryCancel(); });
     Prepare(context, token);
@@ -115,8 +118,8 @@ void Peer::Describe() {
     v1::CapabilitiesReply reply;
     const grpc::Status status = stub_->Capabilities(&context, request, &reply);
     if (status.ok() && reply.passes_size() > 0 && reply.ByteSizeLong() <= kMostSaid) said = std::move(reply);
-    if (status.ok()) break;
-    if (status.error_code() != grpc::StatusCode::UNAUTHENTICATED && status.error_code() != grpc::StatusCode::PERMISSION_DENIED) break;
+    refused = status.error_code() == grpc::StatusCode::UNAUTHENTICATED || status.error_code() == grpc::StatusCode::PERMISSION_DENIED;
+    if (!refused) break;
     ShutOut(tenant, status.error_message());
   }
   bool changed = false;
@@ -125,7 +128,9 @@ void Peer::Describe() {
     changed = said && (!description_ || description_->compiler() != said->compiler() || description_->ptxas() != said->ptxas() ||
                        description_->signing_key() != said->signing_key() || description_->version() != said->version());
     if (said) description_ = *said;
-    describe_ = clock_.SteadyNow() + (said ? std::chrono::milliseconds(kBetweenDescriptions) : kAfterNone);
+    const bool all_tried = tokens == tokens_;  // there are no others since
+    const std::chrono::milliseconds pause = said ? kBetweenDescriptions : refused && all_tried ? kShutOut : kAfterNone;
+    describe_ = clock_.SteadyNow() + pause;
   }
   if (changed) options_.on_described(*said);
   described_.NotifyAll();

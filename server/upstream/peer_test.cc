@@ -44,8 +44,10 @@ class OtherKilnd final : public v1::Kiln::Service {
     reply->set_sealed(std::string(cache::testing::NumberedEntry(1).sealed()));
     return grpc::Status::OK;
   }
-  grpc::Status Capabilities(grpc::ServerContext*, const v1::CapabilitiesRequest* request, v1::CapabilitiesReply* reply) override {
+  grpc::Status Capabilities(grpc::ServerContext* context, const v1::CapabilitiesRequest* request, v1::CapabilitiesReply* reply) override {
     at_once = at_once && request->at_once();
+    ++describes;
+    if (asks_who && !Knows(*context)) return {grpc::StatusCode::UNAUTHENTICATED, "no such token"};
     reply->set_compiler("build");
     if (++asked > 2) reply->add_passes("verify");
     reply->set_ptxas(std::to_string(asked > 2 ? ptxas.load() : 0));
@@ -73,8 +75,8 @@ class OtherKilnd final : public v1::Kiln::Service {
     return sent == context.client_metadata().end() || sent->second == "Bearer right";
   }
 
-  std::atomic<bool> holds = false, refuses = false, at_once = true;
-  std::atomic<int> asked = 0, ptxas = 1, fetches = 0, compiling = 0, cancelled = 0;
+  std::atomic<bool> holds = false, refuses = false, asks_who = false, at_once = true;
+  std::atomic<int> asked = 0, describes = 0, ptxas = 1, fetches = 0, compiling = 0, cancelled = 0;
   std::mutex mutex;
   std::string via;
 };
@@ -194,6 +196,24 @@ TEST_F(PeerTest, WhatItIsIsAskedAgainWhereThatMatters) {
   peer->LookAgain();
   EXPECT_TRUE(Eventually([&] { return peer->description()->ptxas() == "2"; }));
   EXPECT_TRUE(other.at_once) << "nobody waits for its drivers";
+}
+
+// Each wrong token is tried once, and no sooner again than its tenant may ask again. The right one is, at once.
+TEST_F(PeerTest, WrongTokensAreNotTriedAgainAndAgain) {
+  other.asks_who = true;
+  peer->UseTokens({{"team-a", "wrong"}, {"team-b", "wrong as well"}});
+  peer->Begin();
+  EXPECT_TRUE(Eventually([&] { return other.describes >= 2; }));
+  std::this_thread::sleep_for(milliseconds(1'000));
+  EXPECT_EQ(other.describes, 2);
+  EXPECT_TRUE(peer->available()) << "it answers";
+  peer->LookAgain();
+  std::this_thread::sleep_for(milliseconds(1'500));
+  EXPECT_EQ(other.describes, 2) << "they are still shut out";
+  const auto began = clock.SteadyNow();
+  peer->UseTokens({{"team-a", "wrong"}, {"team-c", "right"}});
+  EXPECT_TRUE(Eventually([&] { return peer->description().has_value(); }));
+  EXPECT_LT(clock.SteadyNow() - began, std::chrono::seconds(5));
 }
 
 TEST_F(PeerTest, ABusyOneIsAMissAndNoTrouble) {
