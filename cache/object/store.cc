@@ -15,7 +15,7 @@ namespace {
 constexpr int kFailuresInARow = 3;
 constexpr int kMorePatience = 4;                         // than a request has: TLS takes some messages
 constexpr std::chrono::seconds kBetweenLooks{15};        // at the credentials, and for the host's addresses
-constexpr std::chrono::milliseconds kFirstLooks{1'000};  // while they were not had yet
+constexpr std::chrono::milliseconds kFirstLooks{1'000};  // until they are known
 
 constexpr std::chrono::milliseconds kLook{20};  // whether the end has come meanwhile
 

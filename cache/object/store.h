@@ -83,7 +83,7 @@ class Store {
   using RoutePtr = std::shared_ptr<const Route>;
 
   RoutePtr route() const;
-  // What the store answers; any failure of its own is one of ours, and noted. `blamed`: it had the time that it may take.
+  // What the store answers. A failure of the store is returned as an Error and counted. `blamed`: it had the time that it may take.
   std::expected<Response, Error> Ask(const Request& request, SteadyTime deadline, bool blamed);
   std::expected<bool, Error> IsThere(const Digest& key, SteadyTime deadline);
   // The store's refusal as an error.
