@@ -95,6 +95,11 @@ std::optional<TieredCache::Hit> TieredCache::Get(const Digest& key) {
 
 std::optional<TieredCache::Hit> TieredCache::Get(const Digest& key, Waited& waited) { return GetThrough(key, slots_.size(), waited); }
 
+std::optional<TieredCache::Hit> TieredCache::GetOwn(const Digest& key) {
+  Waited waited;
+  return GetThrough(key, own_, waited);
+}
+
 std::optional<TieredCache::Hit> TieredCache::GetWithoutBlocking(const Digest& key) {
   Waited waited;
   return GetThrough(key, nonblocking_, waited);
@@ -235,8 +240,7 @@ void TieredCache::Keep(const Entry& entry, std::size_t from, PutDone done) {
 
 void TieredCache::MakeDurable(const Digest& key, PutDone done) {
   if (unsettled_.Await(key, done)) return;
-  Waited waited;
-  auto hit = GetThrough(key, own_, waited);
+  auto hit = GetOwn(key);
   if (!hit) return done(Fail(ErrorCode::kInvalid, "the entry is in no tier of this host any more"));
   if (hit->durable) return done({});
   Keep(hit->entry, 0, std::move(done));

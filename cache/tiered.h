@@ -65,6 +65,9 @@ class TieredCache {
   // As Get, for a request that may have waited for outside tiers before.
   std::optional<Hit> Get(const Digest& key, Waited& waited);
 
+  // As Get, but asks only this host's own tiers, so that nobody waits for what hosts share.
+  std::optional<Hit> GetOwn(const Digest& key);
+
   // As Get, but asks only the leading tiers that never block.
   std::optional<Hit> GetWithoutBlocking(const Digest& key);
 

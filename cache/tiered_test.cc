@@ -301,6 +301,14 @@ TEST_F(OutsideTierTest, WhatAFartherOneHasTheNearerOnesGetAsItWasFound) {
   EXPECT_FALSE(others->entries.contains(KeyOf(2)));
 }
 
+TEST_F(OutsideTierTest, WhoWantsOnlyWhatThisHostHasWaitsForNoOther) {
+  others->entries.emplace(KeyOf(1), NumberedEntry(1));
+  disk->entries.emplace(KeyOf(2), NumberedEntry(2));
+  EXPECT_FALSE(shared.GetOwn(KeyOf(1)));
+  EXPECT_EQ(shared.GetOwn(KeyOf(2))->level, 1u);
+  EXPECT_EQ(others->asked, 0);
+}
+
 TEST_F(OutsideTierTest, WhatIsRefusedIsNeitherServedNorErased) {
   others->entries.emplace(KeyOf(1), testing::MakeEntry(KeyOf(1), "x", "forged"));
   EXPECT_FALSE(shared.Get(KeyOf(1)));

@@ -15,7 +15,16 @@ namespace {
 constexpr int kFailuresInARow = 3;
 constexpr int kMorePatience = 4;                         // than a request has: TLS takes some messages
 constexpr std::chrono::seconds kBetweenLooks{15};        // at the credentials, and for the host's addresses
-constexpr std::chrono::milliseconds kFirstLooks{1'000};  // while they were not had yet
+constexpr std::chrono::milliseconds kFirstLooks{1'000};  // until they are known
+
+constexpr std::chrono::milliseconds kLook{20};  // whether the end has come meanwhile
+
+// Of the thread that resolves a name, and of whoever waits for that.
+struct Resolution {
+  Mutex mutex;
+  CondVar resolved;
+  std::optional<std::expected<std::vector<std::string>, Error>> outcome KILN_GUARDED_BY(mutex);
+};
 
 bool IsSuccess(long status) { return status >= 200 && status < 300; }
 bool IsAbsence(long status) { return status == 404 || status == 410; }
@@ -207,7 +216,7 @@ void Store::Keep() {
     const bool probes = breaker_.probe_due().value_or(SteadyTime::max()) <= now;
     if (probes || now >= NextLook()) {
       const auto looked = LookUp();
-      if (probes) Revive(looked);
+      if (probes && !stopping()) Revive(looked);
     }
     const auto patience = std::min(NextLook(), breaker_.probe_due().value_or(SteadyTime::max())) - clock_.SteadyNow();
     MutexLock lock(mutex_);
@@ -221,6 +230,27 @@ void Store::Keep() {
 
 SteadyTime Store::NextLook() const { return looked_up_ + (route() ? std::chrono::milliseconds(kBetweenLooks) : kFirstLooks); }
 
+bool Store::stopping() const {
+  MutexLock lock(mutex_);
+  return stopping_;
+}
+
+std::expected<std::vector<std::string>, Error> Store::Resolve() {
+  const auto resolution = std::make_shared<Resolution>();
+  std::thread([resolution, resolve = options_.resolve, host = options_.address.at.host] {
+    auto outcome = resolve(host);
+    MutexLock lock(resolution->mutex);
+    resolution->outcome = std::move(outcome);
+    resolution->resolved.NotifyAll();
+  }).detach();
+  while (!stopping()) {
+    MutexLock lock(resolution->mutex);
+    if (!resolution->outcome) resolution->resolved.WaitFor(resolution->mutex, kLook);
+    if (resolution->outcome) return std::move(*resolution->outcome);
+  }
+  return Fail(ErrorCode::kClosed, "the end has come");
+}
+
 // What is known stays where nothing new can be learnt.
 std::expected<void, Error> Store::LookUp() {
   looked_up_ = clock_.SteadyNow();
@@ -231,7 +261,7 @@ std::expected<void, Error> Store::LookUp() {
       if (!credentials) return Fail(ErrorCode::kRefused, std::move(credentials.error()));
       route.credentials = std::move(*credentials);
     }
-    KILN_ASSIGN_OR_RETURN(route.addresses, AddressesOf(options_.address.at.host));
+    KILN_ASSIGN_OR_RETURN(route.addresses, Resolve());
     return route;
   };
   auto route = look();

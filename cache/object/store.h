@@ -3,7 +3,8 @@
 // An object store as its users see it: objects under keys, and whether it is left alone.
 //
 // Threads. Any thread asks, waits no longer than its deadline, and has a connection for itself meanwhile. One thread of our own, the keeper, reads
-// the credentials, resolves the host's name and probes a store that is left alone: so no request waits for these.
+// the credentials, has the host's name resolved and probes a store that is left alone: so no request waits for these. A name is resolved on a thread
+// of its own: nothing ends the system's resolver, which takes long where no name server answers, so the end leaves that thread behind.
 //
 // A store that cannot be connected to is left alone at once. One that answers late, or with an error of its own, is left alone after the third
 // such answer in a row: of many requests to a store that is well, one is late now and then.
@@ -20,6 +21,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "cache/clock.h"
 #include "cache/digest.h"
@@ -39,6 +41,8 @@ class Store {
     std::shared_ptr<const Roots> roots;  // for https
     // Asked again and again, so that they may change; nothing: none are needed. Empty: the same.
     std::function<std::expected<std::optional<Credentials>, std::string>()> credentials;
+    // The addresses of a host. Called on a thread that may outlive the store: it refers to nothing that ends.
+    std::function<std::expected<std::vector<std::string>, Error>(const std::string& host)> resolve = AddressesOf;
     std::chrono::milliseconds timeout{50};            // within which a store that is in use answers a request
     std::chrono::milliseconds write_timeout{10'000};  // and takes what is put
     std::uint64_t most = 0;                           // bytes of an object that is read
@@ -79,7 +83,7 @@ class Store {
   using RoutePtr = std::shared_ptr<const Route>;
 
   RoutePtr route() const;
-  // What the store answers; any failure of its own is one of ours, and noted. `blamed`: it had the time that it may take.
+  // What the store answers. A failure of the store is returned as an Error and counted. `blamed`: it had the time that it may take.
   std::expected<Response, Error> Ask(const Request& request, SteadyTime deadline, bool blamed);
   std::expected<bool, Error> IsThere(const Digest& key, SteadyTime deadline);
   // The store's refusal as an error.
@@ -95,9 +99,11 @@ class Store {
   // The keeper's.
   void Keep();
   std::expected<void, Error> LookUp();
+  std::expected<std::vector<std::string>, Error> Resolve();
   std::expected<void, Error> Probe();
   void Revive(const std::expected<void, Error>& looked);
   SteadyTime NextLook() const;
+  bool stopping() const;
 
   const Options options_;
   const Clock& clock_;

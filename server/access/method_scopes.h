@@ -18,14 +18,21 @@ struct MethodScope {
 };
 
 inline constexpr std::array kMethodScopes = {
-    MethodScope{"Compile", Scope::kRead},  // a hit; a miss needs kCompile besides (CompileFlow)
-    MethodScope{"CompileStream", Scope::kRead},    MethodScope{"Lookup", Scope::kRead},     MethodScope{"Fetch", Scope::kRead},
-    MethodScope{"EnsureKernels", Scope::kCompile}, MethodScope{"Put", Scope::kCompile},     MethodScope{"Run", Scope::kRun},
-    MethodScope{"CacheHot", Scope::kCompile},                                                // the caller's own programs
-    MethodScope{"Stats", Scope::kAdmin},                                                     // everybody's
-    MethodScope{"Capabilities", Scope::kRead},     MethodScope{"CacheList", Scope::kAdmin},  // this and the following reach every tenant's results, whatever the caller's tenant
-    MethodScope{"CacheVerify", Scope::kAdmin},     MethodScope{"CacheGc", Scope::kAdmin},   MethodScope{"CacheExport", Scope::kAdmin},
-    MethodScope{"CacheImport", Scope::kAdmin},
+    MethodScope{"Compile", Scope::kRead},           // a hit; a miss needs kCompile besides (CompileFlow)
+    MethodScope{"CompileStream", Scope::kRead},     // the same
+    MethodScope{"Lookup", Scope::kRead},            // of the caller's tenant
+    MethodScope{"Fetch", Scope::kRead},             // of the caller's tenant
+    MethodScope{"EnsureKernels", Scope::kCompile},  // compiles what is missing
+    MethodScope{"Put", Scope::kCompile},            // what the caller has compiled
+    MethodScope{"Run", Scope::kRun},                // on this host's devices
+    MethodScope{"CacheHot", Scope::kCompile},       // the caller's own programs
+    MethodScope{"Stats", Scope::kAdmin},            // everybody's
+    MethodScope{"Capabilities", Scope::kRead},      // what this kilnd is
+    MethodScope{"CacheList", Scope::kAdmin},        // this and the following reach every tenant's results, whatever the caller's tenant
+    MethodScope{"CacheVerify", Scope::kAdmin},      // looks at all
+    MethodScope{"CacheGc", Scope::kAdmin},          // removes some
+    MethodScope{"CacheExport", Scope::kAdmin},      // copies them
+    MethodScope{"CacheImport", Scope::kAdmin},      // adds to them
 };
 
 constexpr std::optional<Scope> ScopeOf(std::string_view method) {

@@ -11,7 +11,8 @@
 
 namespace kiln::server {
 
-// That of the tenant, or nothing: whatever key is named, an entry is its tenant's alone.
+// That of the tenant, or nothing: whatever key is named, an entry is its tenant's alone. Only this host's own tiers are asked: whoever asks waits
+// for its own --tier-timeout, and leaves alone a kilnd that is late. It is not to be late because of a store that may take longer.
 void CompileFlow::Fetch(const cache::Digest& kept_under, const std::string& tenant, FetchEnd done) {
   ++parts_.metrics.counts.requests;
   const auto judge = [this, kept_under, tenant](std::optional<cache::TieredCache::Hit> hit) -> std::expected<cache::Entry, Failure> {
@@ -24,14 +25,7 @@ void CompileFlow::Fetch(const cache::Digest& kept_under, const std::string& tena
   };
   if (auto hit = parts_.cache.GetWithoutBlocking(kept_under)) return done(judge(std::move(hit)));
   auto shared = std::make_shared<FetchEnd>(std::move(done));
-  const bool posted = Post(parts_.executor, tenant, [this, kept_under, tenant, judge, shared] {
-    cache::Waited waited;  // of nobody: the own upstream kilnd is not asked
-    auto hit = parts_.cache.Get(kept_under, waited);
-    const std::size_t taken_in = hit && hit->outside ? hit->entry.sealed().size() : 0;
-    auto entry = judge(std::move(hit));
-    if (entry && taken_in > 0) parts_.store_keeper.Note(tenant, taken_in);
-    (*shared)(std::move(entry));
-  });
+  const bool posted = Post(parts_.executor, tenant, [this, kept_under, tenant, judge, shared] { (*shared)(judge(parts_.cache.GetOwn(kept_under))); });
   if (!posted) (*shared)(std::unexpected(ExecutorFull(tenant)));
 }
 

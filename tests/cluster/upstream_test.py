@@ -13,6 +13,7 @@ import pytest
 
 import stored
 from daemon import TARGET, compile_many, program
+from object_store import ObjectStore
 from once_test import too_large
 from redis_servers import eventually
 from share_test import origin, tier
@@ -255,6 +256,27 @@ def test_a_slow_upstream_is_left_alone(hosts, sockets):
         assert upstream.calls["Fetch"] - calls < 10
         slow.clear()
         eventually(lambda: tier(host, "upstream").state == "ok")
+
+
+def test_the_upstreams_own_stores_keep_nobody_waiting(hosts, tmp_path):
+    """It asks no store of its own for others, who wait for less time than that store may take."""
+    store = ObjectStore(tmp_path / "bucket")
+    try:
+        upstream = hosts.start(store, "--tier-timeout=2000")
+        eventually(lambda: tier(upstream, "object").state == "ok")
+        made = compile_many(upstream.client(), range(2))
+        host = hosts.start(None, below(upstream), "--tier-timeout=500")
+        store.delay = 1.0
+        asked = store.asked.count("GET")
+        assert compile_many(host.client(), range(2)) == made
+        for number in range(10, 14):
+            host.client().compile(program(number), TARGET)
+        assert store.asked.count("GET") == asked
+        assert tier(host, "upstream").hits == 2 and tier(host, "upstream").state == "ok"
+        assert 'event=upstream state="left-alone"' not in host.log.read_text()
+    finally:
+        store.delay = 0.0
+        store.stop()
 
 
 def test_it_may_come_later(hosts, sockets):

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/object/object_tier.h"
 
+#include <future>
+
 #include "cache/object/tests/object_test_fixture.h"
 
 namespace kiln::cache::object {
@@ -293,6 +295,25 @@ TEST_F(ObjectTierTest, AStoreThatHangsDoesNotHoldUpTheEnd) {
   const SteadyTime began = clock_.SteadyNow();
   tier_.reset();
   EXPECT_LT(Since(began), std::chrono::milliseconds(3'500));
+}
+
+TEST_F(ObjectTierTest, AResolverThatHangsDoesNotHoldUpTheEnd) {
+  std::promise<void> over;
+  auto options = Options();
+  options.store.resolve = [until = over.get_future().share()](const std::string&) -> std::expected<std::vector<std::string>, Error> {
+    until.wait();
+    return Fail(ErrorCode::kUnreachable, "no name server answers");
+  };
+  Open(std::move(options));
+  EXPECT_FALSE(tier_->AwaitAvailable(std::chrono::milliseconds(200)));
+  std::jthread later([&over] {
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    over.set_value();
+  });
+  const SteadyTime began = clock_.SteadyNow();
+  tier_.reset();
+  EXPECT_LT(Since(began), std::chrono::seconds(1));
+  EXPECT_EQ(Said(), "");
 }
 
 TEST_F(ObjectTierTest, AStoreThatIsNotThereDeletesNothing) {
