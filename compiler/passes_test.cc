@@ -17,6 +17,7 @@
 #include "compiler/artifact.h"
 #include "compiler/front/canonicalize.h"
 #include "compiler/front/conflicts.h"
+#include "compiler/front/together.h"
 #include "compiler/grid/persist.h"
 #include "compiler/grid/stream_k.h"
 #include "compiler/rules/gemm.h"
@@ -130,6 +131,25 @@ TEST(Passes, ConflictsTeach) {
     EXPECT_TRUE(refusal.statement.starts_with(statement)) << refusal.statement;
     EXPECT_TRUE(refusal.hint.contains(advice) && refusal.hint.contains("T.serial")) << refusal.hint;
   }
+}
+
+// What the thread decides that runs an iteration. Not of partial sums, of what an iteration keeps, of a number that threads agree on, or of
+// places of each thread's own.
+TEST(Passes, TogetherWarnsOfTheThreadThatRunsAnIteration) {
+  ir::Module module = Parsed("tests/golden/together/of_the_thread_that_runs_it.sm_80.kiln");
+  const Context context{&TargetOf("x.sm_80.kiln"), {}};
+  ir::Diagnostics diagnostics;
+  ASSERT_TRUE(Canonicalize(module, context, diagnostics));
+  ASSERT_TRUE(Together(module, context, diagnostics));
+  std::vector<std::pair<uint32_t, std::string>> told;
+  for (const ir::Diagnostic& warning : diagnostics.all()) {
+    EXPECT_EQ(warning.severity, ir::Severity::kWarning);
+    EXPECT_TRUE(warning.hint.contains("the loop's variables")) << warning.hint;
+    const size_t what = warning.message.find("and ") + 4;
+    told.emplace_back(warning.loc.line, warning.message.substr(what, warning.message.find(" depends") - what));
+  }
+  const std::vector<std::pair<uint32_t, std::string>> expected = {{10, "%t"}, {13, "%own[0] + %i2"}, {17, "%i3 < %t"}, {23, "%x"}};
+  EXPECT_EQ(told, expected);
 }
 
 // A plan names its row, as the text form does.

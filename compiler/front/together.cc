@@ -11,6 +11,7 @@
 
 #include "compiler/analysis/threads/divergence.h"
 #include "compiler/analysis/threads/thread_sets.h"
+#include "compiler/front/of_thread.h"
 #include "ir/print.h"
 #include "ir/visit.h"
 
@@ -156,7 +157,11 @@ class Round {
   }
 
   void CheckOperands(const ir::Stmt& stmt, const ir::ThreadRange& threads) {
-    if (threads.Count() == 1 || std::holds_alternative<ir::For>(stmt.op)) return;
+    if (threads.Count() == 1) return;
+    if (const auto* loop = std::get_if<ir::For>(&stmt.op)) {
+      if (loop->kind == ir::LoopKind::kParallel) WarnOfThread(module_, *loop, sets_, threads, *diagnostics_);
+      return;
+    }
     if (IsOfEachThread(stmt)) return CheckPlace(stmt, threads);
     Operands operands(stmt.op);
     ir::Fields(stmt.op, operands);

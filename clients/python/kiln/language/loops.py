@@ -147,7 +147,8 @@ def Parallel(*extents, coalesced_width=None, loop_layout=None, prefer_async=None
     and ``prefer_async``: no effect, with a warning.
     Shapes: one or more extents, known at compile time; at most 2^24 iterations together. Dtypes: integers. Targets: all. Errors: TraceError
     without an extent. CompileError where an extent is not constant, where two iterations certainly meet in one element that one of them
-    writes, and for a tile operation, ``break`` or ``continue`` in it."""
+    writes, and for a tile operation, ``break`` or ``continue`` in it. A warning where an element gets a value that depends on the thread
+    that runs the iteration."""
     _annotated("T.Parallel", annotations)
     notices.unused("T.Parallel", loop_layout=(loop_layout, (None,), "which thread does what is inferred; leave it out"),
                    prefer_async=(prefer_async, (None, False),

@@ -91,7 +91,7 @@ _STATEMENT = {
     ir.Gemm: _gemm,
     ir.Fill: lambda s, _: [f"fill {s.dst!r} = {_plain(s.value)}"],
     ir.Reduce: _reduce,
-    ir.Atomic: lambda s, _: [f"{s.kind.lower()} {s.buffer.name}[{_indices(s.indices)}], {_plain(s.value)}" + (" each_thread" if s.each_thread else "")],
+    ir.Atomic: lambda s, _: [f"{s.kind.lower()} {s.buffer.name}[{_indices(s.indices)}], {_plain(s.value)}{' each_thread' * s.each_thread}"],
     ir.Barrier: lambda s, _: ["barrier"],
     ir.Break: lambda s, _: ["break"],
     ir.Continue: lambda s, _: ["continue"],

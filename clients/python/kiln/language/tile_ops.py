@@ -47,9 +47,9 @@ def copy(src, dst, *, coalesced_width=None, disable_tma=False, eviction_policy=N
     that starts there and is as large as the other operand. A source that lacks leading dimensions is repeated along them. Dtypes: any two.
     The conversion is that of T.cast. Targets: all. cp.async needs sm_80, tensor copies (TMA) need sm_90; elsewhere threads load and store.
     Errors: TraceError where the extents differ, or where both operands leave their size open. CompileError for a copy that only some
-    threads reach, unless those are a range by number; and where it begins at an index that differs between threads, unless one side is a
-    T.alloc_local or it is of one element, which each thread copies then; for a T.alloc_local that may differ between
-    threads, if they all copy it to one place."""
+    threads reach, unless those are a range by number; where it begins at an index that differs between threads, unless one side is a
+    T.alloc_local or it is of one element, which each thread copies then; and where all threads copy a T.alloc_local, which may differ
+    between them, to one place."""
     notices.unused(
         "T.copy", annotations=(annotations, *_ANNOTATIONS), loop_layout=(loop_layout, (None,), "layouts are inferred; leave it out"),
         disable_tma=(disable_tma, (False, None),

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/front/of_thread.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "ir/print.h"
+#include "ir/visit.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::ExprId;
+using ir::ExprOp;
+
+class Iterations {
+ public:
+  Iterations(const ir::Module& module, const ThreadSets& sets, const ir::ThreadRange& threads, ir::Diagnostics& diagnostics)
+      : module_(module), sets_(sets), threads_(threads), diagnostics_(diagnostics) {}
+
+  void Run(const ir::For& loop) {
+    variables_.insert(loop.vars.begin(), loop.vars.end());
+    ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
+      if (const auto* let = std::get_if<ir::Let>(&stmt.op)) lets_.emplace(let->var, let->value);
+      if (const auto* inner = std::get_if<ir::For>(&stmt.op)) variables_.insert(inner->vars.begin(), inner->vars.end());
+      if (const auto* store = std::get_if<ir::Store>(&stmt.op)) written_.insert(store->buffer);
+    });
+    Visit(loop.body);
+  }
+
+ private:
+  void Visit(const ir::Block& block) {
+    for (const ir::Stmt& stmt : block) {
+      if (told_) return;
+      if (const auto* store = std::get_if<ir::Store>(&stmt.op)) Check(stmt, store->buffer, store->indices, store->value);
+      if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.op)) Check(stmt, atomic->buffer, atomic->indices, atomic->value);
+      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) masks_.push_back(branch->cond);
+      ir::ForEachBody(stmt.op, [&](const ir::Block& body) { Visit(body); });
+      if (std::holds_alternative<ir::If>(stmt.op)) masks_.pop_back();
+    }
+  }
+
+  void Check(const ir::Stmt& stmt, ir::BufferId buffer, const std::vector<ExprId>& indices, ExprId value) {
+    if (module_[buffer].space == ir::Space::kLocal) return;
+    if (std::ranges::any_of(indices, [&](ExprId index) { return IsOfThread(index); })) return;
+    if (std::ranges::none_of(indices, [&](ExprId index) { return IsOfIteration(index); })) return;
+    std::optional<ExprId> differs;
+    if (IsOfThread(value)) differs = value;
+    for (const ExprId mask : masks_)
+      if (IsOfThread(mask)) differs = mask;
+    if (!differs) return;
+    told_ = true;
+    diagnostics_.Warning(fmt::format("%{} gets an element in each iteration of a parallel loop, and {} depends on the thread that runs the "
+                                     "iteration: which one does is the compiler's choice",
+                                     ir::Names(module_).Of(buffer), ir::PrintExpr(module_, *differs)),
+                         "compute it from the loop's variables alone, not from the thread's number", stmt.loc);
+  }
+
+  // Whether threads may see different values, whatever the iteration.
+  bool IsOfThread(ExprId id) {
+    if (const auto it = of_thread_.find(ir::Index(id)); it != of_thread_.end()) return it->second;
+    const bool of_thread = Find(id);
+    of_thread_.emplace(ir::Index(id), of_thread);
+    return of_thread;
+  }
+
+  bool Find(ExprId id) {
+    if (sets_.Agree(id, threads_)) return false;
+    const ir::ExprNode& node = module_.exprs[id];
+    if (node.op == ExprOp::kVar) {
+      const auto let = lets_.find(ir::VarId(node.ref));
+      return let == lets_.end() || IsOfThread(let->second);
+    }
+    if (node.op == ExprOp::kLoad && IsOwn(ir::BufferId(node.ref))) return true;
+    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return IsOfThread(arg); });
+  }
+
+  bool IsOwn(ir::BufferId buffer) const {
+    return module_[buffer].space == ir::Space::kLocal && !written_.contains(buffer) && !sets_.Agree(buffer, threads_);
+  }
+
+  bool IsOfIteration(ExprId id) {
+    const auto [it, first] = of_iteration_.emplace(ir::Index(id), false);
+    bool& of_iteration = it->second;
+    if (!first) return of_iteration;
+    const ir::ExprNode& node = module_.exprs[id];
+    if (node.op == ExprOp::kVar) {
+      const auto let = lets_.find(ir::VarId(node.ref));
+      return of_iteration = let == lets_.end() ? variables_.contains(ir::VarId(node.ref)) : IsOfIteration(let->second);
+    }
+    return of_iteration = std::ranges::any_of(node.Args(), [&](ExprId arg) { return IsOfIteration(arg); });
+  }
+
+  const ir::Module& module_;
+  const ThreadSets& sets_;
+  const ir::ThreadRange threads_;
+  ir::Diagnostics& diagnostics_;
+  std::set<ir::VarId> variables_;
+  std::map<ir::VarId, ExprId> lets_;  // of the loop's iterations
+  std::set<ir::BufferId> written_;    // in them
+  std::vector<ExprId> masks_;         // around
+  std::unordered_map<uint32_t, bool> of_thread_, of_iteration_;
+  bool told_ = false;
+};
+
+}  // namespace
+
+void WarnOfThread(const ir::Module& module, const ir::For& loop, const ThreadSets& sets, const ir::ThreadRange& threads,
+                  ir::Diagnostics& diagnostics) {
+  Iterations(module, sets, threads, diagnostics).Run(loop);
+}
+
+}  // namespace kiln::compiler

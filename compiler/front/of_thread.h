@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/analysis/threads/thread_sets.h"
+#include "ir/diagnostic.h"
+#include "ir/module.h"
+
+namespace kiln::compiler {
+
+// Which thread runs an iteration of a parallel loop is the compiler's choice. Warns once of a loop, to which `threads` come together, that
+// stores where its variables say what depends on the thread that runs the iteration, or stores it in iterations that depend on the thread.
+// It says nothing of a place that depends on the thread, of locals, or of what an iteration has put in a local.
+void WarnOfThread(const ir::Module& module, const ir::For& loop, const ThreadSets& sets, const ir::ThreadRange& threads,
+                  ir::Diagnostics& diagnostics);
+
+}  // namespace kiln::compiler
