@@ -12,7 +12,6 @@
 namespace kiln::cache::object {
 namespace {
 
-constexpr int kFailuresInARow = 3;
 constexpr int kMorePatience = 4;                         // than a request has: TLS takes some messages
 constexpr std::chrono::seconds kBetweenLooks{15};        // at the credentials, and for the host's addresses
 constexpr std::chrono::milliseconds kFirstLooks{1'000};  // until they are known
@@ -111,10 +110,9 @@ bool Store::IsAboutCondition(const Response& response) const {
   return code == "NotImplemented" || code == "InvalidArgument" || (code.empty() && !options_.address.region);
 }
 
-void Store::NoteFailure(bool at_once) {
-  if (!at_once && ++failures_ < kFailuresInARow) return;
-  failures_ = 0;
-  if (!breaker_.LeaveAlone(clock_.SteadyNow())) return;
+void Store::NoteFailure(bool at_once, SteadyTime began) {
+  const SteadyTime now = clock_.SteadyNow();
+  if (!(at_once ? breaker_.LeaveAlone(now) : breaker_.Fail(began, now))) return;
   http_.Forget();
   {
     MutexLock lock(mutex_);
@@ -126,15 +124,15 @@ void Store::NoteFailure(bool at_once) {
 std::expected<Response, Error> Store::Ask(const Request& request, SteadyTime deadline, bool blamed) {
   const RoutePtr route = this->route();
   if (!route || !available()) return Fail(ErrorCode::kUnreachable, options_.address.Origin() + " is left alone");
+  const SteadyTime began = clock_.SteadyNow();
   auto asked = http_.Ask(request, *route, deadline);
   if (!asked) {
-    if (blamed || asked.error().at_once) NoteFailure(asked.error().at_once);
+    if (blamed || asked.error().at_once) NoteFailure(asked.error().at_once, began);
     return std::unexpected(std::move(asked.error().error));
   }
   if (IsOfTheStore(*asked) || (request.method == Method::kGet && !IsAnswer(*asked))) {
-    NoteFailure(false);
+    NoteFailure(false, began);
   } else {
-    failures_ = 0;
     breaker_.NoteAnswer(clock_.SteadyNow());
   }
   return std::move(*asked);
@@ -284,7 +282,6 @@ std::expected<void, Error> Store::Probe() {
 
 void Store::Revive(const std::expected<void, Error>& looked) {
   const auto probed = route() ? Probe() : looked;
-  if (probed) failures_ = 0;
   breaker_.NoteProbe(probed.has_value(), clock_.SteadyNow());
   if (probed) {
     MutexLock lock(mutex_);

@@ -79,6 +79,7 @@ class Store {
   std::chrono::milliseconds timeout() const { return options_.timeout; }
 
  private:
+  static constexpr int kFailuresInARow = 3;
   enum Matter : std::uint8_t { kStore, kPuts };
   using RoutePtr = std::shared_ptr<const Route>;
 
@@ -90,7 +91,7 @@ class Store {
   Error RefusalIn(const Response& response) const;
   // That the condition of a put is nothing that the store knows. There are many other reasons for a 400.
   bool IsAboutCondition(const Response& response) const;
-  void NoteFailure(bool at_once);
+  void NoteFailure(bool at_once, SteadyTime began);
   std::expected<void, Error> Put(const Request& request);
   std::expected<void, Error> PutWhereAbsent(const Digest& key, std::string_view bytes);
   // Each trouble once; an empty one: it is over.
@@ -108,8 +109,7 @@ class Store {
   const Options options_;
   const Clock& clock_;
   Http http_;
-  Breaker breaker_{false};
-  std::atomic<int> failures_ = 0;         // in a row
+  Breaker breaker_{false, kFailuresInARow};
   std::atomic<bool> conditional_ = true;  // it is asked to put only where there is nothing
   mutable Mutex mutex_;
   CondVar wake_, became_available_;

@@ -12,10 +12,22 @@ std::chrono::milliseconds Breaker::PauseAfter(std::size_t doublings) {
 void Breaker::NoteAnswer(SteadyTime now) {
   MutexLock lock(mutex_);
   heard_ = now;
+  in_a_row_ = 0;
+}
+
+bool Breaker::Fail(SteadyTime began, SteadyTime now) {
+  MutexLock lock(mutex_);
+  if (began < revived_ || ++in_a_row_ < patience_) return false;
+  return Open(now);
 }
 
 bool Breaker::LeaveAlone(SteadyTime now) {
   MutexLock lock(mutex_);
+  return Open(now);
+}
+
+bool Breaker::Open(SteadyTime now) {
+  in_a_row_ = 0;
   if (!usable_) return false;
   usable_ = false;
   failures_ = now - revived_ < kRelapse ? failures_ + 1 : 1;
@@ -45,6 +57,7 @@ void Breaker::NoteProbe(bool answered, SteadyTime now) {
   MutexLock lock(mutex_);
   if (answered) {
     heard_ = revived_ = now;
+    in_a_row_ = 0;
     usable_ = true;
     return;
   }

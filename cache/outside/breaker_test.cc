@@ -56,6 +56,35 @@ TEST_F(BreakerTest, AServerThatFailsAgainSoonIsLeftAloneForLonger) {
   EXPECT_EQ(pause(), 0ms) << "what was long ago does not count";
 }
 
+TEST_F(BreakerTest, WhoBeganBeforeTheLastProbeBlamesNobody) {
+  breaker_.NoteProbe(true, now());
+  clock_.Advance(10ms);
+  const SteadyTime began = now();
+  clock_.Advance(40ms);
+  EXPECT_TRUE(breaker_.Fail(began, now())) << "one failure is enough";
+  EXPECT_FALSE(breaker_.Fail(began, now())) << "it is left alone already";
+  breaker_.NoteProbe(true, now());
+  EXPECT_FALSE(breaker_.Fail(began, now()));
+  EXPECT_TRUE(breaker_.usable());
+}
+
+TEST_F(BreakerTest, PatienceIsForFailuresInARow) {
+  Breaker patient(false, 3);
+  patient.NoteProbe(true, now());
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_FALSE(patient.Fail(now(), now()));
+    EXPECT_FALSE(patient.Fail(now(), now()));
+    patient.NoteAnswer(now());
+  }
+  EXPECT_FALSE(patient.Fail(now(), now()));
+  EXPECT_FALSE(patient.Fail(now(), now()));
+  EXPECT_TRUE(patient.Fail(now(), now()));
+  EXPECT_FALSE(patient.usable());
+  patient.NoteProbe(true, now());
+  EXPECT_FALSE(patient.Fail(now(), now())) << "what was before the probe is forgotten";
+  EXPECT_TRUE(patient.LeaveAlone(now())) << "whoever cannot be asked at all is no matter of patience";
+}
+
 TEST_F(BreakerTest, DoubtIsForServersThatWereNotHeardOf) {
   breaker_.NoteProbe(true, now());
   clock_.Advance(1s);

@@ -55,7 +55,7 @@ std::shared_ptr<grpc::Channel> ChannelTo(const PeerFiles& files) {
 }
 
 Peer::Peer(Options options, std::shared_ptr<grpc::Channel> channel, const cache::Clock& clock)
-    : options_(std::move(options)), channel_(std::move(channel)), stub_(v1::Kiln::NewStub(channel_)), clock_(clock), breaker_(clock) {}
+    : options_(std::move(options)), channel_(std::move(channel)), stub_(v1::Kiln::NewStub(channel_)), clock_(clock) {}
 
 Peer::~Peer() {
   Close();
@@ -135,7 +135,7 @@ cache::Error Peer::Judge(const grpc::Status& status, const std::string& tenant, 
       break;
     default: break;
   }
-  if (breaker_.Fail(began)) {
+  if (breaker_.Fail(began, clock_.SteadyNow())) {
     Trouble(error.message);
     cache::MutexLock lock(mutex_);
     woken_ = true;

@@ -2,7 +2,7 @@
 //
 // The upstream kilnd: a connection to it, what it says of itself, and whether it is left alone.
 //
-// Lookups (Fetch) wait no longer than what is left of a request's timeout, and not at all while it is left alone (breaker.h). Compiles (Start)
+// Lookups (Fetch) wait no longer than what is left of a request's timeout, and not at all while it is left alone: after one failure. Compiles (Start)
 // are tried in any case: a kilnd that is slow to answer a lookup may well compile.
 //
 // Who asks. Each call is made for a tenant, with its token (tenant_tokens.h). What comes back is believed by nobody here: the callers check
@@ -32,9 +32,9 @@
 #include "cache/clock.h"
 #include "cache/error.h"
 #include "cache/mutex.h"
+#include "cache/outside/breaker.h"
 #include "cache/tier.h"
 #include "kiln/v1/service.grpc.pb.h"
-#include "server/upstream/breaker.h"
 #include "server/upstream/tenant_tokens.h"
 #include "server/upstream/via.h"
 
@@ -68,7 +68,7 @@ class Peer {
 
   const std::string& address() const { return options_.address; }
   const std::string& name() const { return name_; }  // of this process (via.h)
-  bool available() const { return breaker_.in_use(); }
+  bool available() const { return breaker_.usable(); }
 
   // What it said of itself last; nothing before it has. Without its devices, for which it may have to wait.
   std::optional<v1::CapabilitiesReply> description() const;
@@ -119,7 +119,7 @@ class Peer {
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Kiln::Stub> stub_;
   const cache::Clock& clock_;
-  Breaker breaker_;
+  cache::Breaker breaker_{false};
   std::stop_source closing_;
 
   mutable cache::Mutex mutex_;

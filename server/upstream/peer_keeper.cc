@@ -43,7 +43,7 @@ void Peer::Keep() {
   for (;;) {
     if (const auto due = breaker_.probe_due(); due && *due <= clock_.SteadyNow()) {
       const auto probed = Probe();
-      breaker_.NoteProbe(probed.has_value());
+      breaker_.NoteProbe(probed.has_value(), clock_.SteadyNow());
       Trouble(probed ? std::string() : probed.error());
     }
     bool describe = false;
@@ -51,7 +51,7 @@ void Peer::Keep() {
       cache::MutexLock lock(mutex_);
       describe = describe_ <= clock_.SteadyNow();
     }
-    if (describe && breaker_.in_use()) Describe();
+    if (describe && breaker_.usable()) Describe();
     const auto patience = UntilDue();
     cache::MutexLock lock(mutex_);
     if (!stopping_ && patience.count() > 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What of the upstream kilnd is logic: when it is left alone, whose token goes with what, the way of a forwarded compile, and how what it says
+// What of the upstream kilnd is logic: whose token goes with what, the way of a forwarded compile, and how what it says
 // is read. That nothing of it is served without a trusted seal is tests/cluster/upstream_test.py's.
 #include <sys/stat.h>
 
@@ -17,7 +17,6 @@
 #include "kiln/rpc/status.pb.h"
 #include "server/reply/status_map.h"
 #include "server/upstream/answer.h"
-#include "server/upstream/breaker.h"
 #include "server/upstream/tenant_tokens.h"
 #include "server/upstream/upstream_tier.h"
 #include "server/upstream/via.h"
@@ -28,70 +27,6 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-class BreakerTest : public ::testing::Test {
- protected:
-  milliseconds UntilProbe() const { return std::chrono::duration_cast<milliseconds>(*breaker.probe_due() - clock.SteadyNow()); }
-
-  cache::testing::ManualClock clock;
-  Breaker breaker{clock};
-};
-
-TEST_F(BreakerTest, IsProbedBeforeItIsUsed) {
-  EXPECT_FALSE(breaker.in_use());
-  EXPECT_LE(*breaker.probe_due(), clock.SteadyNow());
-  breaker.NoteProbe(true);
-  EXPECT_TRUE(breaker.in_use());
-  EXPECT_FALSE(breaker.probe_due());
-}
-
-TEST_F(BreakerTest, OneFailureIsEnoughAndTheFirstProbeComesAtOnce) {
-  breaker.NoteProbe(true);
-  clock.Advance(std::chrono::minutes(1));
-  EXPECT_TRUE(breaker.Fail(clock.SteadyNow()));
-  EXPECT_FALSE(breaker.in_use());
-  EXPECT_EQ(UntilProbe(), milliseconds(0));
-  EXPECT_FALSE(breaker.Fail(clock.SteadyNow())) << "it is left alone already";
-}
-
-TEST_F(BreakerTest, ProbesThatFailComeLessAndLessOften) {
-  milliseconds before{0};
-  for (int i = 0; i < 6; ++i) {
-    breaker.NoteProbe(false);
-    EXPECT_GT(UntilProbe(), before);
-    before = UntilProbe();
-  }
-  for (int i = 0; i < 60; ++i) breaker.NoteProbe(false);
-  EXPECT_EQ(UntilProbe(), milliseconds(3'000));
-}
-
-TEST_F(BreakerTest, ARelapseAddsToWhatWasBefore) {
-  breaker.NoteProbe(true);
-  clock.Advance(std::chrono::minutes(1));
-  EXPECT_TRUE(breaker.Fail(clock.SteadyNow()));
-  for (int i = 0; i < 4; ++i) {
-    clock.Advance(milliseconds(5));
-    breaker.NoteProbe(true);
-    clock.Advance(milliseconds(5));
-    EXPECT_TRUE(breaker.Fail(clock.SteadyNow()));
-  }
-  EXPECT_GE(UntilProbe(), milliseconds(100));
-  breaker.NoteProbe(true);
-  clock.Advance(std::chrono::seconds(30));
-  EXPECT_TRUE(breaker.Fail(clock.SteadyNow()));
-  EXPECT_EQ(UntilProbe(), milliseconds(0)) << "it was well for long";
-}
-
-TEST_F(BreakerTest, WhoBeganBeforeTheLastProbeBlamesNobody) {
-  breaker.NoteProbe(true);
-  clock.Advance(milliseconds(10));
-  const auto began = clock.SteadyNow();
-  clock.Advance(milliseconds(40));
-  EXPECT_TRUE(breaker.Fail(began));
-  breaker.NoteProbe(true);
-  EXPECT_FALSE(breaker.Fail(began));
-  EXPECT_TRUE(breaker.in_use());
-}
 
 TEST(Via, EachKilndAddsItsName) {
   const std::string one = NewViaName(), other = NewViaName();
