@@ -3,8 +3,8 @@
 // Whether a server is in use, or left alone until it has answered a probe.
 //
 // Whoever owns one probes it when that is due, on a thread that no request waits for. The distance of probes doubles while they fail, and while the
-// server fails again soon after one. How many failures in a row it takes is its owner's to say: one, where nobody is to wait for it twice; more, where a
-// late answer is nothing special. All members may be called from any thread.
+// server fails again soon after one. How many failures in a row it takes is its owner's to say: one, where nobody is to wait for it twice; more,
+// where a late answer is nothing special. All members may be called from any thread.
 #pragma once
 
 #include <atomic>
