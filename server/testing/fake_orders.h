@@ -24,7 +24,7 @@ enum class Order : uint32_t {
 };
 
 constexpr uint32_t kBadPtx = 777;  // of Order::kAnswer: PTX that ptxas refuses when it comes alone
-constexpr uint32_t kLong = 990;  // of Order::kSleep (Daemon::Woken)
+constexpr uint32_t kLong = 990;    // of Order::kSleep (Daemon::Woken)
 
 // What the sandbox must not let a worker do (but for the last, which it may if it has a ptxas).
 enum class Escape : uint32_t {

@@ -144,7 +144,7 @@ def test_kept_ptx_gives_the_cubin_that_a_compile_gives(tmp_path):
     def stages(reply):
         return [timing.stage for timing in reply.timings if timing.stage != "queue"]
 
-    program = PROGRAMS["gemm_f16_bias_relu"]
+    program = PROGRAMS["gemm_f16_bias_relu"]()
     with socket_folder() as sockets:
         daemon = Daemon(tmp_path / "state", sockets)
         daemon.start()  # without ptxas
