@@ -120,7 +120,7 @@ class CompileFlow {
   // A reply known under its key, from any tier; on the executor.
   void Lookup(const cache::Digest& key, const std::string& tenant, std::move_only_function<void(Outcome)> done);
 
-  // The entry that is kept for a tenant, for a kilnd downstream; from any tier but this host's own upstream kilnd.
+  // The entry that is kept for a tenant, for a kilnd downstream; from this host's own tiers.
   using FetchEnd = std::move_only_function<void(std::expected<cache::Entry, Failure>)>;
   void Fetch(const cache::Digest& kept_under, const std::string& tenant, FetchEnd done);
 

@@ -116,7 +116,7 @@ def test_control_flow_and_variables():
 def test_steps_grids_and_persistent_tiles():
     @T.prim_func
     def f(A: T.Tensor((20,), "int32"), B: T.Tensor((6, 10), "int32"), workers: T.int32):
-        with T.Kernel(3) as bx:
+        with T.Kernel(3, threads=1) as bx:
             for i in T.serial(17, 1, -4):
                 T.atomic_add(A[i], 1)
             for m, n in T.Persistent([6, 10], workers, bx, group_size=4):
