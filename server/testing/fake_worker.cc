@@ -88,13 +88,10 @@ v1::WorkerResult Assembled(const v1::Artifact& artifact, const WorkerProgram::Jo
   return result;
 }
 
-v1::WorkerResult Compile(const v1::WorkerJob& job, const WorkerProgram::JobHooks& hooks) {
-  const v1::CompileRequest& request = job.request();
+v1::WorkerResult Obey(const v1::CompileRequest& request, const WorkerProgram::JobHooks& hooks) {
   const uint32_t order = request.options().max_registers();
   const uint32_t amount = order % 1000;
   const auto began = std::chrono::steady_clock::now();
-  if (job.has_portable() && amount == kBadPtx) return Diagnose(v1::Diagnostic::INTERNAL);
-  if (job.has_portable()) return Assembled(job.portable(), hooks);
   hooks.on_stage("decode");
   switch (static_cast<Order>(order / 1000)) {
     case Order::kAnswer: break;
@@ -129,7 +126,14 @@ v1::WorkerResult Compile(const v1::WorkerJob& job, const WorkerProgram::JobHooks
   v1::Timing& timing = *result.add_timings();
   timing.set_stage("decode");
   timing.set_milliseconds(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count());
-  if (!hooks.ptxas.empty()) result.MergeFrom(Assembled(result.artifact(), hooks));
+  return result;
+}
+
+v1::WorkerResult Compile(const v1::WorkerJob& job, const WorkerProgram::JobHooks& hooks) {
+  if (job.has_portable() && job.request().options().max_registers() % 1000 == kBadPtx) return Diagnose(v1::Diagnostic::INTERNAL);
+  if (job.has_portable()) return Assembled(job.portable(), hooks);
+  v1::WorkerResult result = Obey(job.request(), hooks);
+  if (result.has_artifact() && !hooks.ptxas.empty()) result.MergeFrom(Assembled(result.artifact(), hooks));
   return result;
 }
 
