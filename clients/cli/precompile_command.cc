@@ -175,7 +175,7 @@ void AddPrecompile(CLI::App& app, Context& context) {
   sub.add_option("--hot", command->hot,
                  "also the N programs that were used most, of those that another build of the compiler compiled: after an upgrade of kilnd")
       ->option_text("N")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1u, 10'000u));
   sub.add_option("-t,--target", command->targets,
                  "cuda:sm_90a, hip:gfx942, …; may be given more than once. Without it, a manifest's requests are for the targets that were recorded");
   sub.add_option("-o,--bundle", command->bundle, "write all results to a bundle for `kiln cache import` afterwards");

@@ -29,8 +29,8 @@ void AddAssembled(v1::Assembled&& assembled, v1::CompileReply& reply) {
   for (v1::Diagnostic& warning : *assembled.mutable_warnings()) *reply.add_diagnostics() = std::move(warning);
 }
 
-// On the worker's thread. A refresh makes all anew, and what is explained shows all stages. What a client has put is no PTX of a compiler's as
-// far as this kilnd knows, so it is served and not built upon.
+// On the worker's thread. A refresh makes all anew, and an explained compile shows all stages. A client may have put anything: that is served,
+// and not built upon.
 std::optional<CompileFlow::Ptx> CompileFlow::FindPtx(Compile& compile, const v1::CompileRequest& request) {
   if (!compile.portable || compile.from_source || request.refresh() || request.has_explain()) return std::nullopt;
   const std::string& tenant = compile.caller.tenant;
