@@ -60,8 +60,8 @@ class Maintenance {
   bool PostTrim(const std::string& tenant, Executor::Task task) { return trimmer_.Post(tenant, task); }
 
   std::expected<std::vector<v1::CacheEntry>, Failure> List(const v1::CacheListRequest& request) const;
-  // The tenant's programs whose results by another build of the compiler were used most, most used first; at most `limit`, 10,000, and 64 MiB. Results whose
-  // programs are not kept are left out.
+  // The tenant's programs whose results by another build of the compiler were used most, most used first: at most `limit`, 10,000, and
+  // 64 MiB. Results whose programs are not kept are left out.
   std::expected<std::vector<v1::ManifestEntry>, Failure> Hot(std::size_t limit, std::string_view tenant) const;
   std::expected<v1::CacheVerifyReply, Failure> Verify();
   std::expected<v1::CacheGcReply, Failure> Gc(std::uint64_t target_bytes);
