@@ -12,7 +12,7 @@
 #include "compiler/passes.h"
 #include "compiler/target/target.h"
 #include "ir/codec/encode.h"
-#include "ir/random_module.h"
+#include "ir/grammar/random_module.h"
 #include "tests/golden/golden.h"
 
 namespace kiln::compiler {

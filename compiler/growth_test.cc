@@ -11,7 +11,7 @@
 
 #include "compiler/growth_testing.h"
 #include "compiler/passes.h"
-#include "ir/parse.h"
+#include "ir/text/parse.h"
 
 namespace kiln::compiler {
 namespace {

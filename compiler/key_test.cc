@@ -6,7 +6,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "ir/parse.h"
+#include "ir/text/parse.h"
 
 namespace kiln::compiler {
 namespace {

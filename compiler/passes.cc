@@ -35,7 +35,7 @@
 #include "compiler/stage_timer.h"
 #include "compiler/synchronize/shared_memory.h"
 #include "compiler/synchronize/synchronize.h"
-#include "ir/verify.h"
+#include "ir/verify/verify.h"
 
 namespace kiln::compiler {
 namespace {

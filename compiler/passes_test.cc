@@ -22,9 +22,9 @@
 #include "compiler/grid/stream_k.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/synchronize/shared_memory.h"
-#include "ir/parse.h"
-#include "ir/print.h"
-#include "ir/random_module.h"
+#include "ir/grammar/random_module.h"
+#include "ir/text/parse.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 #include "tests/golden/golden.h"
 

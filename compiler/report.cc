@@ -11,7 +11,7 @@
 #include "compiler/rules/tensor.h"
 #include "compiler/synchronize/shared_memory.h"
 #include "ir/op.h"
-#include "ir/print.h"
+#include "ir/text/print.h"
 
 namespace kiln::compiler {
 namespace {

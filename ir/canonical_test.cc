@@ -10,9 +10,9 @@
 
 #include "ir/codec/decode.h"
 #include "ir/codec/encode.h"
-#include "ir/parse.h"
-#include "ir/print.h"
-#include "ir/random_module.h"
+#include "ir/grammar/random_module.h"
+#include "ir/text/parse.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 
 namespace kiln::ir {

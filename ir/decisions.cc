@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "ir/print.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 
 namespace kiln::ir {

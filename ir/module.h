@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "ir/diagnostic.h"
-#include "ir/expr.h"
+#include "ir/expr/expr.h"
 #include "ir/layout.h"
 #include "ir/type.h"
 

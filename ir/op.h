@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ir/diagnostic.h"
-#include "ir/expr.h"
+#include "ir/expr/expr.h"
 #include "ir/layout.h"
 
 namespace kiln::ir {

@@ -4,7 +4,7 @@
 #include <variant>
 
 #include "ir/codec/decode.h"
-#include "ir/print.h"
+#include "ir/text/print.h"
 
 namespace kiln {
 

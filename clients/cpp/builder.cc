@@ -8,8 +8,8 @@
 
 #include "clients/cpp/builder_state.h"
 #include "ir/codec/encode.h"
-#include "ir/print.h"
-#include "ir/verify.h"
+#include "ir/text/print.h"
+#include "ir/verify/verify.h"
 
 namespace kiln {
 

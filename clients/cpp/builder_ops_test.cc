@@ -15,9 +15,9 @@
 #include "ir/canonical.h"
 #include "ir/codec/decode.h"
 #include "ir/fields.h"
-#include "ir/parse.h"
-#include "ir/print.h"
-#include "ir/verify.h"
+#include "ir/text/parse.h"
+#include "ir/text/print.h"
+#include "ir/verify/verify.h"
 
 namespace kiln {
 namespace {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "ir/codec/decode.h"
-#include "ir/print.h"
+#include "ir/text/print.h"
 
 namespace kiln {
 namespace {

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "clients/cpp/builder_state.h"
-#include "ir/numeric.h"
+#include "ir/expr/numeric.h"
 
 namespace kiln {
 

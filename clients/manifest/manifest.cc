@@ -15,7 +15,7 @@
 #include "compiler/target/target.h"
 #include "ir/codec/decode.h"
 #include "ir/codec/encode.h"
-#include "ir/print.h"
+#include "ir/text/print.h"
 
 namespace kiln {
 namespace {

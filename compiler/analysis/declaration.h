@@ -4,7 +4,7 @@
 #pragma once
 
 #include "ir/module.h"
-#include "ir/print.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {

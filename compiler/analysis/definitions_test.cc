@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "ir/parse.h"
+#include "ir/text/parse.h"
 
 namespace kiln::compiler {
 namespace {

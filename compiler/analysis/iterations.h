@@ -11,7 +11,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/digits.h"
 #include "ir/op.h"
-#include "ir/verify.h"
+#include "ir/verify/verify.h"
 
 namespace kiln::compiler {
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string_view>
 
-#include "ir/print.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 
 namespace kiln::emulator {

@@ -19,12 +19,12 @@
 #include <vector>
 
 #include "compiler/emulator/instrument.h"
+#include "compiler/emulator/runtime/check/owners.h"
+#include "compiler/emulator/runtime/check/shadow.h"
+#include "compiler/emulator/runtime/check/tenants.h"
 #include "compiler/emulator/runtime/entry.h"
 #include "compiler/emulator/runtime/gang.h"
-#include "compiler/emulator/runtime/number.h"
-#include "compiler/emulator/runtime/owners.h"
-#include "compiler/emulator/runtime/shadow.h"
-#include "compiler/emulator/runtime/tenants.h"
+#include "compiler/emulator/runtime/matrix/number.h"
 #include "compiler/emulator/tensor_map.h"
 #include "compiler/target/target.h"
 

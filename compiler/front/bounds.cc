@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "compiler/analysis/facts.h"
-#include "ir/print.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "compiler/front/degenerate.h"
-#include "ir/expr_size.h"
-#include "ir/verify.h"
+#include "ir/expr/expr_size.h"
+#include "ir/verify/verify.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {

@@ -6,9 +6,9 @@
 #include <sstream>
 #include <unordered_map>
 
-#include "ir/parse.h"
-#include "ir/print.h"
-#include "ir/random_module.h"
+#include "ir/grammar/random_module.h"
+#include "ir/text/parse.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 #include "tests/golden/golden.h"
 

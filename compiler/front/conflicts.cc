@@ -13,7 +13,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/iteration_trace.h"
-#include "ir/print.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {

@@ -11,7 +11,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
-#include "ir/print.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {

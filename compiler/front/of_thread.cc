@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ir/print.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {

@@ -12,7 +12,7 @@
 #include "compiler/analysis/threads/divergence.h"
 #include "compiler/analysis/threads/thread_sets.h"
 #include "compiler/front/of_thread.h"
-#include "ir/print.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {

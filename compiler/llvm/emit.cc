@@ -69,7 +69,7 @@ std::unique_ptr<llvm::TargetMachine> MakeTargetMachine(const target::Target& tar
   const llvm::Target* backend = llvm::TargetRegistry::lookupTarget(triple, error);
   if (backend == nullptr) std::abort();  // InitializeTargets was not called, or this LLVM lacks a backend we are built for
   llvm::TargetOptions options;
-  options.AllowFPOpFusion = llvm::FPOpFusion::Fast;  // ir/expr.h: a contracted multiply-add is allowed everywhere
+  options.AllowFPOpFusion = llvm::FPOpFusion::Fast;  // ir/expr/expr.h: a contracted multiply-add is allowed everywhere
   // The emulator names its processor where it runs: the artifact is the same on every host.
   const std::string_view arch = target.emulated ? "x86-64" : target.arch;
   const std::string_view features = target.emulated ? "" : target.llvm_features;

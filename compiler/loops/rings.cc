@@ -15,7 +15,7 @@
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/roles.h"
 #include "compiler/rules/shared.h"
-#include "ir/verify.h"
+#include "ir/verify/verify.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {

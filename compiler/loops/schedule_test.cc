@@ -14,7 +14,7 @@
 #include "compiler/analysis/uniform.h"
 #include "compiler/loops/slot.h"
 #include "ir/op.h"
-#include "ir/parse.h"
+#include "ir/text/parse.h"
 
 namespace kiln::compiler {
 namespace {

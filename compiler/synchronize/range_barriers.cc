@@ -11,8 +11,8 @@
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/rules/roles.h"
 #include "ir/op.h"
-#include "ir/print.h"
-#include "ir/verify.h"
+#include "ir/text/print.h"
+#include "ir/verify/verify.h"
 
 namespace kiln::compiler {
 namespace {

@@ -26,7 +26,7 @@
 #include "compiler/synchronize/range_barriers.h"
 #include "compiler/synchronize/shared_memory.h"
 #include "compiler/synchronize/visited_loops.h"
-#include "ir/print.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {

@@ -9,10 +9,10 @@
 #include "ir/canonical.h"
 #include "ir/codec/decode.h"
 #include "ir/codec/encode.h"
+#include "ir/grammar/random_module.h"
 #include "ir/limits.h"
 #include "ir/op.h"
-#include "ir/print.h"
-#include "ir/random_module.h"
+#include "ir/text/print.h"
 
 namespace kiln::ir {
 namespace {

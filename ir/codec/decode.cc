@@ -12,9 +12,9 @@
 #include "ir/codec/op_codec.h"
 #include "ir/codec/wire_size.h"
 #include "ir/decisions.h"
+#include "ir/expr/numeric.h"
 #include "ir/limits.h"
-#include "ir/numeric.h"
-#include "ir/parse.h"
+#include "ir/text/parse.h"
 #include "kiln/v1/ir.pb.h"
 
 namespace kiln::ir {

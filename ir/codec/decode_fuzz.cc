@@ -8,8 +8,8 @@
 #include "ir/codec/encode.h"
 #include "ir/codec/wire_size.h"
 #include "ir/limits.h"
-#include "ir/print.h"
-#include "ir/verify.h"
+#include "ir/text/print.h"
+#include "ir/verify/verify.h"
 #include "kiln/v1/ir.pb.h"
 
 // What is measured before bytes are parsed is no less than what they take then.

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ir/diagnostic.h"
-#include "ir/expr_size.h"
+#include "ir/expr/expr_size.h"
 #include "ir/module.h"
 #include "ir/op.h"
 #include "kiln/v1/ir.pb.h"

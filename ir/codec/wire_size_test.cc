@@ -20,8 +20,8 @@
 #include "ir/canonical.h"
 #include "ir/codec/decode.h"
 #include "ir/codec/encode.h"
+#include "ir/grammar/random_module.h"
 #include "ir/op.h"
-#include "ir/random_module.h"
 #include "kiln/v1/ir.pb.h"
 
 namespace {

@@ -10,7 +10,7 @@ namespace {
 std::vector<ExprOp> OpsOf(std::initializer_list<TypeRule> rules) {
   constexpr ExprOp kAll[] = {
 #define KILN_EXPR(number, id, name, args, since, rule) ExprOp::id,
-#include "ir/exprs.def"
+#include "ir/expr/exprs.def"
   };
   std::vector<ExprOp> ops;
   for (const ExprOp op : kAll) {

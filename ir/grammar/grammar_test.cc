@@ -7,8 +7,8 @@
 
 #include "ir/codec/decode.h"
 #include "ir/codec/encode.h"
-#include "ir/print.h"
-#include "ir/verify.h"
+#include "ir/text/print.h"
+#include "ir/verify/verify.h"
 #include "ir/visit.h"
 
 namespace kiln::ir {
@@ -46,7 +46,7 @@ TEST(Grammar, EverythingComesUp) {
   EXPECT_EQ(spaces.size(), size_t(Space::kBarrier));
   EXPECT_TRUE(ranks.contains(0) && ranks.contains(4));
 #define KILN_EXPR(number, id, name, args, since, rule) EXPECT_TRUE(exprs.contains(ExprOp::id)) << name;
-#include "ir/exprs.def"
+#include "ir/expr/exprs.def"
 #define KILN_DTYPE(number, id, name, bits, kind) EXPECT_TRUE(types.contains(DType::id)) << name;
 #include "ir/dtypes.def"
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/elementwise.h"
 
-#include "ir/verifier.h"
+#include "ir/verify/verifier.h"
 
 namespace kiln::ir {
 

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "ir/op.h"
-#include "ir/verifier.h"
+#include "ir/verify/verifier.h"
 
 namespace kiln::ir {
 namespace {

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "ir/op.h"
-#include "ir/verifier.h"
+#include "ir/verify/verifier.h"
 
 namespace kiln::ir {
 namespace {

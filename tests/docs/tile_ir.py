@@ -110,10 +110,10 @@ def ops() -> str:
 
 
 def expressions() -> str:
-    text = (FOLDER / "exprs.def").read_text(encoding="utf-8")
+    text = (FOLDER / "expr/exprs.def").read_text(encoding="utf-8")
     rules = " ".join(re.findall(r"^// (.*)$", text.split("KILN_EXPR(1,")[0].split("enumerator", 1)[1], re.MULTILINE)[0:])
     shown = [(f"`{name}`", "any number" if count == "-1" else count, rule, number, since)
-             for number, _, name, count, since, rule in rows("exprs.def", "KILN_EXPR")]
+             for number, _, name, count, since, rule in rows("expr/exprs.def", "KILN_EXPR")]
     return rules + "\n\n" + table(("expression", "arguments", "rule", "wire number", "since version"), shown)
 
 

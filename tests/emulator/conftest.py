@@ -4,7 +4,9 @@ import pathlib
 import sys
 
 import pytest
-from emulated import BINARY, Emulator
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "generators"))
+from emulated import BINARY, Emulator  # noqa: E402
 
 
 def _gpu():

@@ -7,7 +7,7 @@
 #include "compiler/target/target.h"
 #include "ir/codec/encode.h"
 #include "ir/grammar/grammar.h"
-#include "ir/print.h"
+#include "ir/text/print.h"
 
 namespace kiln::fuzz {
 namespace {

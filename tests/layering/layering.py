@@ -60,8 +60,9 @@ RANK = {
     "tests/": 60,
 }
 # Under these a folder is a room: at most so many files, and a sentence at the head of its CMakeLists.txt that says what it is.
-ROOMS = ("cache/", "clients/cli/page/", "clients/common/", "clients/manifest/", "compiler/accesses/", "compiler/analysis/", "compiler/front/",
-         "compiler/grid/", "compiler/llvm/", "compiler/loops/", "compiler/mapping/", "compiler/rewrite/", "compiler/rules/", "compiler/synchronize/", "compiler/target/", "server/")
+ROOMS = ("cache/", "clients/cli/page/", "clients/common/", "clients/manifest/", "compiler/accesses/", "compiler/analysis/", "compiler/emulator/",
+         "compiler/front/", "compiler/grid/", "compiler/llvm/", "compiler/loops/", "compiler/mapping/", "compiler/rewrite/", "compiler/rules/",
+         "compiler/synchronize/", "compiler/target/", "ir/", "server/")
 MAX_FILES = 30
 ROOTS = ("cache/", "ir/", "compiler/", "clients/", "server/", "tests/")
 

@@ -80,7 +80,7 @@ class Layering(unittest.TestCase):
         self.refused("server/flow/a.cc", "#include <lld/Common/Driver.h>\n", "LLVM")
         self.allowed("compiler/llvm/a.cc", '#include "llvm/IR/Module.h"\n')
         self.allowed("compiler/emulator/a.cc", '#include "llvm/IR/Module.h"\n')
-        self.refused("ir/print.cc", '#include "kiln/v1/ir.pb.h"\n', "ir/codec")
+        self.refused("ir/text/print.cc", '#include "kiln/v1/ir.pb.h"\n', "ir/codec")
         self.refused("cache/entry.cc", '#include "kiln/rpc/status.pb.h"\n', "cache sees bytes")
         self.refused("cache/entry.cc", "#include <google/protobuf/message.h>\n", "cache sees bytes")
         self.allowed("ir/codec/decode.cc", '#include "kiln/v1/ir.pb.h"\n')
@@ -90,10 +90,10 @@ class Layering(unittest.TestCase):
         self.refused("clients/runtime/a.cc", "#include <cuda.h>\n", "toolkit")
 
     def test_the_emulator_can_disagree_with_the_compiler(self):
-        self.refused("compiler/emulator/runtime/wgmma.cc", '#include "compiler/target/instructions.h"\n', "vendors' documents")
+        self.refused("compiler/emulator/runtime/matrix/wgmma.cc", '#include "compiler/target/instructions.h"\n', "vendors' documents")
         self.refused("compiler/emulator/runtime/place.cc", '#include "compiler/loops/layout.h"\n', "vendors' documents")
-        self.allowed("compiler/emulator/runtime/matrix_test.cc", '#include "compiler/target/instructions.h"\n')
-        self.allowed("compiler/emulator/runtime/wgmma.cc", '#include "compiler/emulator/abi.h"\n#include "ir/type.h"\n')
+        self.allowed("compiler/emulator/runtime/matrix/matrix_test.cc", '#include "compiler/target/instructions.h"\n')
+        self.allowed("compiler/emulator/runtime/matrix/wgmma.cc", '#include "compiler/emulator/abi.h"\n#include "ir/type.h"\n')
 
     def test_one_file_includes_sqlite(self):
         self.allowed("cache/sqlite/sqlite.cc", "#include <sqlite3.h>\n")

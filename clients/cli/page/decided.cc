@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "clients/cli/page/facts.h"
-#include "ir/print.h"
+#include "ir/text/print.h"
 
 namespace kiln::cli {
 namespace {

@@ -3,7 +3,7 @@
 #include <set>
 
 #include "clients/cli/page/facts.h"
-#include "ir/print.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 
 namespace kiln::cli {

@@ -5,7 +5,7 @@
 
 #include "clients/cli/page/facts.h"
 #include "clients/cli/page/statements.h"
-#include "ir/print.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 
 namespace kiln::cli {

@@ -9,7 +9,7 @@
 #include "clients/cli/page/facts.h"
 #include "clients/cli/page/template.h"
 #include "ir/codec/decode.h"
-#include "ir/parse.h"
+#include "ir/text/parse.h"
 
 namespace kiln::cli {
 namespace {

@@ -2,8 +2,8 @@
 #include <string>
 
 #include "clients/cli/page/facts.h"
-#include "ir/parse.h"
-#include "ir/print.h"
+#include "ir/text/parse.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 
 namespace kiln::cli {

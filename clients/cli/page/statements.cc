@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "ir/print.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 
 namespace kiln::cli {

@@ -12,7 +12,7 @@
 #include "clients/cli/page/statements.h"
 #include "compiler/target/instructions.h"
 #include "ir/elementwise.h"
-#include "ir/print.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 
 namespace kiln::cli {

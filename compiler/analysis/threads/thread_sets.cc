@@ -8,7 +8,7 @@
 #include <span>
 #include <unordered_map>
 
-#include "ir/fold.h"
+#include "ir/expr/fold.h"
 #include "ir/op.h"
 
 namespace kiln::compiler {

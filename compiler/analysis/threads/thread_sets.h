@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "compiler/analysis/threads/divergence.h"
-#include "ir/expr_size.h"
+#include "ir/expr/expr_size.h"
 #include "ir/module.h"
 #include "ir/op.h"
 

@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include "compiler/emulator/abi.h"
-#include "compiler/emulator/runtime/number.h"
+#include "compiler/emulator/runtime/matrix/number.h"
 
 namespace kiln::emulator {
 namespace {

@@ -11,15 +11,15 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/emulator/runtime/claims.h"
+#include "compiler/emulator/runtime/check/claims.h"
+#include "compiler/emulator/runtime/check/shadow.h"
 #include "compiler/emulator/runtime/clock.h"
 #include "compiler/emulator/runtime/fiber.h"
 #include "compiler/emulator/runtime/grid.h"
-#include "compiler/emulator/runtime/matrix.h"
+#include "compiler/emulator/runtime/matrix/matrix.h"
+#include "compiler/emulator/runtime/matrix/wgmma.h"
 #include "compiler/emulator/runtime/mbarrier.h"
-#include "compiler/emulator/runtime/shadow.h"
 #include "compiler/emulator/runtime/tensor_store.h"
-#include "compiler/emulator/runtime/wgmma.h"
 
 namespace kiln::emulator {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "compiler/emulator/runtime/atomic.h"
-#include "compiler/emulator/runtime/check.h"
+#include "compiler/emulator/runtime/check/check.h"
 #include "compiler/emulator/runtime/gang.h"
 #include "compiler/emulator/runtime/place.h"
 

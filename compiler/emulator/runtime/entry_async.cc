@@ -3,7 +3,7 @@
 // What the code of a thread calls (abi.h): what Hopper does behind a thread's back, and between warps of different roles.
 #include <cstring>
 
-#include "compiler/emulator/runtime/check.h"
+#include "compiler/emulator/runtime/check/check.h"
 #include "compiler/emulator/runtime/entry.h"
 #include "compiler/emulator/runtime/gang.h"
 #include "compiler/emulator/runtime/place.h"

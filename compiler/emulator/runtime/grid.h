@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/emulator/runtime/recorder.h"
+#include "compiler/emulator/runtime/check/recorder.h"
 #include "compiler/emulator/runtime/turns.h"
 #include "ir/layout.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/emulator/runtime/mbarrier.h"
 
-#include "compiler/emulator/runtime/check.h"
+#include "compiler/emulator/runtime/check/check.h"
 #include "compiler/emulator/runtime/gang.h"
 #include "compiler/emulator/runtime/place.h"
 

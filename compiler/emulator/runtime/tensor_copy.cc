@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "compiler/emulator/runtime/check.h"
+#include "compiler/emulator/runtime/check/check.h"
 #include "compiler/emulator/runtime/gang.h"
 #include "compiler/emulator/runtime/place.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Conversions between any two dtypes, as ir/expr.h defines casts, in LLVM IR.
+// Conversions between any two dtypes, as ir/expr/expr.h defines casts, in LLVM IR.
 #pragma once
 
 #include "compiler/llvm/llvm_headers.h"

@@ -15,7 +15,7 @@
 #include "compiler/llvm/llvm_headers.h"
 #include "compiler/target/instructions.h"
 #include "compiler/target/target.h"
-#include "ir/expr.h"
+#include "ir/expr/expr.h"
 
 namespace kiln::llvm_ir {
 
@@ -73,7 +73,7 @@ class Device {
 
   // Math ops of exprs.def (floor … isnan, rule math…) on f16, bf16, f32, f64. Error bounds are stated beside each in math/.
   virtual llvm::Value* Math(ir::ExprOp op, ir::DType dtype, std::span<llvm::Value* const> args, bool fast) = 0;
-  // Conversion between any two dtypes as ir/expr.h defines casts.
+  // Conversion between any two dtypes as ir/expr/expr.h defines casts.
   virtual llvm::Value* Convert(llvm::Value* v, ir::DType from, ir::DType to) = 0;
   // Loads 16 bytes of global memory that nobody writes while the kernel runs and that are used once: caches need not keep them. A plain
   // load where the target has no such instruction.

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "compiler/llvm/llvm_headers.h"
-#include "ir/expr.h"
+#include "ir/expr/expr.h"
 
 namespace kiln::llvm_ir {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values of scalar expressions, as ir/expr.h defines them. How a load reads is not the evaluator's matter but that of its LoadSource: memory
+// Values of scalar expressions, as ir/expr/expr.h defines them. How a load reads is not the evaluator's matter but that of its LoadSource: memory
 // finds an element through indices, which are expressions themselves.
 #pragma once
 

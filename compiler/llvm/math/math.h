@@ -6,7 +6,7 @@
 #include <span>
 
 #include "compiler/llvm/llvm_headers.h"
-#include "ir/expr.h"
+#include "ir/expr/expr.h"
 
 namespace kiln::llvm_ir {
 

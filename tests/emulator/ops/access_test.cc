@@ -10,7 +10,7 @@
 #include <set>
 
 #include "compiler/analysis/access.h"
-#include "ir/print.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 #include "tests/emulator/ops/program.h"
 #include "tests/emulator/ops/run.h"

@@ -9,9 +9,9 @@
 #include "compiler/artifact.h"
 #include "compiler/llvm/codegen.h"
 #include "compiler/passes.h"
-#include "ir/parse.h"
-#include "ir/print.h"
-#include "ir/verify.h"
+#include "ir/text/parse.h"
+#include "ir/text/print.h"
+#include "ir/verify/verify.h"
 
 namespace kiln::emulator::testing {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ir/module.h"
-#include "tests/emulator/emulate.h"
+#include "tests/emulator/jobs/emulate.h"
 
 namespace kiln::emulator::testing {
 

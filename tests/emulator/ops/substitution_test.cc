@@ -7,9 +7,9 @@
 
 #include "compiler/rewrite/versions.h"
 #include "ir/canonical.h"
-#include "ir/parse.h"
-#include "ir/print.h"
-#include "ir/verify.h"
+#include "ir/text/parse.h"
+#include "ir/text/print.h"
+#include "ir/verify/verify.h"
 #include "ir/visit.h"
 #include "tests/emulator/ops/program.h"
 #include "tests/emulator/ops/run.h"

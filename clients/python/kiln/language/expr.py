@@ -162,7 +162,7 @@ def _truncate(value: float, dtype: DType) -> int:
 
 
 class _Format:
-    """A binary floating-point type as ``ir/numeric.cc`` has it: digits behind the first, exponent of the smallest normal number, largest
+    """A binary floating-point type as ``ir/expr/numeric.cc`` has it: digits behind the first, exponent of the smallest normal number, largest
     number, what larger ones become."""
 
     def __init__(self, digits: int, least: int, largest: float, beyond: float = math.inf, negative_zero: bool = True):
