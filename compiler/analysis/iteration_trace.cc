@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/analysis/iteration_trace.h"
 
+#include "compiler/analysis/leaves.h"
 #include "ir/visit.h"
 
 #include <algorithm>
@@ -14,12 +15,6 @@ namespace {
 
 using ir::ExprId;
 using ir::ExprOp;
-
-bool Leaves(const ir::Block& body) {
-  bool found = false;
-  ir::Walk(body, [&](const ir::Stmt& stmt) { found |= std::holds_alternative<ir::Break>(stmt.op) || std::holds_alternative<ir::Continue>(stmt.op); });
-  return found;
-}
 
 class Tracer {
  public:
@@ -75,7 +70,7 @@ class Tracer {
 
   void FirstRound(const ir::For& op) {
     const std::optional<int64_t> rounds = module_.exprs.ConstInt(At(op.extents[0]));
-    if (!rounds || *rounds < 1 || Leaves(op.body)) return;
+    if (!rounds || *rounds < 1 || LeavesLoop(op.body)) return;
     for (const ir::VarId var : op.vars) Bind(var, module_.exprs.Int(0, module_[var].dtype));
     Run(op.body);
   }

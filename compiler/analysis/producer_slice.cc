@@ -4,20 +4,10 @@
 #include <ranges>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/leaves.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
-namespace {
-
-bool LeavesLoop(const ir::Block& body) {
-  bool leaves = false;
-  ir::Walk(body,
-           [&](const ir::Stmt& stmt) { leaves |= std::holds_alternative<ir::Break>(stmt.op) || std::holds_alternative<ir::Continue>(stmt.op); });
-  return leaves;
-}
-
-}  // namespace
-
 ProducerSlice::ProducerSlice(const ir::Module& module, const ir::Kernel& kernel, const std::function<bool(const ir::Stmt&)>& fills)
     : module_(module), fills_(fills) {
   ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {

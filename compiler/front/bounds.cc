@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "compiler/analysis/facts.h"
+#include "compiler/analysis/leaves.h"
 #include "ir/text/print.h"
 #include "ir/visit.h"
 
@@ -42,12 +43,6 @@ struct Outside {
   int64_t first;
 };
 
-bool Leaves(const ir::Block& body) {
-  bool found = false;
-  ir::Walk(body, [&](const ir::Stmt& stmt) { found |= std::holds_alternative<ir::Break>(stmt.op) || std::holds_alternative<ir::Continue>(stmt.op); });
-  return found;
-}
-
 class Checker {
  public:
   Checker(ir::Module& module, ir::Diagnostics& diagnostics) : module_(module), diagnostics_(diagnostics) {}
@@ -77,7 +72,7 @@ class Checker {
     Facts inner = facts;
     inner.EnterLoop(loop);
     const bool runs = std::ranges::all_of(loop.extents, [&](ExprId extent) { return module_.exprs.ConstInt(extent).value_or(0) > 0; });
-    if (!runs || Leaves(loop.body)) return VisitUncertain(loop.body, inner);
+    if (!runs || LeavesLoop(loop.body)) return VisitUncertain(loop.body, inner);
     const size_t before = counted_.size();
     for (VarId var : loop.vars) counted_.push_back(var);
     const ir::For* outer = std::exchange(parallel_, loop.kind == ir::LoopKind::kParallel ? &loop : parallel_);

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "compiler/analysis/leaves.h"
 #include "compiler/front/degenerate.h"
 #include "ir/expr/expr_size.h"
 #include "ir/verify/verify.h"
@@ -38,16 +39,6 @@ bool NeverRuns(const ir::ExprPool& exprs, const ir::For& loop) {
 }
 
 bool Leaves(const Stmt& stmt) { return std::holds_alternative<ir::Break>(stmt.op) || std::holds_alternative<ir::Continue>(stmt.op); }
-
-// A break or continue of the loop whose body this is, not of one inside.
-bool HoldsLeave(const Block& body) {
-  for (const Stmt& stmt : body) {
-    if (Leaves(stmt)) return true;
-    auto* branch = std::get_if<ir::If>(&stmt.op);
-    if (branch != nullptr && (HoldsLeave(branch->then_body) || HoldsLeave(branch->else_body))) return true;
-  }
-  return false;
-}
 
 // Forwards: substitutes, folds, and splices the bodies of what is decided into the block around it.
 class Folder {
@@ -139,7 +130,7 @@ class Folder {
     if (NeverRuns(module_.exprs, loop)) return;
     // Each thread runs all iterations of both kinds. An unrolled loop may also contain barriers, which passes may need.
     if (loop.kind == ir::LoopKind::kVectorized) loop.kind = ir::LoopKind::kUnroll;
-    if (IsOneIteration(module_.exprs, loop) && !HoldsLeave(loop.body)) {
+    if (IsOneIteration(module_.exprs, loop) && !LeavesLoop(loop.body)) {
       values_.insert_or_assign(loop.vars[0], module_.exprs.Int(0, module_[loop.vars[0]].dtype));
       return Splice(std::move(loop.body), out);
     }

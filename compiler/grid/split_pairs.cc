@@ -12,6 +12,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/definitions.h"
+#include "compiler/analysis/leaves.h"
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
@@ -133,14 +134,12 @@ class Splitter {
 
   // Whether every step always runs, and passes nothing but its part of the sum to later steps and statements.
   bool StepsAreApart(size_t at, BufferId sum) const {
+    if (LeavesLoop(std::get<ir::For>(kernel_.body[at].op).body)) return false;
     std::set<BufferId> seen, found, written;  // found: what a step reads as an earlier step may have left it
     for (const Stmt& stmt : std::get<ir::For>(kernel_.body[at].op).body) {
-      bool always = true, leaves = false;
-      ir::WalkWithin(stmt, [&](const Stmt& inner) {
-        always &= !std::holds_alternative<ir::If>(inner.op) && !std::holds_alternative<ir::While>(inner.op);
-        leaves |= std::holds_alternative<ir::Break>(inner.op) || std::holds_alternative<ir::Continue>(inner.op);
-      });
-      if (leaves) return false;
+      bool always = true;
+      ir::WalkWithin(stmt,
+                     [&](const Stmt& inner) { always &= !std::holds_alternative<ir::If>(inner.op) && !std::holds_alternative<ir::While>(inner.op); });
       ir::WalkWithin(stmt, [&](const Stmt& inner) {
         for (const Access& access : AccessesOf(module_, inner)) {
           if (seen.insert(access.buffer).second && !(access.write && always)) found.insert(access.buffer);

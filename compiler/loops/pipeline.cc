@@ -8,6 +8,7 @@
 #include <set>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/leaves.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/rewrite/elementwise.h"
 #include "compiler/rewrite/fresh.h"
@@ -40,24 +41,10 @@ std::vector<Access> AllAccesses(const ir::Module& module, const Block& block) {
   return all;
 }
 
-// Whether an iteration of the loop with this body can end before its last statement.
-bool EndsEarly(const Block& body) {
-  return std::ranges::any_of(body, [](const Stmt& stmt) {
-    if (const auto* branch = std::get_if<ir::If>(&stmt.op)) return EndsEarly(branch->then_body) || EndsEarly(branch->else_body);
-    return std::holds_alternative<ir::Continue>(stmt.op);
-  });
-}
-
 // Whether the body assumes something that need not hold in each iteration of the loop: statements may leave the iteration, or the loop,
 // before.
 bool MayLeaveBeforeAssume(const Block& body) {
-  const auto leaves = [](const auto& self, const Block& block) -> bool {
-    return std::ranges::any_of(block, [&](const Stmt& stmt) {
-      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) return self(self, branch->then_body) || self(self, branch->else_body);
-      return std::holds_alternative<ir::Break>(stmt.op) || std::holds_alternative<ir::Continue>(stmt.op);
-    });
-  };
-  return leaves(leaves, body) && std::ranges::any_of(body, [](const Stmt& stmt) { return std::holds_alternative<ir::Assume>(stmt.op); });
+  return LeavesLoop(body) && std::ranges::any_of(body, [](const Stmt& stmt) { return std::holds_alternative<ir::Assume>(stmt.op); });
 }
 
 // One pipelined loop, taken apart.
@@ -112,7 +99,7 @@ class LoopPipeliner {
 
   void SplitCopies() {
     const std::vector<Access> inside = AllAccesses(module_, loop_.body);
-    const bool ends_early = EndsEarly(loop_.body);
+    const bool ends_early = HoldsExit<ir::Continue>(loop_.body);
     // The width of an async copy may rest on what the body assumes. It would run ahead to iterations that never get so far.
     const bool may_be_async = !MayLeaveBeforeAssume(loop_.body);
     std::vector<bool> movable;

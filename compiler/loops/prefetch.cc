@@ -13,6 +13,7 @@
 #include "compiler/analysis/threads/register_map.h"
 #include "compiler/rewrite/elementwise.h"
 #include "compiler/rewrite/fresh.h"
+#include "compiler/rewrite/repeat.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
 #include "ir/visit.h"
@@ -162,6 +163,7 @@ class Loads {
     const ExprId k = module_.exprs.Add(module_.exprs.Mul(module_.VarRef(loop_.vars[0]), Int(ahead)), Int(turn));
     const ExprId last = module_.exprs.Sub(loop_.extents[0], Int(1));
     const ExprId next = module_.exprs.Make(ir::ExprOp::kMin, {module_.exprs.Add(k, Int(ahead)), last});
+    Block turned;
     for (size_t i = 0; i < loop_.body.size(); ++i) {
       std::map<ExprId, ExprId> values;
       Block refills;
@@ -178,10 +180,10 @@ class Loads {
       Block copy{loop_.body[i]};
       Replace(copy, values);
       Substitute(module_, copy, loop_.vars[0], k);
-      body.push_back(std::move(copy[0]));
-      std::ranges::move(refills, std::back_inserter(body));
+      turned.push_back(std::move(copy[0]));
+      std::ranges::move(refills, std::back_inserter(turned));
     }
-    if (turn + 1 < ahead) Rename(loop_.body);
+    std::ranges::move(turn == 0 ? turned : Repeated(module_, turned), std::back_inserter(body));
   }
 
   void Replace(Block& block, const std::map<ExprId, ExprId>& values) {
@@ -192,25 +194,6 @@ class Loads {
       });
     };
     ir::Walk(block, [&](Stmt& stmt) { ir::ForEachExpr(stmt.op, rewrite); });
-  }
-
-  // Gives the body variables of its own, so that the next repetition can have others.
-  void Rename(Block& block) {
-    ir::Walk(block, [&](Stmt& stmt) {
-      if (auto* let = std::get_if<ir::Let>(&stmt.op)) Rename(let->var);
-      if (auto* inner = std::get_if<ir::For>(&stmt.op))
-        for (VarId& var : inner->vars) Rename(var);
-    });
-  }
-
-  void Rename(VarId& var) {
-    const VarId old = var;
-    var = module_.AddVar(ir::Var(module_[old]));
-    Substitute(module_, loop_.body, old, module_.VarRef(var));
-    for (Load& load : loads_) {
-      load.value = module_.exprs.Substitute(load.value, old, module_.VarRef(var));
-      std::ranges::replace(load.variables, old, var);
-    }
   }
 
   BufferId AddFragment(const Load& load, int64_t turn) {

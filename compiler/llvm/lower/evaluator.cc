@@ -63,7 +63,7 @@ Value* Evaluator::EvalNode(ExprId id, const ExprNode& node) {
       Internal(fmt::format("variable '{}' has no value here", module().vars[node.ref].name));
       return llvm::PoisonValue::get(type);
     }
-    case ExprOp::kLoad: return source_->Load(id, arm_);
+    case ExprOp::kLoad: return access_->Load(id, arm_);
     case ExprOp::kCast: return device().Convert(Eval(node.args[0]), pool().Type(node.args[0]), node.dtype);
     case ExprOp::kReinterpret: return Reinterpret(Eval(node.args[0]), pool().Type(node.args[0]), node.dtype);
     case ExprOp::kSelect: return EvalSelect(node);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values of scalar expressions, as ir/expr/expr.h defines them. How a load reads is not the evaluator's matter but that of its LoadSource: memory
+// Values of scalar expressions, as ir/expr/expr.h defines them. How a load reads is not the evaluator's matter but that of an ElementAccess: memory
 // finds an element through indices, which are expressions themselves.
 #pragma once
 
@@ -13,11 +13,16 @@
 
 namespace kiln::llvm_ir {
 
-class LoadSource {
+// How the statements and expressions under way access single elements: as the thread (element_access.h), or as an iteration of a parallel loop
+// (loop/parallel_loop.h).
+class ElementAccess {
  public:
-  virtual ~LoadSource() = default;
+  virtual ~ElementAccess() = default;
   // The value of a load expression. `arm` (i1; nullptr: always): the element is read only where it holds, if it may lie outside of its tile.
   virtual Value* Load(ir::ExprId load, Value* arm) = 0;
+  // A statement that is an ir::Store, or an ir::Atomic on global or shared memory.
+  virtual void Store(const ir::Stmt& stmt) = 0;
+  virtual void Update(const ir::Stmt& stmt) = 0;
 };
 
 class Evaluator : Part {
@@ -44,17 +49,19 @@ class Evaluator : Part {
     const std::map<uint32_t, Value*> outer_;
   };
 
-  // Loads read from `source` while this exists.
-  class SourceScope {
+  ElementAccess& access() { return *access_; }
+
+  // Elements are accessed through `access` while this exists.
+  class AccessScope {
    public:
-    SourceScope(Evaluator& evaluator, LoadSource& source) : evaluator_(evaluator), outer_(std::exchange(evaluator.source_, &source)) {}
-    ~SourceScope() { evaluator_.source_ = outer_; }
-    SourceScope(const SourceScope&) = delete;
-    SourceScope& operator=(const SourceScope&) = delete;
+    AccessScope(Evaluator& evaluator, ElementAccess& access) : evaluator_(evaluator), outer_(std::exchange(evaluator.access_, &access)) {}
+    ~AccessScope() { evaluator_.access_ = outer_; }
+    AccessScope(const AccessScope&) = delete;
+    AccessScope& operator=(const AccessScope&) = delete;
 
    private:
     Evaluator& evaluator_;
-    LoadSource* const outer_;
+    ElementAccess* const outer_;
   };
 
  private:
@@ -67,7 +74,7 @@ class Evaluator : Part {
   Value* FloorDivide(const ir::ExprNode& node, ir::DType dtype, Value* left, Value* right);  // and the remainder
   Value* Reinterpret(Value* v, ir::DType from, ir::DType to) const;
 
-  LoadSource* source_ = nullptr;
+  ElementAccess* access_ = nullptr;
   std::map<uint32_t, Value*> vars_;  // by variable
   // Values of subexpressions of the expression under way, each computed once.
   std::unordered_map<uint32_t, Value*> evaluated_;

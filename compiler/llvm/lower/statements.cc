@@ -43,7 +43,7 @@ void Statements::LowerStmt(const ir::Stmt& stmt) {
                    evaluator_.Bind(op.var, evaluator_.Eval(op.value));
                    context().facts().Bind(op);
                  },
-                 [&](const ir::Store&) { access_->Store(stmt); },
+                 [&](const ir::Store&) { evaluator_.access().Store(stmt); },
                  [&](const ir::Assume& op) { context().facts().Assume(op.cond); },
                  [&](const ir::Copy& op) { copies_.Lower(op); },
                  [&](const ir::Gemm& op) { LowerProduct(context(), memory_, op); },
@@ -64,7 +64,7 @@ void Statements::LowerStmt(const ir::Stmt& stmt) {
 
 void Statements::LowerAtomic(const ir::Stmt& stmt, const ir::Atomic& atomic) {
   const ir::Buffer& buffer = module()[atomic.buffer];
-  if (buffer.space == Space::kGlobal || buffer.space == Space::kShared) return access_->Update(stmt);
+  if (buffer.space == Space::kGlobal || buffer.space == Space::kShared) return evaluator_.access().Update(stmt);
   Unsupported(fmt::format("an atomic on '{}' in {} memory", buffer.name, ir::Name(buffer.space)),
               "atomics work on global and shared buffers; elsewhere use an ordinary store");
 }
@@ -104,9 +104,7 @@ void Statements::LowerParallel(const ir::Stmt& stmt) {
   if (loop.IsEmpty()) return;
   const bool claimed = BeginClaim(context(), evaluator_, memory_, *loop.loop);
   ParallelLoop parallel(context(), evaluator_, memory_, loop);
-  ElementAccess* outer = std::exchange(access_, &parallel);
   parallel.Lower(stmt, [&](const ir::Block& body) { LowerBlock(body); });
-  access_ = outer;
   if (claimed) device().EndClaim();
 }
 

@@ -27,7 +27,7 @@ class Statements : Part {
         rings_(rings),
         copies_(copies),
         thread_access_(context, evaluator, memory),
-        source_(evaluator, thread_access_) {}
+        access_(evaluator, thread_access_) {}
 
   void LowerBlock(const ir::Block& block);
 
@@ -58,9 +58,8 @@ class Statements : Part {
   Rings& rings_;
   TensorCopies& copies_;
   ThreadAccess thread_access_;
-  const Evaluator::SourceScope source_;
-  ElementAccess* access_ = &thread_access_;  // of the statements under way
-  std::vector<LoopBlocks> loops_;            // around the statement, without those of parallel loops
+  const Evaluator::AccessScope access_;
+  std::vector<LoopBlocks> loops_;  // around the statement, without those of parallel loops
 };
 
 }  // namespace kiln::llvm_ir

@@ -13,7 +13,7 @@ namespace kiln::llvm_ir {
 
 using Loads = std::map<uint32_t, Values>;  // by load: its values for the registers under way, loaded as part of vectors
 
-class Elements final : public LoadSource, Part {
+class Elements : Part {
  public:
   Elements(KernelContext& context, Evaluator& evaluator, Memory& memory, Iterations& iterations, Addresses& addresses)
       : Part(context), evaluator_(evaluator), memory_(memory), iterations_(iterations), addresses_(addresses) {}
@@ -21,7 +21,7 @@ class Elements final : public LoadSource, Part {
   // The expression in the iterations of registers first … first + count − 1, one by one.
   Values Eval(ir::ExprId value, int64_t first, int64_t count, const Loads& loads);
   // In the iteration entered last.
-  Value* Load(ir::ExprId load, Value* arm) override;
+  Value* Load(ir::ExprId load, Value* arm);
 
  private:
   Value* WhereLoaded(ir::BufferId buffer, std::span<const ir::ExprId> indices, Value* arm);

@@ -24,7 +24,7 @@ ParallelLoop::ParallelLoop(KernelContext& context, Evaluator& evaluator, Memory&
       vectors_(context, memory, iterations_, addresses_),
       elements_(context, evaluator, memory, iterations_, addresses_),
       neighbours_(context, iterations_, addresses_, vectors_, elements_),
-      source_(evaluator, *this) {}
+      access_(evaluator, *this) {}
 
 void ParallelLoop::Lower(const ir::Stmt& stmt, const std::function<void(const ir::Block&)>& lower_body) {
   MakeAddresses(stmt);

@@ -43,7 +43,7 @@ class ParallelLoop final : public ElementAccess, Part {
   Vectors vectors_;
   Elements elements_;
   Neighbours neighbours_;
-  const Evaluator::SourceScope source_;
+  const Evaluator::AccessScope access_;
 };
 
 }  // namespace kiln::llvm_ir
