@@ -9,9 +9,9 @@
 #include "compiler/accesses/vectors.h"
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/threads/thread_loop.h"
-#include "compiler/analysis/threads/thread_range.h"
 #include "compiler/analysis/threads/traffic.h"
 #include "compiler/analysis/threads/vector_width.h"
+#include "compiler/analysis/threads/walk_together.h"
 #include "ir/op.h"
 
 namespace kiln::compiler {
@@ -24,36 +24,18 @@ class Planner {
   Planner(ir::Module& module, const ir::Kernel& kernel, const Context& context)
       : module_(module),
         context_(context),
-        threads_(AllThreads(kernel)),
         once_(ReadOnceTensors(module, kernel, *context.target)),
         kept_(KeptTensors(module, kernel, *context.target)) {}
 
-  void Visit(ir::Block& block, Facts facts) {
-    for (ir::Stmt& stmt : block) {
-      std::visit(ir::Overloaded{
-                     [&](ir::For& op) {
-                       Facts inner = facts;
-                       inner.EnterLoop(op);
-                       op.kind == ir::LoopKind::kParallel ? Plan(stmt, inner) : Visit(op.body, inner);
-                     },
-                     [&](ir::While& op) { Visit(op.body, facts); },
-                     [&](ir::If& op) {
-                       Facts inner = facts;
-                       inner.Assume(op.cond);
-                       const ir::ThreadRange outer = threads_;
-                       threads_ = op.then_threads.value_or(outer);
-                       Visit(op.then_body, inner);
-                       threads_ = op.else_threads.value_or(outer);
-                       Visit(op.else_body, facts);
-                       threads_ = outer;
-                     },
-                     [&](ir::Let& op) { facts.Bind(op); },
-                     [&](ir::Assume& op) { facts.Assume(op.cond); },
-                     ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break,
-                                 ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
-                 },
-                 stmt.op);
-    }
+  void Run(ir::Kernel& kernel) {
+    WalkTogether(module_, kernel, [this](ir::Stmt& stmt, const Facts& facts, const ir::ThreadRange& threads) {
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop == nullptr || loop->kind != ir::LoopKind::kParallel) return;
+      threads_ = threads;
+      Facts inner = facts;
+      inner.EnterLoop(*loop);
+      Plan(stmt, inner);
+    });
   }
 
  private:
@@ -113,16 +95,12 @@ class Planner {
 
   ir::Module& module_;
   const Context& context_;
-  ir::ThreadRange threads_;  // the threads that come to the statement
+  ir::ThreadRange threads_{};  // the threads that come to the statement
   const std::set<ir::BufferId> once_, kept_;
 };
 
 }  // namespace
 
-void Accesses(ir::Module& module, ir::Kernel& kernel, const Context& context) {
-  Facts facts(module);
-  facts.EnterKernel(kernel);
-  Planner(module, kernel, context).Visit(kernel.body, facts);
-}
+void Accesses(ir::Module& module, ir::Kernel& kernel, const Context& context) { Planner(module, kernel, context).Run(kernel); }
 
 }  // namespace kiln::compiler

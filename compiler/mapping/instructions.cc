@@ -11,6 +11,7 @@
 
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/threads/thread_range.h"
+#include "compiler/analysis/threads/walk_together.h"
 #include "compiler/mapping/tensor_copies.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/roles.h"
@@ -64,12 +65,10 @@ class Chooser {
         continue;
       }
       if (!LocalsFit(kernel)) continue;
-      Facts facts(module_);
-      facts.EnterKernel(kernel);
-      range_ = AllThreads(kernel), kernel_ = &kernel;
-      Visit(kernel.body, facts);
+      kernel_ = &kernel;
+      Choose(kernel);
       // A shared tile has one layout, so it must suit every product that reads the tile.
-      while (FindMixed(kernel.body)) Visit(kernel.body, facts);
+      while (FindMixed(kernel.body)) Choose(kernel);
     }
   }
 
@@ -107,35 +106,12 @@ class Chooser {
     return mixed_.size() != before;
   }
 
-  void Visit(ir::Block& block, Facts facts) {
-    for (ir::Stmt& stmt : block) {
-      loc_ = stmt.loc;
-      std::visit(ir::Overloaded{
-                     [&](ir::For& op) {
-                       Facts inner = facts;
-                       inner.EnterLoop(op);
-                       Visit(op.body, inner);
-                     },
-                     [&](ir::If& op) {
-                       Facts inner = facts;
-                       inner.Assume(op.cond);
-                       const ir::ThreadRange outer = range_;
-                       range_ = op.then_threads.value_or(outer);
-                       Visit(op.then_body, inner);
-                       range_ = op.else_threads.value_or(outer);
-                       Visit(op.else_body, facts);
-                       range_ = outer;
-                     },
-                     [&](ir::While& op) { Visit(op.body, facts); },
-                     [&](ir::Let& op) { facts.Bind(op); },
-                     [&](ir::Assume& op) { facts.Assume(op.cond); },
-                     [&](ir::Gemm& op) { ChooseGemm(op); },
-                     [&](ir::Copy& op) { ChooseCopy(op, facts); },
-                     ir::Ignored<ir::Alloc, ir::Store, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
-                                 ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
-                 },
-                 stmt.op);
-    }
+  void Choose(ir::Kernel& kernel) {
+    WalkTogether(module_, kernel, [this](ir::Stmt& stmt, const Facts& facts, const ir::ThreadRange& threads) {
+      loc_ = stmt.loc, range_ = threads;
+      if (auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) ChooseGemm(*gemm);
+      if (auto* copy = std::get_if<ir::Copy>(&stmt.op)) ChooseCopy(*copy, facts);
+    });
   }
 
   // Of a block without whole warps a warning, too: its author may not know what it costs.
@@ -290,8 +266,8 @@ class Chooser {
   ir::Module& module_;
   const Context& context_;
   ir::Diagnostics& diagnostics_;
-  int64_t threads_ = 0;    // of the block
-  ir::ThreadRange range_;  // of these, the threads that come to the statement
+  int64_t threads_ = 0;      // of the block
+  ir::ThreadRange range_{};  // of these, the threads that come to the statement
   ir::Kernel* kernel_ = nullptr;
   ir::SourceLoc loc_;
   std::set<BufferId> mixed_;  // operands that must stay readable by single warps

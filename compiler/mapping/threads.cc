@@ -7,8 +7,8 @@
 
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/threads/register_map.h"
-#include "compiler/analysis/threads/thread_range.h"
 #include "compiler/analysis/threads/vector_width.h"
+#include "compiler/analysis/threads/walk_together.h"
 #include "compiler/mapping/crossed_loop.h"
 #include "compiler/rewrite/elementwise.h"
 #include "compiler/rewrite/fresh.h"
@@ -20,44 +20,28 @@ namespace {
 
 class Binder {
  public:
-  Binder(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), context_(context), threads_(AllThreads(kernel)) {}
+  Binder(ir::Module& module, const Context& context) : module_(module), context_(context) {}
 
-  void Visit(ir::Block& block, Facts facts) {
-    for (ir::Stmt& stmt : block) {
-      const auto* copy = std::get_if<ir::Copy>(&stmt.op);
-      if (copy != nullptr && !(copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor)) stmt.op = BindCopy(*copy);
-      if (auto* loop = std::get_if<ir::For>(&stmt.op)) SplitLong(*loop);
-      std::visit(ir::Overloaded{
-                     [&](ir::For& op) {
-                       Facts inner = facts;
-                       inner.EnterLoop(op);
-                       if (op.kind == ir::LoopKind::kParallel) {
-                         if (!op.layout) op.layout = LoopLayout(stmt, inner);
-                       } else {
-                         Visit(op.body, inner);
-                       }
-                     },
-                     [&](ir::While& op) { Visit(op.body, facts); },
-                     [&](ir::If& op) {
-                       Facts inner = facts;
-                       inner.Assume(op.cond);
-                       const ir::ThreadRange outer = threads_;
-                       threads_ = op.then_threads.value_or(outer);
-                       Visit(op.then_body, inner);
-                       threads_ = op.else_threads.value_or(outer);
-                       Visit(op.else_body, facts);
-                       threads_ = outer;
-                     },
-                     [&](ir::Let& op) { facts.Bind(op); },
-                     [&](ir::Assume& op) { facts.Assume(op.cond); },
-                     ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break,
-                                 ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
-                 },
-                 stmt.op);
-    }
+  void Run(ir::Kernel& kernel) {
+    WalkTogether(module_, kernel, [this](ir::Stmt& stmt, const Facts& facts, const ir::ThreadRange& threads) {
+      threads_ = threads;
+      Bind(stmt, facts);
+    });
   }
 
  private:
+  void Bind(ir::Stmt& stmt, const Facts& facts) {
+    const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+    if (copy != nullptr && !(copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor)) stmt.op = BindCopy(*copy);
+    auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (loop == nullptr) return;
+    SplitLong(*loop);
+    if (loop->kind != ir::LoopKind::kParallel || loop->layout) return;
+    Facts inner = facts;
+    inner.EnterLoop(*loop);
+    loop->layout = LoopLayout(stmt, inner);
+  }
+
   // A parallel loop is unrolled over a thread's elements. A loop that gives a thread more elements than this becomes a serial loop around a
   // parallel one. Loops that touch fragments are bounded by the registers.
   static constexpr int64_t kMaxElements = 256;
@@ -119,17 +103,13 @@ class Binder {
 
   ir::Module& module_;
   const Context& context_;
-  ir::ThreadRange threads_;  // the threads that come to the statement
+  ir::ThreadRange threads_{};  // the threads that come to the statement
 };
 
 }  // namespace
 
 ir::Result Threads(ir::Module& module, const Context& context, ir::Diagnostics&) {
-  for (ir::Kernel& kernel : module.kernels) {
-    Facts facts(module);
-    facts.EnterKernel(kernel);
-    Binder(module, kernel, context).Visit(kernel.body, facts);
-  }
+  for (ir::Kernel& kernel : module.kernels) Binder(module, context).Run(kernel);
   return {};
 }
 
