@@ -41,10 +41,10 @@ std::expected<std::optional<Entry>, Error> ObjectTier::Get(const Digest& key) {
 std::expected<std::optional<Entry>, Error> ObjectTier::GetWithin(const Digest& key, Waited& waited) {
   if (waited.time >= store_.timeout()) return std::nullopt;
   auto found = Read(key, waited);
-  if (found && *found) ++hits_;
-  else ++misses_;
-  if (!found && found.error().code == ErrorCode::kCorrupt) ++corrupt_;
-  else if (!found && found.error().code != ErrorCode::kInvalid) ++errors_;
+  if (found && *found) ++reads_.hits;
+  else ++reads_.misses;
+  if (!found && found.error().code == ErrorCode::kCorrupt) ++reads_.corrupt;
+  else if (!found && found.error().code != ErrorCode::kInvalid) ++reads_.errors;
   return found;
 }
 
@@ -57,15 +57,6 @@ std::expected<bool, Error> ObjectTier::Erase(const Digest& key) { return store_.
 
 void ObjectTier::EndSoon() { store_.EndBy(store_.clock().SteadyNow() + kToTheEnd); }
 
-TierStats ObjectTier::Stats() const {
-  const WriteQueue::Counters& writes = writes_.counters();
-  return {.hits = hits_,
-          .misses = misses_,
-          .puts = writes.puts,
-          .dropped_puts = writes.dropped,
-          .corrupt = corrupt_,
-          .errors = errors_ + writes.errors,
-          .read_only = writes.full};
-}
+TierStats ObjectTier::Stats() const { return StatsOf(reads_, writes_.counters()); }
 
 }  // namespace kiln::cache::object

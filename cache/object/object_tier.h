@@ -7,7 +7,6 @@
 // timeout for it, whatever it is asked before, and not at all for a store that is left alone (store.h). Put hands over to the queue (write_queue.h).
 #pragma once
 
-#include <atomic>
 #include <memory>
 
 #include "cache/object/store.h"
@@ -46,7 +45,7 @@ class ObjectTier final : public Tier {
 
   const std::uint64_t max_entry_;
   Store store_;
-  std::atomic<std::uint64_t> hits_ = 0, misses_ = 0, errors_ = 0, corrupt_ = 0;
+  ReadCounters reads_;
   WriteQueue writes_;
 };
 

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -17,6 +16,7 @@
 
 #include "cache/mutex.h"
 #include "cache/object/store.h"
+#include "cache/outside/counters.h"
 #include "cache/outside/waiting_line.h"
 #include "cache/tier.h"
 
@@ -27,13 +27,6 @@ class WriteQueue {
   struct Options {
     std::uint64_t max_bytes = std::uint64_t{64} << 20;  // that wait; one that is larger waits alone
   };
-  struct Counters {
-    std::atomic<std::uint64_t> puts = 0;
-    std::atomic<std::uint64_t> dropped = 0;  // puts that were lost
-    std::atomic<std::uint64_t> errors = 0;
-    std::atomic<bool> full = false;  // the store took nothing, for lack of space
-  };
-
   WriteQueue(Options options, Store& store);
   // What waits is written as long as the store takes it.
   ~WriteQueue();
@@ -45,7 +38,7 @@ class WriteQueue {
   // What is there is of no use to this process, but it may be to others: it stays until this process puts its own.
   void ReplaceNext(const Digest& key);
 
-  const Counters& counters() const { return counters_; }
+  const WriteCounters& counters() const { return counters_; }
 
  private:
   static constexpr std::size_t kWriters = 4;
@@ -68,7 +61,7 @@ class WriteQueue {
   void ForgetUseless(const Digest& key);
 
   Store& store_;
-  Counters counters_;
+  WriteCounters counters_;
   mutable Mutex mutex_;
   std::set<Digest> useless_ KILN_GUARDED_BY(mutex_);  // what is there under these is corrupt, or is not taken in
   std::array<std::unique_ptr<WaitingLine<Item>>, kWriters> lines_;

@@ -43,9 +43,9 @@ std::expected<std::optional<Entry>, Error> RedisTier::Get(const Digest& key) {
 std::expected<std::optional<Entry>, Error> RedisTier::GetWithin(const Digest& key, Waited& waited) {
   if (waited.time >= cluster_->timeout()) return std::nullopt;
   auto found = Read(key, waited);
-  if (found && *found) ++hits_;
-  else ++misses_;
-  if (!found) ++(found.error().code == ErrorCode::kCorrupt ? corrupt_ : errors_);
+  if (found && *found) ++reads_.hits;
+  else ++reads_.misses;
+  if (!found) ++(found.error().code == ErrorCode::kCorrupt ? reads_.corrupt : reads_.errors);
   return found;
 }
 
@@ -61,15 +61,6 @@ std::expected<bool, Error> RedisTier::Erase(const Digest& key) {
   return reply.integer > 0;
 }
 
-TierStats RedisTier::Stats() const {
-  const WriteQueue::Counters& writes = writes_.counters();
-  return {.hits = hits_,
-          .misses = misses_,
-          .puts = writes.puts,
-          .dropped_puts = writes.dropped,
-          .corrupt = corrupt_,
-          .errors = errors_ + writes.errors,
-          .read_only = writes.full};
-}
+TierStats RedisTier::Stats() const { return StatsOf(reads_, writes_.counters()); }
 
 }  // namespace kiln::cache::redis

@@ -6,7 +6,6 @@
 // timeout for it, whatever it is asked before, and not at all for a server that is left alone (node.h). Put hands over to the queue (write_queue.h).
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <memory>
 
@@ -45,7 +44,7 @@ class RedisTier final : public Tier {
   const Options options_;
   const std::shared_ptr<Cluster> cluster_;
   const std::shared_ptr<LeaseTable> leases_;
-  std::atomic<std::uint64_t> hits_ = 0, misses_ = 0, errors_ = 0, corrupt_ = 0;
+  ReadCounters reads_;
   WriteQueue writes_;
 };
 

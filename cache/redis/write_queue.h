@@ -7,7 +7,6 @@
 // take, and what waits when the process ends and the store does not answer.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -16,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "cache/outside/counters.h"
 #include "cache/outside/waiting_line.h"
 #include "cache/redis/cluster.h"
 #include "cache/redis/lease_table.h"
@@ -30,13 +30,6 @@ class WriteQueue {
     std::uint64_t max_bytes = std::uint64_t{64} << 20;  // that wait; one that is larger waits alone
     std::chrono::milliseconds patience{1'000};          // with one server and one pipeline
   };
-  struct Counters {
-    std::atomic<std::uint64_t> puts = 0;
-    std::atomic<std::uint64_t> dropped = 0;  // puts that were lost
-    std::atomic<std::uint64_t> errors = 0;
-    std::atomic<bool> full = false;  // the store took nothing, for lack of memory
-  };
-
   WriteQueue(Options options, Cluster& cluster, const LeaseTable& leases);
   // What waits is written as long as the store takes it.
   ~WriteQueue();
@@ -50,7 +43,7 @@ class WriteQueue {
   // Ends a lease of this process, after the puts that were given before.
   void Release(const Digest& key, std::string token);
 
-  const Counters& counters() const { return counters_; }
+  const WriteCounters& counters() const { return counters_; }
 
  private:
   struct PutItem {
@@ -82,7 +75,7 @@ class WriteQueue {
   const Options options_;
   Cluster& cluster_;
   const LeaseTable& leases_;
-  Counters counters_;
+  WriteCounters counters_;
   WaitingLine<Item> line_;
   std::thread writer_;  // last: it uses the others
 };

@@ -3,12 +3,10 @@
 // For tests only: an object store of our own over HTTP, which verifies signatures by itself, and answers what a test wants where that lies.
 #pragma once
 
-#include <netinet/in.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,7 +14,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,6 +26,7 @@
 #include "cache/digest.h"
 #include "cache/mutex.h"
 #include "cache/outside/host_port.h"
+#include "cache/testing/loopback_server.h"
 
 namespace kiln::cache::object::testing {
 
@@ -114,7 +112,7 @@ class TestServer {
   };
 
   TestServer() : TestServer(Options()) {}
-  explicit TestServer(Options options) : options_(std::move(options)), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit TestServer(Options options) : options_(std::move(options)), server_(options_.port) {
     if (!options_.certificate.empty()) {
       ::signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to whoever has left
       tls_.reset(SSL_CTX_new(TLS_server_method()));
@@ -122,36 +120,13 @@ class TestServer {
           SSL_CTX_use_PrivateKey_file(tls_.get(), options_.key.c_str(), SSL_FILETYPE_PEM) != 1)
         std::abort();
     }
-    const int on = 1;
-    ::setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(options_.port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    if (::bind(listener_, reinterpret_cast<const sockaddr*>(&address), size) != 0 || ::listen(listener_, 64) != 0) std::abort();
-    ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-    port_ = ntohs(address.sin_port);
-    acceptor_ = std::thread([this] { Accept(); });
+    server_.Begin([this](int fd) { Speak(fd); });
   }
-  ~TestServer() {
-    stopping_ = true;
-    ::shutdown(listener_, SHUT_RDWR);
-    acceptor_.join();
-    ::close(listener_);
-    {
-      MutexLock lock(mutex_);
-      for (const int fd : sockets_) ::shutdown(fd, SHUT_RDWR);
-    }
-    for (std::thread& speaker : speakers_) speaker.join();
-    for (const int fd : sockets_) ::close(fd);
-  }
-  TestServer(const TestServer&) = delete;
-  TestServer& operator=(const TestServer&) = delete;
+  ~TestServer() { server_.End(); }
 
-  HostPort at() const { return {"127.0.0.1", port_}; }
-  bool stopping() const { return stopping_; }
-  int connections() const { return connections_; }
+  HostPort at() const { return server_.at(); }
+  bool stopping() const { return server_.stopping(); }
+  int connections() const { return server_.connections(); }
 
   // How many requests there were with that method, and in all.
   int asked(const std::string& method) const {
@@ -197,16 +172,6 @@ class TestServer {
     }
   };
 
-  void Accept() {
-    for (;;) {
-      const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-      if (fd < 0) return;
-      ++connections_;
-      MutexLock lock(mutex_);
-      sockets_.push_back(fd);
-      speakers_.emplace_back([this, fd] { Speak(fd); });
-    }
-  }
   void Speak(int fd) {
     Stream stream{fd, nullptr};
     if (tls_) {
@@ -215,17 +180,17 @@ class TestServer {
       if (SSL_accept(stream.ssl.get()) != 1) return static_cast<void>(::shutdown(fd, SHUT_RDWR));
     }
     std::string bytes;
-    while (!stopping_) {
+    while (!stopping()) {
       const auto asked = Next(stream, bytes);
       if (!asked) break;
       {
         MutexLock lock(mutex_);
         log_.push_back(asked->method);
       }
-      for (int waited = 0; waited < delay_ && !stopping_; ++waited) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      for (int waited = 0; waited < delay_ && !stopping(); ++waited) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       const Send send = [&](std::string_view what) {
         if (what.empty()) ::shutdown(fd, SHUT_RDWR);
-        return !stopping_ && !what.empty() && stream.Write(what);
+        return !stopping() && !what.empty() && stream.Write(what);
       };
       if (options_.lie && options_.lie(*asked, send)) continue;
       if (!send(AnswerTo(*asked))) break;
@@ -296,18 +261,12 @@ class TestServer {
   }
 
   const Options options_;
-  const int listener_;
   std::unique_ptr<SSL_CTX, FreeTls> tls_;
-  std::uint16_t port_ = 0;
-  std::atomic<int> connections_ = 0;
   std::atomic<std::int64_t> delay_ = 0;
-  std::atomic<bool> stopping_ = false;
   mutable Mutex mutex_;
-  std::vector<int> sockets_ KILN_GUARDED_BY(mutex_);
   std::vector<std::string> log_ KILN_GUARDED_BY(mutex_);
   std::map<std::string, std::string> objects_ KILN_GUARDED_BY(mutex_);
-  std::list<std::thread> speakers_;
-  std::thread acceptor_;
+  cache::testing::LoopbackServer server_;
 };
 
 }  // namespace kiln::cache::object::testing

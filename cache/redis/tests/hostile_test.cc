@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 
 #include "cache/redis/redis_leases.h"
-#include "cache/redis/tests/lying_server.h"
+#include "cache/redis/tests/lying_test_server.h"
 #include "cache/redis/tests/redis_test_servers.h"
 
 namespace kiln::cache::redis {

@@ -375,3 +375,13 @@ def test_each_call_for_an_artifact_says_what_it_asked_for(server, monkeypatch):
         (b"k" * 32, None), (b"", "cuda:sm_80"), (b"", "cuda:sm_90a"), (b"", "cuda:sm_90")]
     assert checked[2].request.options.fast_math
     assert calls == ["Capabilities", "Lookup", "Lookup", "Compile", "CompileStream"], "who signs is asked before there is an answer to lose"
+
+
+def test_a_token_that_no_header_can_carry_is_named(monkeypatch, tmp_path):
+    for token in ("tok\nen", "tök", "a b"):
+        with pytest.raises(kiln.KilnError, match="the token has characters that no token has"):
+            Client("unix:/nowhere.sock", token=token)
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+    monkeypatch.setenv("KILN_TOKEN_FILE", str(tmp_path / "token"))
+    with pytest.raises(kiln.KilnError, match="KILN_TOKEN_FILE"):
+        Client("unix:/nowhere.sock")
