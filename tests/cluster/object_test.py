@@ -14,6 +14,7 @@ import stored
 from daemon import BUILD, TARGET, compile_many, program
 from object_store import ObjectStore
 from redis_servers import eventually
+from s3rver import COMMAND, S3rver
 from share_test import compile_at_once, origin, tier, timed
 
 PATIENT = "--tier-timeout=2000"  # on a machine that does other things
@@ -47,6 +48,25 @@ def test_a_result_of_one_host_serves_the_others(bucket, hosts):
     other.start(*other.options)
     for number in made:
         assert origin(other.client(), other.client().compile(program(number), TARGET)) == "DISK"
+
+
+@pytest.mark.skipif(COMMAND is None, reason="NOT TESTED: an S3 server that others wrote; KILN_S3RVER names none (npm: s3rver)")
+def test_an_s3_server_that_others_wrote(tmp_path, hosts):
+    store = S3rver(tmp_path / "s3")
+    try:
+        one, other = hosts.start(store, PATIENT), hosts.start(store, PATIENT)
+        made = compile_many(one.client(), range(8))
+        eventually(lambda: store.count == 8)
+        assert compile_many(other.client(), range(8)) == made
+        assert other.client().stats().compiles == 0
+        assert (tier(other, "object").hits, tier(other, "object").state) == (8, "ok")
+        # Who has an id that it does not know is served by nobody, and waits for nobody.
+        store.credentials.write_text(f"another\n{store.KEY}\n")
+        stranger = hosts.start(store, PATIENT)
+        assert compile_many(stranger.client(), range(8)) == made
+        assert stranger.client().stats().compiles == 8
+    finally:
+        store.stop()
 
 
 def test_a_store_without_conditions_is_shared_as_well(bucket, hosts):

@@ -131,10 +131,10 @@ class Cluster:
 
 
 class Proxy:
-    """Between kilnd and one server. `mode` is "pass", "stall" (bytes wait), or "lose" (connections end)."""
+    """Between kilnd and one server. `mode` is "pass", "stall" (bytes wait), or "lose" (connections end); bytes take `delay` seconds."""
 
     def __init__(self, server):
-        self.server, self.mode = server, "pass"
+        self.server, self.mode, self.delay = server, "pass", 0.0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.sockets = []
@@ -174,6 +174,7 @@ class Proxy:
             while data := source.recv(65536):
                 while self.mode == "stall":
                     time.sleep(0.005)
+                time.sleep(self.delay)
                 sink.sendall(data)
         except OSError:
             pass
