@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Redis servers on loopback ports, and what may stand between them and kilnd."""
 
+import contextlib
+import itertools
 import os
 import pathlib
 import shutil
@@ -23,10 +25,18 @@ def program():
     return found
 
 
+_ports = itertools.count(os.getpid() * 64)
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody listens on, for a server that binds it later. It is below those that connections get (Linux: from 32768 on), which
+    could take it meanwhile; processes begin at places of their own, and no process gets one twice."""
+    while True:
+        port = 10000 + next(_ports) % 22000
+        with socket.socket() as probe:
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return port
 
 
 def eventually(holds, limit=20.0, pause=0.02):

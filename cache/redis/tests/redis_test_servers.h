@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -58,16 +59,22 @@ inline bool Eventually(const std::function<bool()>& holds, std::chrono::millisec
   return holds();
 }
 
+// A port that nobody listens on, for a server that binds it later. It is below those that connections get (Linux: from 32768 on), which could
+// take it meanwhile; processes begin at places of their own, and no process gets one twice.
 inline std::uint16_t FreePort() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), size) != 0) std::abort();
-  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  ::close(fd);
-  return ntohs(address.sin_port);
+  constexpr unsigned kFirst = 10000, kPorts = 22000, kOfProcess = 64;
+  static std::atomic<unsigned> next = static_cast<unsigned>(::getpid()) * kOfProcess;
+  for (;;) {
+    const auto port = static_cast<std::uint16_t>(kFirst + next++ % kPorts);
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    const bool free = ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    ::close(fd);
+    if (free) return port;
+  }
 }
 
 inline pid_t Spawn(const std::string& program, std::vector<std::string> words, const std::filesystem::path& output) {
