@@ -53,10 +53,12 @@ class Reporter {
                     op.half ? "of two blocks that take half of k each and finish half of the tile each, through each other's shared memory"
                             : "of two blocks that take half of k each, through shared memory of the first",
                     "", stmt);
+                Exchange(op.sum, op.vector, stmt);
               },
               [&](const ir::StreamSum& op) {
                 Add("stream_k", fmt::format("sum of {}", module_[op.sum].name),
                     "of blocks that share the steps of a tile, in the order of their numbers", "", stmt);
+                Exchange(op.sum, op.vector, stmt);
               },
               ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::AnyElementwise, ir::Atomic, ir::Break, ir::Continue, ir::AsyncCommit>{},
           },
@@ -168,6 +170,10 @@ class Reporter {
     if (plan.kept) how += ", lines that the L2 keeps longer than what is read";
     if (plan.kept) why = "as much is read as written: lines are written back together";
     if (!how.empty()) Add("accesses", fmt::format("{}[…] =", module_[store.buffer].name), how, why, stmt);
+  }
+
+  void Exchange(ir::BufferId sum, int32_t vector, const ir::Stmt& stmt) {
+    Add("accesses", fmt::format("exchange of {}", module_[sum].name), AtOnce(vector), "", stmt);
   }
 
   static std::string AtOnce(int32_t width) { return width == 1 ? "elements" : fmt::format("{} elements at once", width); }

@@ -187,6 +187,7 @@ void Fields(Same<PairSum> auto& op, auto&& v) {
   v.Is(op.dim, {"dim"});
   v.Decided(op.scratch, "scratch");
   if (op.scratch) v.Uses(*op.scratch);
+  v.Is(op.vector, {"vector", "vector"});
 }
 // Partial sums and flags are internal to the op: they are no accesses of the tile.
 void Fields(Same<StreamSum> auto& op, auto&& v) {
@@ -201,6 +202,7 @@ void Fields(Same<StreamSum> auto& op, auto&& v) {
   v.Evaluates(op.owns, "owns");
   v.Says("parts");
   v.Evaluates(op.parts, "parts");
+  v.Is(op.vector, {"vector", "vector"});
 }
 
 // Calls Fields for the op that a statement holds.

@@ -228,6 +228,7 @@ struct PairSum {
   std::optional<BufferId> half = {};
   int32_t dim = 0;
   std::optional<BufferId> scratch = {};  // decided: shared memory that the other block writes to
+  int32_t vector = 0;                    // decided by accesses: registers of a thread that go in one access
 };
 // Inserted by stream_k. The blocks that share the steps of one tile add their parts of its sum. A block that does not own the tile stores
 // its part at its place in `partials` (blocks × the sum's elements) and raises its flag. The owner adds the parts of the `parts` blocks
@@ -238,6 +239,7 @@ struct StreamSum {
   ExprId block;              // its number
   ExprId owns;               // bool
   ExprId parts;
+  int32_t vector = 0;  // decided by accesses: registers of a thread that go in one access
 };
 
 // One alternative for each row of ops.def, in its order.

@@ -29,6 +29,9 @@ class Planner {
 
   void Run(ir::Kernel& kernel) {
     WalkTogether(module_, kernel, [this](ir::Stmt& stmt, const Facts& facts, const ir::ThreadRange& threads) {
+      if (auto* sum = std::get_if<ir::StreamSum>(&stmt.op)) sum->vector = RegistersTogether(sum->sum);
+      // The whole sum of one block goes to the other register by register.
+      if (auto* sum = std::get_if<ir::PairSum>(&stmt.op)) sum->vector = sum->half ? RegistersTogether(*sum->half) : 1;
       const auto* loop = std::get_if<ir::For>(&stmt.op);
       if (loop == nullptr || loop->kind != ir::LoopKind::kParallel) return;
       threads_ = threads;
@@ -39,6 +42,13 @@ class Planner {
   }
 
  private:
+  // A fragment's registers in the order of a thread, as many as the widest access takes.
+  int32_t RegistersTogether(ir::BufferId fragment) const {
+    const ir::Buffer& buffer = module_[fragment];
+    const int64_t most = kWidest / ir::Bytes(buffer.dtype);
+    return buffer.layout->Registers() % most == 0 ? int32_t(most) : 1;
+  }
+
   void Plan(ir::Stmt& stmt, const Facts& facts) {
     const ThreadLoop loop(module_, facts, stmt);
     if (!loop.only_stores || loop.IsEmpty()) return;

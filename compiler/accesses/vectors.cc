@@ -13,8 +13,6 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::LoadForm;
 
-constexpr int64_t kWidest = 16;  // bytes of an access
-
 // Neighbours along a variable before the last, whose first digit is the registers'.
 bool TakeAcross(const ir::Module& module, const Facts& facts, const ThreadLoop& loop, std::span<const ExprId> indices, int64_t alignment,
                 ir::LoadPlan& plan) {

@@ -12,6 +12,8 @@
 
 namespace kiln::compiler {
 
+inline constexpr int64_t kWidest = 16;  // bytes that a thread loads or stores at a time
+
 // `facts` hold at the loop's body. `alignment` is that of global buffers in bytes. What the loop stores is never kAcross or kGathered.
 ir::LoadPlan VectorsOf(const ir::Module& module, const Facts& facts, const ThreadLoop& loop, ir::BufferId buffer, std::span<const ir::ExprId> indices,
                        int64_t alignment);

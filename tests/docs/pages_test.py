@@ -73,6 +73,24 @@ def test_every_setting_is_explained():
     assert unexplained <= {"--help", "--version"}, unexplained
 
 
+FIXED_LIMITS = (  # file, what the code says, what the page says
+    ("cache/entry.h", "kMaxSize = std::size_t{256} << 20",
+     "a sealed result in any store; the program that is kept beside it for `kiln precompile --hot` | 256 MiB; 1 MiB"),
+    ("server/flow/two_layers.cc", "kMost = std::size_t{1} << 20", "256 MiB; 1 MiB"),
+    ("server/flow/maintenance.cc", "kMaxHot = 10'000, kMaxHotBytes = std::size_t{64} << 20", "10,000 programs of 64 MiB together"),
+    ("server/flow/maintenance.cc", "kMaxListed = 100'000", "100,000 results"),
+    ("server/upstream/via.h", "kMostHops = 4", "kilnds that pass one request on by `--upstream` | 4 |"),
+    ("server/access/tokens.cc", "kMaxTokens = 100'000", "tokens of a file; a file of tokens, keys or certificates | 100,000; 64 MiB"),
+    ("server/system/guarded_file.cc", "kMaxBytes = std::size_t{64} << 20", "100,000; 64 MiB"),
+)
+
+
+@pytest.mark.parametrize("file, code, page", FIXED_LIMITS, ids=[f"{f}: {c.split(' =')[0]}" for f, c, _ in FIXED_LIMITS])
+def test_a_limit_that_no_setting_changes_is_told_as_it_is(file, code, page):
+    assert code in (ROOT / file).read_text(encoding="utf-8"), "the limit is another now: tell it in server/SETTINGS.md and here"
+    assert page in named("server/SETTINGS.md")
+
+
 def test_every_event_of_the_log_is_explained():
     explained = set(re.findall(r"^\| `event=([a-z-]+)` \|", named("server/LOG.md"), re.MULTILINE))
     assert len(operations.events()) > 15 and operations.events() <= explained

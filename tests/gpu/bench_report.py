@@ -46,10 +46,18 @@ def rows(report):
                f"{row['bar'] if row.get('bar') else ''} |")
 
 
+CARD = ("", "driver", "multiprocessors at", "memory at", "multiprocessors at most", "power", "power at most", "temperature")  # bench_main.clocks
+
+
+def card(text):
+    """What nvidia-smi said, with what each value is."""
+    return ", ".join(f"{what} {value}".strip() for what, value in zip(CARD, text.split(", "))) + (" °C" if text else "")
+
+
 def markdown(report):
     device = report["place"]["devices"][0]
     copy = report["place"]["copy_bytes_per_second"] * 1e-9
-    return "\n".join([f"{device['name']}, driver CUDA {device['driver_version']}, copy {copy:.0f} GB/s; at the end of the run: {report['card']}", "",
+    return "\n".join([f"{device['name']}, driver CUDA {device['driver_version']}, copy {copy:.0f} GB/s; at the end of the run: {card(report['card'])}", "",
                       *groups(report), "", "<details><summary>Every row</summary>", "", *rows(report), "", "</details>"])
 
 

@@ -71,6 +71,9 @@ CODE = (".cc", ".h", ".c", ".def", ".inc")
 COMMENTED = CODE + (".py", ".pyi", ".proto", ".cmake", ".sh", ".toml", ".yml", ".yaml", ".service", "CMakeLists.txt",
                     "Containerfile")
 MAX_LINES = 550
+# Of C++ (clang-format leaves comments and texts alone) and of what users read of Python. Tables (.def) have a row a line.
+MAX_COLUMNS = 150
+NARROW = ((".cc", ""), (".h", ""), (".py", "clients/"))
 
 
 @dataclass(frozen=True)
@@ -205,7 +208,10 @@ def check_form(path, lines):
         yield 1, 'no "SPDX-License-Identifier: Apache-2.0" line at the head of the file'
     if len(lines) > MAX_LINES:
         yield MAX_LINES, f"{len(lines)} lines; a file has at most {MAX_LINES}: is it one room, or several?"
+    narrow = any(path.endswith(kind) and path.startswith(folder) for kind, folder in NARROW)
     for number, line in enumerate(lines, 1):
+        if narrow and len(line) > MAX_COLUMNS:
+            yield number, f"{len(line)} columns; a line has at most {MAX_COLUMNS}"
         mark = UNFINISHED.search(line)
         if mark:
             yield number, f"{mark.group(0)}: finish it, or write it into an issue"

@@ -174,8 +174,8 @@ def _trusted(path) -> frozenset:
 
 def _forgetful(problem: str) -> UntrustedArtifact:
     """Every contact would be a first one without that file."""
-    return UntrustedArtifact(f"{problem}. That file keeps the first key of each kilnd, so that a false kilnd in its place is noticed; or name the keys to "
-                             "trust in a file, with KILN_TRUSTED_KEYS")
+    return UntrustedArtifact(f"{problem}. That file keeps the first key of each kilnd, so that a false kilnd in its place is noticed; or name the "
+                             "keys to trust in a file, with KILN_TRUSTED_KEYS")
 
 
 def _known_keys() -> pathlib.Path:

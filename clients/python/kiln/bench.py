@@ -87,8 +87,8 @@ def do_bench(fn, warmup: float = 25, rep: float = 100, n_warmup: int = 0, n_repe
              early_stop_baseline: float | None = None, _n_warmup: int = 0, _n_repeat: int = 0):
     """Milliseconds of a call of ``fn``: after ``warmup`` ms of calls, the mean (median, min, max; or ``quantiles``) of about ``rep`` ms of
     them, each after ``cache_size`` MiB (256) were overwritten, so that the L2 is cold. ``n_warmup`` and ``n_repeat``: calls instead of
-    ms. ``device``: torch's. Where the first few calls take more than ``early_stop_baseline`` ms each, the answer is what they took. ``backend`` is "event":
-    the others, and ``fast_flush=False``, have no effect, with a warning."""
+    ms. ``device``: torch's. Where the first few calls take more than ``early_stop_baseline`` ms each, the answer is what they took.
+    ``backend`` is "event": the others, and ``fast_flush=False``, have no effect, with a warning."""
     if return_mode not in ("mean", "median", "min", "max"):
         raise ValueError(f"return_mode {return_mode!r}: use mean, median, min or max")
     check_backend(backend)

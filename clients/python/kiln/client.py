@@ -47,7 +47,8 @@ def _file(variable: str) -> bytes | None:
 def _authorization(token: str | None) -> tuple:
     token = token or os.environ.get("KILN_TOKEN") or (_file("KILN_TOKEN_FILE") or b"").decode(errors="replace").strip()
     if not all("!" <= character <= "~" for character in token):
-        raise KilnError("the token has characters that no token has; give one as `kilnd token new` printed it (token=, KILN_TOKEN or KILN_TOKEN_FILE)")
+        raise KilnError("the token has characters that no token has; give one as `kilnd token new` printed it (token=, KILN_TOKEN or "
+                        "KILN_TOKEN_FILE)")
     return (("authorization", f"Bearer {token}"),) if token else ()
 
 

@@ -109,7 +109,8 @@ def _check_folder(folder: str) -> None:
         why = "can be written by others"
     else:
         return
-    raise ServiceUnavailable(f"{folder} {why}: the process that listens there may not be your kilnd. Remove the folder, or name a socket with KILN_ADDRESS")
+    raise ServiceUnavailable(f"{folder} {why}: the process that listens there may not be your kilnd. Remove the folder, or name a socket with "
+                             "KILN_ADDRESS")
 
 
 def _await(process, path: str, log: pathlib.Path, wait: float) -> None:

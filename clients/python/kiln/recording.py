@@ -124,7 +124,8 @@ def record(file):
         try:
             _add(path, folder)
         except OSError as problem:
-            raise KilnError(f"cannot write {file}: {problem.strerror}; what was recorded is in {folder}, for `kiln manifest {folder} -o FILE`") from None
+            raise KilnError(f"cannot write {file}: {problem.strerror}; what was recorded is in {folder}, for "
+                            f"`kiln manifest {folder} -o FILE`") from None
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -137,8 +137,8 @@ def attention(dim: int, target=None) -> dict:
     under way during another step, which leaves the registers to the result.
 
     AMD's waves of 64 lanes: above 128 elements one block alone fits a compute unit, whose four SIMDs need a wave each. (gfx950 has more
-    shared memory, and fills it with copies under way during other steps.) Turing, without asynchronous copies, keeps tiles in registers on their way, too: the
-    largest heads' take more threads."""
+    shared memory, and fills it with copies under way during other steps.) Turing, without asynchronous copies, keeps tiles in registers on
+    their way, too: the largest heads' take more threads."""
     plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False}
     if _has_wgmma(target):
         return {**plain, "block_m": 128, "block_n": 128 if dim <= 128 else 64, "threads": 256}

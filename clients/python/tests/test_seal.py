@@ -13,7 +13,8 @@ class Signer:
     def __init__(self, folder):
         self.file = folder / "key.pem"
         subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", self.file], check=True)
-        self.public = subprocess.run(["openssl", "pkey", "-in", self.file, "-pubout", "-outform", "DER"], check=True, capture_output=True).stdout[-32:]
+        exported = subprocess.run(["openssl", "pkey", "-in", self.file, "-pubout", "-outform", "DER"], check=True, capture_output=True)
+        self.public = exported.stdout[-32:]
 
     def sign(self, message):
         text = self.file.with_name("message")
@@ -65,7 +66,8 @@ def test_an_artifact_that_answers_something_else_is_refused(signer):
         _seal.check(reply, keys, _seal.Asked(request=pb.CompileRequest(target=spelling, options={"fast_math": True})))
     swaps = {
         "another key than the one asked for": _seal.Asked(key=flip(reply.key)),
-        "made for cuda:sm_90a, but the request was for cuda:sm_80": _seal.Asked(request=pb.CompileRequest(target="cuda:sm_80", options={"fast_math": True})),
+        "made for cuda:sm_90a, but the request was for cuda:sm_80": _seal.Asked(
+            request=pb.CompileRequest(target="cuda:sm_80", options={"fast_math": True})),
         "other options": _seal.Asked(request=pb.CompileRequest(target="cuda:sm_90a")),
     }
     for why, asked in swaps.items():
@@ -136,7 +138,8 @@ def test_what_people_write_into_the_file_of_known_keys(contact, signer, tmp_path
     contact()
     for wrong in ("host:1", "host:1 ed25519:00 # old"):
         known.write_text("host:2 ed25519:11\n" + wrong + "\n" + line)
-        with pytest.raises(_seal.UntrustedArtifact, match=f"^{known}, line 2: each line holds an address and its key; correct this line, or remove it"):
+        why = f"^{known}, line 2: each line holds an address and its key; correct this line, or remove it"
+        with pytest.raises(_seal.UntrustedArtifact, match=why):
             contact()
 
 

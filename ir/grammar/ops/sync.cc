@@ -36,6 +36,7 @@ Op Write(Writer& writer, Tag<PairSum>) {
   PairSum sum{writer.AddTile(Space::kFragment, DType::kF32, {16, 8})};
   if (writer.Coin()) sum.half = writer.AddTile(Space::kFragment, DType::kF32, {16, 4}), sum.dim = 1;
   if (writer.Coin()) sum.scratch = writer.AddTile(Space::kShared, DType::kF32, {128});
+  sum.vector = int32_t(writer.Below(5));
   return sum;
 }
 
@@ -49,7 +50,8 @@ Op Write(Writer& writer, Tag<StreamSum>) {
                    workspace,
                    pool.Int(writer.Below(9)),
                    pool.Bool(writer.Coin()),
-                   pool.Int(writer.Below(3))};
+                   pool.Int(writer.Below(3)),
+                   int32_t(writer.Below(5))};
 }
 
 }  // namespace kiln::ir::grammar

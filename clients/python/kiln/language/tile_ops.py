@@ -440,8 +440,8 @@ def sync_threads(barrier_id=None, arrive_count=None):
     it, unless those are a range by number."""
     if barrier_id is not None or arrive_count is not None:
         raise error(
-            "T.sync_threads with a barrier's number or count: barriers of a part of the block are the compiler's. Leave the call out, for the compiler "
-            "places each barrier that the program needs, or write T.sync_threads() for one of the whole block")
+            "T.sync_threads with a barrier's number or count: barriers of a part of the block are the compiler's. Leave the call out, for the "
+            "compiler places each barrier that the program needs, or write T.sync_threads() for one of the whole block")
     emit(ir.Barrier())
 
 

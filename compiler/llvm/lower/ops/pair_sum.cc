@@ -47,12 +47,11 @@ void PairSums::Lower(const ir::PairSum& sum) {
 
 // Each block writes the other's half to the other's scratch[registers / vector][thread][vector].
 void PairSums::LowerHalves(const ir::PairSum& sum) {
-  constexpr int64_t kVectorBytes = 16;
   const DType dtype = module()[sum.sum].dtype;
   const ir::Layout &whole = *module()[sum.sum].layout, &half = *module()[*sum.half].layout;
   if (whole.Half(sum.dim) != half) return Internal("a half of a sum that lies in other registers than the sum's");
   const int64_t bytes = ir::Bytes(dtype), registers = half.Registers();
-  const int64_t width = registers % (kVectorBytes / bytes) == 0 ? kVectorBytes / bytes : 1;
+  const int64_t width = sum.vector;
   auto* type = llvm::FixedVectorType::get(MemoryType(llvm(), dtype), unsigned(width));
   const llvm::Align align{uint64_t(width * bytes)};
   const auto place = [&](int64_t r) { return shared_.Pointer(*sum.scratch, {Scaled(thread(), width * bytes), r * kernel().threads * bytes}); };

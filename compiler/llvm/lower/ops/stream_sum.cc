@@ -22,10 +22,9 @@ class StreamSums : Part {
 
 // partials[block][registers / vector][thread][vector]: what a warp stores at a time is contiguous.
 void StreamSums::Lower(const ir::StreamSum& sum) {
-  constexpr int64_t kVectorBytes = 16;
   const ir::DType dtype = module()[sum.sum].dtype;
   const int64_t bytes = ir::Bytes(dtype), registers = module()[sum.sum].layout->Registers();
-  const int64_t width = registers % (kVectorBytes / bytes) == 0 ? kVectorBytes / bytes : 1;
+  const int64_t width = sum.vector;
   const int64_t pitch = int64_t(kernel().threads) * width * bytes;
   auto* type = llvm::FixedVectorType::get(MemoryType(llvm(), dtype), unsigned(width));
   const llvm::Align align{uint64_t(width * bytes)};
