@@ -38,6 +38,8 @@ def _fields(body: str) -> list[tuple[str, str]]:
         if not code:
             pending += [comment.strip()] if comment else []
             continue
+        if "(" in code.partition("=")[0]:
+            continue  # a function
         for declaration in filter(None, (d.strip() for d in code.split(";"))):
             fields.append((declaration, " ".join([*pending, comment.strip()]).strip()))
         pending = []
@@ -91,8 +93,11 @@ def _op(row, structs: Structs) -> str:
     number, name, text, family, since = row
     travels = f"wire number {number}, since version {since}" if number != "0" else "made by passes, never on the wire"
     lines = [f"#### {text}\n", f"`{name}`, family {family}, {travels}.\n", structs.meaning[name] + "\n"]
-    if structs.fields[name]:
-        lines.append(table(("field", "what"), [(f"`{f}`", c) for f, c in structs.fields[name]]))
+    plain, explained = ([f for f in structs.fields[name] if bool(f[1]) is wanted] for wanted in (False, True))
+    if plain:
+        lines.append("Fields: " + ", ".join(f"`{declaration}`" for declaration, _ in plain) + ".\n")
+    if explained:
+        lines.append(table(("further field" if plain else "field", "what"), [(f"`{f}`", c) for f, c in explained]))
     told = structs.meaning[name]
     for declaration, comment in _needed(structs.helpers[name], [field for field, _ in structs.fields[name]]):
         lines.append(f"`{declaration}`" + (f": {comment}" if comment and comment != told else "") + "\n")
