@@ -106,7 +106,7 @@ TEST_P(GoldenPass, Reports) {
   EXPECT_TRUE(reported) << "no report of a program under tests/golden/" << GetParam() << " says what the pass decided";
 }
 
-// But for those that ir/verify_test.cc and canonicalize_test.cc test.
+// But for verify, which ir/text/text_test.cc tests, and canonicalize, which canonicalize_test.cc does.
 std::vector<std::string> PassesFromTogetherOn() {
   std::vector<std::string> names;
   for (const Pass& pass : Passes().subspan(2)) names.emplace_back(pass.name);

@@ -36,9 +36,9 @@ enum class TensorOp : uint32_t { kAdd, kMax, kMin, kAnd, kOr, kXor, kInc, kDec, 
 
 }  // namespace kiln::emulator
 
-// KILN_EMU_CALL(name, result, effect, parameters …): i integer of 32 bits, l of 64, p pointer to the thread's own memory or the
-// kernel's parameters, g to global, s to shared memory, d to that of any block of the cluster; v nothing. Effects: kPure depends on the thread alone; kWarp is an exchange of registers between
-// the lanes of a warp; kMemory is everything else.
+// KILN_EMU_CALL(name, result, effect, parameters …): i integer of 32 bits, l of 64, p pointer to the thread's own memory or the kernel's
+// parameters, g to global, s to shared memory, d to that of any block of the cluster; v nothing. Effects: kPure depends on the thread alone;
+// kWarp is an exchange of registers between the lanes of a warp; kMemory is everything else.
 #define KILN_EMU_CALLS(KILN_EMU_CALL)                         \
   KILN_EMU_CALL(thread_index, i, kPure)                       \
   KILN_EMU_CALL(block_index, i, kPure, i)                     \

@@ -118,7 +118,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     return result;
   }
 
-  // Until MmaWait the results are marks that stand for them (runtime/wgmma.h).
+  // Until MmaWait the results are marks that stand for them (runtime/matrix/wgmma.h).
   std::vector<Value*> MmaGroup(const target::MmaInstruction& mma, std::span<Value* const> a, std::span<Value* const> b, std::span<Value* const> c,
                                bool clear, bool a_by_rows, bool b_by_rows) override {
     const MatrixForm form{MatrixUnit::kWgmma, uint8_t(mma.m), uint8_t(mma.n / 8), uint8_t(mma.k), uint8_t(mma.a), uint8_t(mma.b), uint8_t(mma.c)};

@@ -65,7 +65,7 @@ class Instrumentation {
 
   // --- registers of wgmma ---
 
-  // Values that may be marks (runtime/wgmma.h) come out of the arrays that its calls replace them in.
+  // Values that may be marks (runtime/matrix/wgmma.h) come out of the arrays that its calls replace them in.
   std::vector<llvm::Value*> MarkSources() {
     std::set<const llvm::Value*> arrays;
     std::vector<llvm::Value*> sources;

@@ -73,8 +73,8 @@ std::span<const Target> All();
 // The same, each to be run by the emulator.
 std::span<const Target> Emulated();
 
-// Accepts "cuda:sm_90a", "hip:gfx942", either as "emu:sm_90a", and TileLang's spellings "cuda -arch=sm_90a" and "hip -mcpu=gfx942". The error names the
-// targets there are and the nearest one.
+// Accepts "cuda:sm_90a", "hip:gfx942", either as "emu:sm_90a", and TileLang's spellings "cuda -arch=sm_90a" and "hip -mcpu=gfx942". The
+// error names the targets there are and the nearest one.
 std::expected<const Target*, std::string> Find(std::string_view name);
 
 }  // namespace kiln::target

@@ -178,7 +178,7 @@ std::expected<void, std::string> Daemon::Parts::OpenCache() {
   auto slot = std::make_shared<cache::SqliteSlot>(std::move(options), clock);
   if (const auto opened = slot->Open(); !opened) {
     if (opened.error().code == cache::ErrorCode::kRefused) {
-      return std::unexpected(fmt::format("{}; choose another place with --state-dir", opened.error().message));
+      return std::unexpected(fmt::format("{} (--state-dir)", opened.error().message));
     }
     warn("sqlite", opened.error());  // serves from memory alone, for now
   }

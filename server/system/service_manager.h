@@ -18,8 +18,8 @@ struct ServiceManager {
   std::chrono::microseconds watchdog{0};  // to be told of that often at least; 0: never
   int inherited_sockets = 0;              // from descriptor 3 on
 
-  // "READY=1", "STOPPING=1", "WATCHDOG=1", "EXTEND_TIMEOUT_USEC=…"; lines are separated by '\n'. What cannot be sent is lost: the manager then acts as if
-  // nothing had been said.
+  // "READY=1", "STOPPING=1", "WATCHDOG=1", "EXTEND_TIMEOUT_USEC=…"; lines are separated by '\n'. What cannot be sent is lost:
+  // the manager then acts as if nothing had been said.
   void Tell(std::string_view state) const;
 };
 

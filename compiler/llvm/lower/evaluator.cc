@@ -167,13 +167,13 @@ Value* Evaluator::EvalSelect(const ExprNode& node) {
 
 // The indices are evaluated as a select's arm is, so nothing that only holds under the mask is kept for use elsewhere.
 Value* Evaluator::EvalMasked(ExprId id, const ExprNode& node) {
-  if (Value* loaded = source_->Loaded(id)) return loaded;
+  if (Value* loaded = access_->Loaded(id)) return loaded;
   Value *mask = Eval(node.args[0]), *outer = arm_, *loaded = nullptr;
   {
     const FactsScope scope(context());
     context().facts().Assume(node.args[0]);
     arm_ = outer == nullptr ? mask : b().CreateAnd(outer, mask);
-    loaded = source_->Load(node.args[1], arm_, mask);
+    loaded = access_->Load(node.args[1], arm_, mask);
   }
   arm_ = outer == nullptr ? b().CreateNot(mask) : b().CreateAnd(outer, b().CreateNot(mask));
   Value* other = Eval(node.args[2]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kiln_conformance_forms: the names of all forms. kiln_conformance_forms DIR SEED [STEP]: each instruction form's (or each STEP-th's) PTX, operands and emulated results, and forms.json, which says how to launch
-// and compare them. `conformance` runs it.
+// kiln_conformance_forms: the names of all forms. kiln_conformance_forms DIR SEED [STEP]: each instruction form's (or each STEP-th's) PTX,
+// operands and emulated results, and forms.json, which says how to launch and compare them. `conformance` runs it.
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
