@@ -78,8 +78,8 @@ class Interpreter(Expressions):
     @contextlib.contextmanager
     def within(self, block: Block | None = None):
         """Operations go to a block inside of the present one; names that are assigned there are not seen outside."""
-        outer, scope = self.b.block, dict(self.frame.scope)
-        self.b.block = block or Block(None, outer)
+        outer, scope = self.b.block, self.frame.scope
+        self.b.block, self.frame.scope = block or Block(None, outer), dict(scope)
         try:
             yield self.b.block
         finally:

@@ -184,6 +184,7 @@ class Lowering:
 
     def pure(self, op: Op) -> None:
         value = op.result
+        self.symbols.again(value)
         if any(operand in self.data for operand in op.operands):
             self.data.add(value)
         if op in self.fixed or value.element.is_ptr():

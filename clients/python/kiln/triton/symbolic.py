@@ -74,7 +74,16 @@ class Symbols:
         self._known.clear()
 
     def put(self, value: Value, place) -> None:
+        """From here on it is read there."""
         self.place[value] = place
+        if value.shape:
+            self._known.clear()
+        else:
+            self._known.pop((id(value),), None)
+
+    def again(self, value: Value) -> None:
+        """The value is computed once more."""
+        self.place.pop(value, None)
 
     def at(self, value: Value, indices=()) -> Expr:
         key = (id(value), *map(id, indices))
