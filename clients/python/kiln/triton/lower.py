@@ -191,7 +191,8 @@ class Lowering:
             return
         if value.shape:
             if op.name not in VIEWS and value in self.data and not value.element.is_bool() and self._shared_by_many(value):
-                self.symbols.put(value, Held(self.in_place(op) or self.materialize(value)))
+                reused = self.in_place(op)
+                self.symbols.put(value, Held(self.materialize(value) if reused is None else reused))
             return
         expr = self.at(value)
         if op.name != "arith.constant" and (value in self.data or value.element.is_floating() or expr.size > _INLINE):
