@@ -137,7 +137,7 @@ class Autotuner(_Around):
         if not compiled:
             config, failure = failures[0]
             raise RuntimeError(f"{self.__name__}: none of {len(configs)} configurations compiles; {config}: {failure}") from failure
-        if compiled[0][1].target.startswith("emu:"):
+        if _is_emulated(compiled[0][1]):
             config = compiled[0][0]
             warnings.warn(f"{self.__name__}: kernels are emulated, and their times say nothing; the first configuration that compiles is "
                           f"taken: {config}", stacklevel=5)
@@ -178,6 +178,10 @@ class Autotuner(_Around):
 
         measured = (self.bench or do_bench)(call, quantiles=(0.5,))
         return measured[0] if isinstance(measured, (list, tuple)) else measured
+
+
+def _is_emulated(kernel) -> bool:
+    return kernel.target.startswith("emu:")
 
 
 def _bare(tensor):

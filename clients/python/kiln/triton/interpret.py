@@ -321,7 +321,7 @@ class Interpreter(Expressions):
 
     def _leave(self, carried, line: int) -> list:
         """The values of the names at the end of a loop's body."""
-        ends = []
+        ends, self.b.line = [], line
         for name, before in carried:
             after = self.frame.scope[name]
             old, new = flatten(before), flatten(after)
