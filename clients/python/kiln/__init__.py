@@ -33,7 +33,7 @@ _HOME = {
     "DeadlineExceeded": "errors",
     "UntrustedArtifact": "errors",
 }
-_MODULES = ("language", "tiles")
+_MODULES = ("language", "tiles", "triton")
 __all__ = [*_HOME, *_MODULES]
 
 

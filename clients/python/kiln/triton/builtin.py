@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a kernel finds in ``tl``: functions that the interpreter runs with its builder, and names that say what to use instead."""
+
+from __future__ import annotations
+
+import inspect
+
+from .errors import Refusal
+
+
+class Builtin:
+    """A function of Triton's language. ``run(builder, …)`` makes its operations. Outside of kernels a call is an error."""
+
+    def __init__(self, function, name: str = ""):
+        self.__name__ = self.__qualname__ = name or function.__name__
+        self.__doc__, self.run = function.__doc__, function
+        self._signature = inspect.signature(function)
+
+    def bind(self, builder, args, kwargs):
+        """The call; TypeError in the words of Python where the arguments do not fit."""
+        try:
+            self._signature.bind(builder, *args, **kwargs)
+        except TypeError as problem:
+            raise Refusal(f"tl.{self.__name__}: {problem}") from None
+        return self.run(builder, *args, **kwargs)
+
+    def __call__(self, *args, **kwargs):
+        raise RuntimeError(f"tl.{self.__name__} is called outside of a kernel; it belongs into a function with @triton.jit")
+
+    def __repr__(self):
+        return f"<tl.{self.__name__}>"
+
+
+def builtin(function):
+    return Builtin(function)
+
+
+class Absent:
+    """A name of Triton's language that Kiln does not have; using it is refused with what to use."""
+
+    def __init__(self, name: str, instead: str):
+        self.__name__, self.instead = name, instead
+
+    def refusal(self) -> Refusal:
+        return Refusal(f"tl.{self.__name__} is not part of Kiln: {self.instead}")
+
+    def __call__(self, *args, **kwargs):
+        raise NotImplementedError(str(self.refusal()))
+
+    def __repr__(self):
+        return f"<tl.{self.__name__}, which Kiln does not have>"
+
+
+class constexpr:
+    """A value that is known when a kernel is compiled: the annotation of such parameters, and what makes a global visible to kernels."""
+
+    def __init__(self, value):
+        self.value = value.value if isinstance(value, constexpr) else value
+
+    def __repr__(self):
+        return f"constexpr[{self.value!r}]"
+
+    def __eq__(self, other):
+        return self.value == unwrapped(other)
+
+    def __hash__(self):
+        return hash(self.value)
+
+    def __bool__(self):
+        return bool(self.value)
+
+    def __index__(self):
+        return self.value.__index__()
+
+    def __call__(self, *args, **kwargs):
+        return self.value(*args, **kwargs)
+
+
+def _operator(name: str):
+    def method(self, other):
+        return constexpr(getattr(self.value, name)(unwrapped(other)))
+
+    return method
+
+
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow",
+              "lshift", "rshift", "and", "or", "xor", "lt", "le", "gt", "ge"):
+    setattr(constexpr, f"__{_name}__", _operator(f"__{_name}__"))
+
+
+def unwrapped(x):
+    """What a constexpr holds; anything else as it is."""
+    return x.value if isinstance(x, constexpr) else x

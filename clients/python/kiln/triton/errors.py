@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a Triton program is refused with. Each text says what was asked, where, and what to use."""
+
+from __future__ import annotations
+
+from ..language.trace import TraceError
+
+
+class CompilationError(TraceError):
+    """A kernel that Triton's language does not allow, or that Kiln does not take; its text begins with the file and the line."""
+
+
+class Refusal(Exception):
+    """What is wrong, without the place; the interpreter knows it and raises a CompilationError."""
+
+
+class OutOfResources(RuntimeError):
+    """Of Triton's runtime: a configuration that needs more than the device has. Kiln raises its own kiln.CompileError."""
+
+
+def at(file: str, line: int, message: str, text: str = "") -> CompilationError:
+    return CompilationError(f"{file}:{line}: {message}" + (f"\n    {text.strip()}" if text.strip() else ""))

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops and branches of the graph as statements. What a loop carries has a slot, a fragment or a variable that the end of the body writes;
+a pointer or an integer that each iteration advances by one and the same step has none, for it is a function of the iteration's number."""
+
+from __future__ import annotations
+
+from ..language import program as ir
+from ..language.buffer import Buffer, load
+from ..language.expr import Expr, Var, as_expr, binary, cast, const, floordiv, select
+from .graph import PURE, Block, Op, Value
+from .symbolic import Advanced, Alias, Held, Known
+from .types import kiln_of
+
+_ELEMENTWISE = frozenset(("arith.binary", "arith.unary", "arith.select", "arith.cast", "arith.bitcast", "arith.cmp", "math.fma"))
+
+
+def lower_for(lowering, op: Op) -> None:
+    lower, upper, step, *inits = op.operands
+    begin, end, by = (lowering.scalar(value, "a bound of a loop") for value in (lower, upper, step))
+    trips = _trips(begin, end, by)
+    region = op.regions[0]
+    index, *arguments = region.args
+    var = Var("LOOP", trips.dtype, index.name or "k")
+    lowering.symbols.put(index, Known(begin + var.expr * by))
+    carried = list(zip(arguments, inits, region.ends, op.results))
+    slots = []
+    total = _positive(trips)
+    for argument, init, last, result in carried:
+        steps = _steps(argument, last, region)
+        if last is argument:
+            _both(lowering, argument, result, Alias(init), Alias(init), init in lowering.data)
+        elif steps is not None:
+            _fix(lowering, steps, region)
+            known = init in lowering.data or any(value in lowering.data for _, value in steps)
+            _both(lowering, argument, result, Advanced(init, steps, var.expr), Advanced(init, steps, total), known)
+        else:
+            buffer = _slot(lowering, argument, init)
+            _both(lowering, argument, result, Held(buffer), Held(buffer), True)
+            _bases(lowering, argument, result, init)
+            slots.append((buffer, last))
+    stages = _stages(lowering, op, region)
+    loop = ir.For("PIPELINED" if stages > 1 else "SERIAL", [var], [trips], [], stages if stages > 1 else 0, location=lowering.here)
+    with lowering.within(loop.body):
+        lowering.block(region)
+        _check_bases(lowering, [(argument, last) for argument, _, last, _ in carried])
+        _move(lowering, slots)
+    lowering.stmts.append(loop)
+
+
+def _trips(begin: Expr, end: Expr, by: Expr) -> Expr:
+    """How often a range is run; 0 or less: never."""
+    from ..language.expr import constant_value
+
+    known = constant_value(by)
+    if known is not None and known < 0:
+        begin, end, by = end, begin, as_expr(-known)
+    span = end - begin
+    return span if known in (1, -1) else floordiv(span + (by - 1), by)
+
+
+def _positive(trips: Expr) -> Expr:
+    return select(binary("GT", trips, 0), trips, const(0, trips.dtype))
+
+
+def _both(lowering, argument: Value, result: Value, inside, behind, is_data: bool) -> None:
+    lowering.symbols.put(argument, inside)
+    lowering.symbols.put(result, behind)
+    if is_data:
+        lowering.data.update((argument, result))
+
+
+def _bases(lowering, argument: Value, result: Value, init: Value) -> None:
+    if argument.element.is_ptr():
+        lowering.symbols.bases[argument] = lowering.symbols.bases[result] = lowering.symbols.base(init)
+
+
+def _check_bases(lowering, pairs) -> None:
+    for argument, last in pairs:
+        if argument.element.is_ptr():
+            lowering.symbols.common([lowering.symbols.base(argument), lowering.symbols.base(last)])
+
+
+def _stages(lowering, op: Op, region: Block) -> int:
+    """A loop says it itself; else those that load for products have the kernel's."""
+    own = op.attrs["num_stages"]
+    if own is not None:
+        return own
+    feeds = any(o.name == "tt.dot" for o in region.ops) and any(o.name == "tt.load" for o in region.ops)
+    return lowering.num_stages if feeds else 0
+
+
+# Values that advance by a step.
+
+
+def _invariant(value: Value, region: Block) -> bool:
+    """Whether it is the same in each iteration."""
+    if value.home is None or not value.home.inside(region):
+        return True
+    return value.op is not None and value.op.name in PURE and all(_invariant(operand, region) for operand in value.op.operands)
+
+
+def _steps(argument: Value, last: Value, region: Block):
+    """[(sign, step)] where ``last`` is the argument with steps added that do not change in the loop; else None."""
+    if not (argument.element.is_ptr() or argument.element.is_int() and not argument.element.is_bool()):
+        return None
+    steps, value = [], last
+    while value is not argument:
+        op = value.op
+        if op is None or value.home is not region:
+            return None
+        if op.name == "tt.addptr":
+            before, step, sign = op.operands[0], op.operands[1], 1
+        elif op.name == "arith.binary" and op.attrs["fn"] in ("ADD", "SUB"):
+            before, step = op.operands
+            sign = 1 if op.attrs["fn"] == "ADD" else -1
+            if sign > 0 and _invariant(before, region):
+                before, step = step, before
+        else:
+            return None
+        if not _invariant(step, region):
+            return None
+        steps.append((sign, step))
+        value = before
+    return steps
+
+
+def _fix(lowering, steps, region: Block) -> None:
+    """What the steps are computed from is seen behind the loop too, so it is bound to no variable inside."""
+    stack = [value for _, value in steps]
+    while stack:
+        value = stack.pop()
+        if value.home is not None and value.home.inside(region) and value.op is not None and value.op not in lowering.fixed:
+            lowering.fixed.add(value.op)
+            stack.extend(value.op.operands)
+
+
+# Slots.
+
+
+def _slot(lowering, argument: Value, init: Value | None) -> Buffer:
+    """Where a carried value lives, with its first value in it."""
+    space = "FRAGMENT" if argument.shape else "LOCAL"
+    buffer = lowering.allocate(space, argument.shape, kiln_of(argument.element), lowering.name(argument, "carried"))
+    if init is not None:
+        lowering.write(buffer, init)
+    return buffer
+
+
+def _reads(lowering, value: Value, slots: set) -> dict:
+    """The slots whose old content a value needs, and whether each element needs the same element alone."""
+    found: dict = {}
+    stack, seen = [(value, True)], set()
+    while stack:
+        value, same = stack.pop()
+        if (value, same) in seen:
+            continue
+        seen.add((value, same))
+        place = lowering.symbols.place.get(value)
+        if isinstance(place, Held):
+            if place.buffer in slots:
+                found[place.buffer] = found.get(place.buffer, True) and same
+        elif isinstance(place, Alias):
+            stack.append((place.value, same))
+        elif isinstance(place, Advanced):
+            stack += [(v, same) for v in (place.start, *(step for _, step in place.steps))]
+        elif isinstance(place, Known):
+            for buffer in _buffers(place.expr) & slots:
+                found[buffer] = False
+        elif value.op is not None:
+            stack += [(operand, same and value.op.name in _ELEMENTWISE) for operand in value.op.operands]
+    return found
+
+
+def _buffers(expr: Expr) -> set:
+    found, stack, seen = set(), [expr], set()
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.op == "LOAD":
+            found.add(node.value)
+        stack.extend(node.args)
+    return found
+
+
+def _move(lowering, slots) -> None:
+    """All slots get their new values at once: one that others still need waits, and where they wait for each other a copy is made."""
+    everything = {buffer for buffer, _ in slots}
+    pending = [(buffer, value) for buffer, value in slots if not _in(lowering, value, buffer)]
+    while pending:
+        needs = [_reads(lowering, value, everything) for _, value in pending]
+        ready = next((i for i, (buffer, _) in enumerate(pending)
+                      if needs[i].get(buffer, True) and not any(buffer in need for j, need in enumerate(needs) if j != i)), None)
+        if ready is None:
+            _, value = pending[0]
+            if value.shape:
+                lowering.symbols.put(value, Held(lowering.materialize(value)))
+            else:
+                lowering.bind(value, lowering.at(value))
+            lowering.symbols.forget()
+            continue
+        buffer, value = pending.pop(ready)
+        lowering.write(buffer, value)
+    lowering.symbols.forget()
+
+
+def _in(lowering, value: Value, buffer: Buffer) -> bool:
+    place = lowering.symbols.place.get(value)
+    return isinstance(place, Held) and place.buffer is buffer
+
+
+# Branches and while.
+
+
+def lower_if(lowering, op: Op) -> None:
+    condition = lowering.at(op.operands[0])
+    if _buffers(condition):
+        condition = _let(lowering, condition, "condition")
+    results = [(result, region_ends) for result, *region_ends in zip(op.results, *(region.ends for region in op.regions)) if result.uses]
+    slots = [_slot(lowering, result, None) for result, _ in results]
+    branch = ir.If(condition, location=lowering.here)
+    for number, (region, body) in enumerate(zip(op.regions, (branch.then_body, branch.else_body))):
+        with lowering.within(body):
+            lowering.block(region)
+            for slot, (_, ends) in zip(slots, results):
+                lowering.write(slot, ends[number])
+    if branch.then_body or branch.else_body:
+        lowering.stmts.append(branch)
+    for slot, (result, ends) in zip(slots, results):
+        if result.element.is_ptr():
+            lowering.symbols.bases[result] = lowering.symbols.common([lowering.symbols.base(end) for end in ends])
+        lowering.symbols.put(result, Held(slot))
+        lowering.data.add(result)
+
+
+def _let(lowering, expr: Expr, name: str) -> Expr:
+    var = Var("LET", expr.dtype, name)
+    lowering.emit(ir.Let(var, expr))
+    return var.expr
+
+
+def lower_while(lowering, op: Op) -> None:
+    before, body = op.regions
+    slots = []
+    for first, second, init, last, result in zip(before.args, body.args, op.operands, body.ends, op.results):
+        buffer = _slot(lowering, result, init)
+        for value in (first, second, result):
+            lowering.symbols.put(value, Held(buffer))
+            lowering.data.add(value)
+            if value.element.is_ptr():
+                lowering.symbols.bases[value] = lowering.symbols.base(init)
+        slots.append((buffer, last))
+    going = lowering.allocate("LOCAL", (1,), "bool", "going")
+    _ask(lowering, before, going)
+    loop = ir.While(cast(load(going, (as_expr(0),)), "bool"), location=lowering.here)
+    with lowering.within(loop.body):
+        lowering.block(body)
+        _check_bases(lowering, list(zip(body.args, body.ends)))
+        _move(lowering, slots)
+        _ask(lowering, before, going)
+    lowering.stmts.append(loop)
+
+
+def _ask(lowering, before: Block, going: Buffer) -> None:
+    """Whether the loop goes on."""
+    lowering.symbols.forget()
+    lowering.block(before)
+    lowering.emit(ir.Store(going, [as_expr(0)], lowering.at(before.ends[0])))
+    lowering.symbols.forget()

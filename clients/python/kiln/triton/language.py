@@ -1,0 +1,457 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``triton.language`` as kernels know it: creation, memory, shapes and arithmetic. ``reductions`` has what combines elements, ``absent`` the
+names that Kiln does not have."""
+
+from __future__ import annotations
+
+import builtins as _python
+import math as _math
+import sys as _sys
+import warnings as _warnings
+
+from ..errors import NoEffectWarning as _NoEffectWarning
+from . import types as _ty
+from .absent import NAMES as _ABSENT
+from .build import MOST_ELEMENTS as _MOST, describe as _describe, is_number as _is_number, meet as _meet
+from .builtin import Absent as _Absent, Builtin as _Builtin, builtin as _builtin, constexpr  # noqa: F401
+from .errors import Refusal as _Refusal
+from .graph import Value as tensor
+from .types import (  # noqa: F401
+    bfloat16, block_type, dtype, float16, float32, float64, float8e4b8, float8e4nv, float8e5, float8e5b16, int1, int8, int16, int32, int64,
+    pointer_type, uint8, uint16, uint32, uint64)
+
+_INFERRED = "which cache keeps what is inferred; leave it out"
+
+
+def _no_effect(b, what: str, instead: str) -> None:
+    _warnings.warn_explicit(f"{what} has no effect in Kiln: {instead}", _NoEffectWarning, b.file, b.line)
+
+
+def _integer(x, what: str) -> int:
+    if isinstance(x, bool) or not isinstance(x, int):
+        raise _Refusal(f"{what} must be an integer that is known when the kernel is compiled, not {_describe(x)}; make it a tl.constexpr")
+    return x
+
+
+def _shape(shape, what: str) -> tuple:
+    if isinstance(shape, int):
+        shape = (shape,)
+    if not isinstance(shape, (tuple, list)):
+        raise _Refusal(f"the shape of {what} is {_describe(shape)}, and a list of integers is needed")
+    sizes = tuple(_integer(extent, f"a dimension of {what}") for extent in shape)
+    if any(extent < 1 for extent in sizes) or _math.prod(sizes) > _MOST:
+        raise _Refusal(f"{what} of shape {list(sizes)}: dimensions are positive, and a block has at most {_MOST} elements")
+    return sizes
+
+
+def _dtype(x, what: str) -> dtype:
+    if not isinstance(x, dtype):
+        raise _Refusal(f"{what} needs an element type such as tl.float32, not {_describe(x)}")
+    return x
+
+
+# Programs and creation.
+
+
+@_builtin
+def program_id(b, axis):
+    return b.emit("tt.get_program_id", (), [(int32, ())], axis=_axis(axis)).result
+
+
+@_builtin
+def num_programs(b, axis):
+    return b.emit("tt.get_num_programs", (), [(int32, ())], axis=_axis(axis)).result
+
+
+def _axis(axis) -> int:
+    if axis not in (0, 1, 2):
+        raise _Refusal(f"a grid has the axes 0, 1 and 2, not {_describe(axis)}")
+    return axis
+
+
+@_builtin
+def arange(b, start, end):
+    first, last = _integer(start, "the start of tl.arange"), _integer(end, "the end of tl.arange")
+    shape = _shape((last - first,), "tl.arange")
+    return b.emit("tt.make_range", (), [(int32, shape)], start=first).result
+
+
+@_builtin
+def full(b, shape, value, dtype):
+    shape, element = _shape(shape, "tl.full"), _dtype(dtype, "tl.full")
+    scalar = b.constant(value, element) if _is_number(value) else b.cast(value, element)
+    if scalar.shape:
+        raise _Refusal(f"tl.full takes a scalar, not {_describe(scalar)}")
+    return b.broadcast_to(scalar, shape)
+
+
+@_builtin
+def zeros(b, shape, dtype):
+    return full.run(b, shape, 0, dtype)
+
+
+@_builtin
+def zeros_like(b, input):
+    return full.run(b, input.shape, 0, input.element) if input.shape else b.constant(0, input.element)
+
+
+# Memory.
+
+
+def _address(b, pointer, what: str):
+    pointer = b.value(pointer, f"the first argument of {what}")
+    if not pointer.element.is_ptr():
+        raise _Refusal(f"{what} takes a pointer or a block of pointers, not {_describe(pointer)}; a tensor's pointer is the kernel's argument")
+    return pointer
+
+
+def _caches(b, what, **given):
+    for name, value in given.items():
+        if value:
+            _no_effect(b, f"{what}({name}={value!r})", _INFERRED)
+
+
+@_builtin
+def load(b, pointer, mask=None, other=None, boundary_check=(), padding_option="", cache_modifier="", eviction_policy="", volatile=False):
+    pointer = _address(b, pointer, "tl.load")
+    if boundary_check or padding_option:
+        raise _Refusal("boundary_check and padding_option belong to block pointers, which Kiln does not have; use mask= and other=")
+    if volatile:
+        raise _Refusal("tl.load(volatile=True): programs do not wait for each other's stores in Kiln; launch the second part as a kernel of "
+                       "its own")
+    if other is not None and mask is None:
+        raise _Refusal("tl.load with other= needs mask=, which says where other is taken")
+    _caches(b, "tl.load", cache_modifier=cache_modifier, eviction_policy=eviction_policy)
+    element = pointer.element.element_ty
+    operands = [pointer]
+    if mask is not None:
+        operands.append(b.condition(mask))
+    if other is not None:
+        operands.append(b.constant(other, element) if _is_number(other) else b.cast(other, element))
+    operands = b.together(*operands)
+    return b.emit("tt.load", operands, [(element, operands[0].shape)]).result
+
+
+@_builtin
+def store(b, pointer, value, mask=None, boundary_check=(), cache_modifier="", eviction_policy=""):
+    pointer = _address(b, pointer, "tl.store")
+    if boundary_check:
+        raise _Refusal("boundary_check belongs to block pointers, which Kiln does not have; use mask=")
+    if pointer.element.is_const:
+        raise _Refusal("a store to a pointer that is annotated tl.const")
+    _caches(b, "tl.store", cache_modifier=cache_modifier, eviction_policy=eviction_policy)
+    element = pointer.element.element_ty
+    given = b.value(value)
+    value = b.constant(value, element) if _is_number(value) and not (element.is_int() and isinstance(value, float)) else b.cast(given, element)
+    operands = [b.broadcast_to(pointer, _wider(pointer, value, mask)), value]
+    if mask is not None:
+        operands.append(b.condition(mask))
+    operands = [b.broadcast_to(x, operands[0].shape) for x in operands]
+    b.emit("tt.store", operands)
+
+
+def _wider(pointer, value, mask) -> tuple:
+    """The shape of a store. One pointer takes one value."""
+    parts = [x for x in (value, mask) if isinstance(x, tensor)]
+    if not pointer.shape and any(part.shape for part in parts):
+        raise _Refusal("a block is stored to a single pointer; add offsets to it, as pointer + tl.arange(0, BLOCK)")
+    return pointer.shape
+
+
+# Shapes.
+
+
+@_builtin
+def broadcast_to(b, input, *shape):
+    return b.broadcast_to(input, _shape(shape[0] if len(shape) == 1 else shape, "tl.broadcast_to"))
+
+
+@_builtin
+def broadcast(b, input, other):
+    return tuple(b.together(b.value(input), b.value(other)))
+
+
+@_builtin
+def expand_dims(b, input, axis):
+    input = b.value(input)
+    axes = list(axis) if isinstance(axis, (tuple, list)) else [axis]
+    rank = input.rank + len(axes)
+    for one in sorted(_integer(a, "the axis of tl.expand_dims") % rank for a in axes):
+        input = b.expand(input, one)
+    return input
+
+
+@_builtin
+def reshape(b, input, *shape, can_reorder=False):
+    if can_reorder:
+        _no_effect(b, "tl.reshape(can_reorder=True)", "elements keep their order; leave it out")
+    return b.reshape(b.value(input), _shape(shape[0] if len(shape) == 1 else shape, "tl.reshape"))
+
+
+@_builtin
+def view(b, input, *shape):
+    return b.reshape(b.value(input), _shape(shape[0] if len(shape) == 1 else shape, "tl.view"))
+
+
+@_builtin
+def ravel(b, x):
+    return b.reshape(x, (x.numel,))
+
+
+@_builtin
+def trans(b, input, *dims):
+    input = b.value(input)
+    if input.rank < 2:
+        raise _Refusal(f"tl.trans needs a block of two dimensions or more, not {_describe(input)}")
+    order = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
+    return b.permute(input, order or (*range_(input.rank - 2), input.rank - 1, input.rank - 2))
+
+
+@_builtin
+def permute(b, input, *dims):
+    return b.permute(b.value(input), dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims)
+
+
+@_builtin
+def unsqueeze(b, input, dim):
+    return b.expand(b.value(input), _integer(dim, "the dimension of tl.unsqueeze"))
+
+
+@_builtin
+def squeeze(b, input, dim):
+    axis = _integer(dim, "the dimension of tl.squeeze") % _python.max(input.rank, 1)
+    if input.shape[axis] != 1:
+        raise _Refusal(f"dimension {axis} of {_describe(input)} is not 1")
+    return b.reshape(input, input.shape[:axis] + input.shape[axis + 1 :])
+
+
+# Types and arithmetic.
+
+
+@_builtin
+def cast(b, input, dtype, fp_downcast_rounding=None, bitcast=False):
+    if fp_downcast_rounding not in (None, "rtne"):
+        raise _Refusal(f"fp_downcast_rounding={fp_downcast_rounding!r}: Kiln rounds to the nearest number, \"rtne\"")
+    if not isinstance(dtype, (_ty.dtype, pointer_type)):
+        raise _Refusal(f"a cast needs an element type such as tl.float32, not {_describe(dtype)}")
+    return b.constant(input, dtype) if _is_number(input) and not bitcast and dtype.is_floating() else b.cast(input, dtype, bitcast)
+
+
+@_builtin
+def where(b, condition, x, y):
+    return b.select(condition, x, y)
+
+
+def _operation(name: str, op: str):
+    def function(b, x, y, sanitize_overflow=True):
+        return b.binary(op, x, y)
+
+    return _Builtin(function, name)
+
+
+add, sub, mul = (_operation(name, op) for name, op in (("add", "+"), ("sub", "-"), ("mul", "*")))
+
+
+class PropagateNan:
+    """Whether a NaN operand of tl.maximum and its like is the result."""
+
+    NONE, ALL = "none", "all"
+
+
+def _extreme(fn: str):
+    def function(b, x, y, propagate_nan=PropagateNan.NONE):
+        if _is_number(x) and _is_number(y):
+            return (_python.max if fn == "MAX" else _python.min)(x, y)
+        x, y = (b.cast(z, float32) if isinstance(z, tensor) and z.element.is_bf16() else z for z in (x, y))
+        x, y = b.pair(x, y)
+        result = b.apply(fn, x, y)
+        if propagate_nan == PropagateNan.ALL and result.element.is_floating():
+            for side in (x, y):
+                result = b.select(b.binary("!=", side, side), side, result)
+        return result
+
+    return _Builtin(function, {"MAX": "maximum", "MIN": "minimum"}[fn])
+
+
+maximum, minimum = _extreme("MAX"), _extreme("MIN")
+
+
+@_builtin
+def clamp(b, x, min, max, propagate_nan=PropagateNan.NONE):
+    return minimum.run(b, maximum.run(b, x, min, propagate_nan), max, propagate_nan)
+
+
+@_builtin
+def abs(b, x):
+    x = b.value(x)
+    return x if x.element.is_int_unsigned() else b.unary("ABS", x)
+
+
+def _function(name: str, fn: str):
+    def function(b, x):
+        x = b.value(x, f"the argument of tl.{name}")
+        if x.element not in (float32, float64):
+            raise _Refusal(f"tl.{name} takes float32 or float64, not {x.element}; write tl.{name}(x.to(tl.float32))")
+        return b.unary(fn, x)
+
+    return _Builtin(function, name)
+
+
+exp, exp2, log, log2, sin, cos, sqrt, sqrt_rn, rsqrt, erf, floor, ceil = (_function(name, fn) for name, fn in (
+    ("exp", "EXP"), ("exp2", "EXP2"), ("log", "LOG"), ("log2", "LOG2"), ("sin", "SIN"), ("cos", "COS"), ("sqrt", "SQRT"), ("sqrt_rn", "SQRT"),
+    ("rsqrt", "RSQRT"), ("erf", "ERF"), ("floor", "FLOOR"), ("ceil", "CEIL")))
+_tanh, _trunc, _rint = _function("tanh", "TANH"), _function("trunc", "TRUNC"), _function("rint", "ROUND")
+
+
+@_builtin
+def fma(b, x, y, z):
+    element = _meet_all(b, x, y, z)
+    x, y, z = b.together(*(b._as(v, element) for v in (x, y, z)))
+    if not element.is_floating():
+        return b.binary("+", b.binary("*", x, y), z)
+    return b.emit("math.fma", [x, y, z], [(element, x.shape)]).result
+
+
+def _meet_all(b, *values):
+    first = values[0]
+    element = b._element(first)
+    for value in values[1:]:
+        element = _meet(element, _is_number(first), b._element(value), _is_number(value))
+        first = value if _is_number(first) else first
+    return element
+
+
+@_builtin
+def fdiv(b, x, y, ieee_rounding=False):
+    x, y = b.pair(x, y)
+    if not x.element.is_floating():
+        raise _Refusal("tl.fdiv takes floats; write x / y, or x // y for integers")
+    return b.apply("DIV", x, y)
+
+
+@_builtin
+def div_rn(b, x, y):
+    return fdiv.run(b, x, y)
+
+
+@_builtin
+def sigmoid(b, x):
+    x = b.value(x)
+    if x.element not in (float32, float64):
+        raise _Refusal(f"tl.sigmoid takes float32 or float64, not {x.element}; write tl.sigmoid(x.to(tl.float32))")
+    return b.unary("SIGMOID", x)
+
+
+@_builtin
+def cdiv(b, x, div):
+    if _is_number(x) and _is_number(div):
+        return (x + div - 1) // div
+    return b.binary("//", b.binary("+", x, b.binary("-", div, 1)), div)
+
+
+# Promises and messages.
+
+
+@_builtin
+def multiple_of(b, input, values):
+    """A promise. Of a scalar the compiler uses it."""
+    value = values[0] if isinstance(values, (tuple, list)) and len(values) == 1 else values
+    if not input.shape and isinstance(value, int):
+        assume.run(b, b.binary("==", b.binary("%", input, value), 0))
+    return input
+
+
+@_builtin
+def max_contiguous(b, input, values):
+    """A promise that Kiln does not need: it finds runs of neighbours in the addresses themselves."""
+    return input
+
+
+@_builtin
+def max_constancy(b, input, values):
+    """As tl.max_contiguous."""
+    return input
+
+
+@_builtin
+def assume(b, cond):
+    cond = b.value(cond)
+    if cond.shape:
+        raise _Refusal("tl.assume takes a scalar")
+    b.emit("llvm.intr.assume", [b.condition(cond)])
+
+
+@_builtin
+def debug_barrier(b):
+    b.emit("gpu.barrier", ())
+
+
+@_builtin
+def static_assert(b, cond, msg=""):
+    if isinstance(cond, tensor):
+        raise _Refusal("tl.static_assert needs a condition that is known when the kernel is compiled")
+    if not cond:
+        raise _Refusal(f"static assertion failed{': ' + str(msg) if msg else ''}")
+
+
+@_builtin
+def static_print(b, *values, sep=" ", end="\n", file=None, flush=False):
+    print(*values, sep=sep, end=end, file=file, flush=flush)
+
+
+@_builtin
+def device_assert(b, cond, msg="", mask=None):
+    _no_effect(b, "tl.device_assert", "assertions are not checked on the device; compare the results, or run inside kiln.emulation(check=True)")
+
+
+@_builtin
+def device_print(b, prefix, *args, hex=False):
+    _no_effect(b, "tl.device_print", "kernels do not print; store the values to a tensor")
+
+
+class range:
+    """``for i in tl.range(n)``; ``num_stages`` says how many iterations' loads are under way at one time."""
+
+    def __init__(self, arg1, arg2=None, step=None, num_stages=None, loop_unroll_factor=None, disallow_acc_multi_buffer=False, flatten=False,
+                 warp_specialize=False, disable_licm=False):
+        self.bounds = (0, arg1) if arg2 is None else (arg1, arg2)
+        self.step, self.num_stages = 1 if step is None else step, num_stages
+        self.hints = {"loop_unroll_factor": loop_unroll_factor, "disallow_acc_multi_buffer": disallow_acc_multi_buffer, "flatten": flatten,
+                      "warp_specialize": warp_specialize, "disable_licm": disable_licm}
+
+
+class static_range:
+    """``for i in tl.static_range(n)``: the body is written out for each value, which is known in it."""
+
+    def __init__(self, arg1, arg2=None, step=None):
+        bounds = (0, arg1) if arg2 is None else (arg1, arg2)
+        self.values = range_(*(_integer(x, "a bound of tl.static_range") for x in (*bounds, 1 if step is None else step)))
+
+
+range_ = _python.range
+
+
+class const:
+    """The annotation of a pointer that the kernel only reads."""
+
+
+ABSENT = {name: _Absent(name, instead) for name, instead in _ABSENT.items()}  # not global names here, for one is Python's "tuple"
+
+from .reductions import argmax, argmin, dot, max, min, reduce, reduce_or, softmax, sum, xor_sum  # noqa: E402,F401
+
+math = _sys.modules[__name__]  # tl.math.exp is tl.exp
+core = standard = math
+
+# What is a method of values as well: x.sum(0), x.to(tl.float16).
+METHODS = {name: globals()[name] for name in (
+    "abs", "argmax", "argmin", "broadcast_to", "cast", "ceil", "cos", "exp", "exp2", "expand_dims", "floor", "log", "log2", "max", "min", "permute",
+    "ravel", "reshape", "rsqrt", "sigmoid", "sin", "softmax", "sqrt", "sum", "trans", "view", "xor_sum")}
+METHODS["to"] = cast
+
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    if name in ABSENT:
+        return ABSENT[name]
+    raise AttributeError(f"triton.language.{name} is not part of Kiln's Triton front end")

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graph → the tile language's program. Each operation is lowered where it stands. Blocks that are functions of their indices stay symbolic
+(``symbolic``); loads, products, reductions and what is used more than once become fragments; a scalar that is no index arithmetic is bound
+by a let. ``flow`` has loops and branches."""
+
+from __future__ import annotations
+
+import contextlib
+
+from ..language import program as ir
+from ..language.buffer import Buffer, Region, load
+from ..language.dtypes import as_dtype, int32
+from ..language.expr import Expr, Var, as_expr, binary, cast, const, constant_value, select
+from .build import describe
+from .errors import Refusal, at
+from .graph import PURE, Block, Function, Op, Value
+from .simplify import simplify
+from .symbolic import Alias, Held, Known, Symbols
+from .types import float32, kiln_of
+
+# Operations that only rename or convert elements: what takes their result takes, in effect, their operand.
+VIEWS = frozenset(("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.trans", "tt.reshape", "arith.cast", "arith.bitcast"))
+_INLINE = 64  # nodes of index arithmetic that is not bound by a let
+_TF32 = as_dtype("tfloat32")
+
+
+def users(value: Value) -> list:
+    """What takes the value's elements, through views."""
+    found = []
+    for user in value.uses:
+        if isinstance(user, Op) and user.name in VIEWS:
+            found += users(user.result)
+        else:
+            found.append(user)
+    return found
+
+
+class Lowering:
+    """``Lowering(function, options).program()``. ``options``: num_warps, num_stages, rank of the grid, may_overlap."""
+
+    def __init__(self, function: Function, num_warps: int, num_stages: int, rank: int, may_overlap: bool = False):
+        self.function, self.num_warps, self.num_stages, self.rank = function, num_warps, num_stages, rank
+        self.symbols, self.may_overlap = Symbols(), may_overlap
+        self.data: set = set()  # values that depend on memory
+        self.fixed: set = set()  # operations that stay symbolic
+        self.shared: list = []  # allocations at the head of the kernel
+        self.stmts: list = []
+        self.here = ir.Location()
+        self.count = 0
+
+    def program(self) -> ir.PrimFunc:
+        simplify(self.function)
+        func = ir.PrimFunc(self.function.name)
+        grid = [Var("SCALAR", int32, f"programs_{axis}") for axis in range(self.rank)]
+        blocks = [Var("BLOCK", int32, f"pid_{axis}", axis) for axis in range(self.rank)]
+        for name, value in self.function.params:
+            func.params.append(self._parameter(name, value))
+        func.params += [ir.Param(var.name, var=var) for var in grid]
+        one, zero = as_expr(1), as_expr(0)
+        self.symbols.grid = [var.expr for var in grid] + [one] * (3 - self.rank)
+        self.symbols.programs = [var.expr for var in blocks] + [zero] * (3 - self.rank)
+        body = []
+        with self.within(body):
+            self._promises()
+            self.block(self.function.body)
+        kernel = ir.Kernel([var.expr for var in grid], (32 * self.num_warps, 1, 1), blocks, func.name, body=[*self.shared, *body])
+        func.kernels.append(kernel)
+        return func
+
+    def _parameter(self, name: str, value: Value) -> ir.Param:
+        if value.element.is_ptr():
+            size = Var("SYMBOL", as_dtype("int64"), f"{name}_size")
+            buffer = Buffer("GLOBAL", (size.expr,), value.element.element_ty.kiln, name)
+            buffer.may_alias = self.may_overlap
+            self.symbols.bases[value] = buffer
+            self.symbols.put(value, Known(const(0, int32)))
+            return ir.Param(name, buffer=buffer)
+        var = Var("SCALAR", value.element.kiln, name)
+        self.symbols.put(value, Known(var.expr))
+        return ir.Param(name, var=var)
+
+    def _promises(self) -> None:
+        for value, divisor in self.function.assumed:
+            self.emit(ir.Assume(binary("EQ", binary("MOD", self.at(value), divisor), 0)))
+
+    # Statements.
+
+    def emit(self, stmt):
+        stmt.location = self.here
+        self.stmts.append(stmt)
+        return stmt
+
+    @contextlib.contextmanager
+    def within(self, stmts: list):
+        """Statements go to this list."""
+        outer, self.stmts = self.stmts, stmts
+        try:
+            yield
+        finally:
+            self.stmts = outer
+
+    def at(self, value: Value, indices=()) -> Expr:
+        return self.symbols.at(value, indices)
+
+    def name(self, value: Value, otherwise: str) -> str:
+        self.count += 1
+        return value.name or f"{otherwise}_{self.count}"
+
+    def parallel(self, shape, body) -> None:
+        """A parallel loop over a shape whose statements are those of ``body(indices)``."""
+        sizes = tuple(shape) or (1,)
+        variables = [Var("LOOP", int32, "ijklmn"[d] if d < 6 else f"i{d}") for d in range(len(sizes))]
+        indices = tuple(var.expr for var in variables)
+        loop = ir.For("PARALLEL", variables, [as_expr(extent) for extent in sizes])
+        with self.within(loop.body):
+            body(indices if shape else ())
+        self.emit(loop)
+
+    def allocate(self, space: str, shape, dtype, name: str) -> Buffer:
+        buffer = Buffer(space, tuple(shape) or (1,), dtype, name)
+        if space == "SHARED":
+            self.shared.append(ir.Alloc(buffer, location=self.here))
+        else:
+            self.emit(ir.Alloc(buffer))
+        return buffer
+
+    def write(self, buffer: Buffer, value: Value) -> None:
+        """The elements of a value into a buffer of its shape."""
+        uniform = self._uniform(value)
+        if not value.shape:
+            self.emit(ir.Store(buffer, [as_expr(0)], cast(self.at(value), buffer.dtype)))
+        elif uniform is not None and buffer.space == "FRAGMENT":
+            self.emit(ir.Fill(buffer.whole(), cast(self.at(uniform), buffer.dtype)))
+        else:
+            self.parallel(value.shape, lambda indices: self.emit(
+                ir.Store(buffer, list(indices), cast(self.at(value, indices), buffer.dtype))))
+
+    def _uniform(self, value: Value):
+        """The scalar that all elements are, if the graph says so."""
+        while value.op is not None and value.op.name in ("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape") and \
+                value not in self.symbols.place:
+            value = value.op.operands[0]
+        return value if not value.shape and not value.element.is_ptr() else None
+
+    def materialize(self, value: Value, space: str = "FRAGMENT", dtype=None) -> Buffer:
+        """A buffer with the elements of a block."""
+        buffer = self.allocate(space, value.shape, dtype or kiln_of(value.element), self.name(value, "tile"))
+        self.write(buffer, value)
+        return buffer
+
+    def fragment(self, value: Value) -> Buffer:
+        """A fragment that holds the value, its own where it has one."""
+        place = self.symbols.place.get(value)
+        while isinstance(place, Alias):
+            value = place.value
+            place = self.symbols.place.get(value)
+        if isinstance(place, Held) and place.buffer.space == "FRAGMENT":
+            return place.buffer
+        return self.materialize(value)
+
+    def bind(self, value: Value, expr: Expr) -> None:
+        """A scalar's value from here on."""
+        if expr.op not in ("VAR", "CONST_INT", "CONST_FLOAT"):
+            var = Var("LET", expr.dtype, self.name(value, "x"))
+            self.emit(ir.Let(var, expr))
+            expr = var.expr
+        self.symbols.put(value, Known(expr))
+
+    # Operations.
+
+    def block(self, block: Block) -> None:
+        for op in block.ops:
+            self.here = ir.Location(op.file, op.line)
+            try:
+                self.op(op)
+            except Refusal as problem:
+                raise at(op.file, op.line, str(problem)) from problem
+
+    def op(self, op: Op) -> None:
+        if op.name in PURE:
+            self.pure(op)
+        else:
+            _LOWERED[op.name](self, op)
+
+    def pure(self, op: Op) -> None:
+        value = op.result
+        self.symbols.again(value)
+        if any(operand in self.data for operand in op.operands):
+            self.data.add(value)
+        if op in self.fixed or value.element.is_ptr():
+            return
+        if value.shape:
+            if op.name not in VIEWS and value in self.data and not value.element.is_bool() and self._shared_by_many(value):
+                reused = self.in_place(op)
+                self.symbols.put(value, Held(self.materialize(value) if reused is None else reused))
+            return
+        expr = self.at(value)
+        if op.name != "arith.constant" and (value in self.data or value.element.is_floating() or expr.size > _INLINE):
+            self.bind(value, expr)
+
+    @staticmethod
+    def _shared_by_many(value: Value) -> bool:
+        """Whether it is needed more than once, or in a loop or branch within its block."""
+        found = users(value)
+        return len(found) > 1 or any((user.block if isinstance(user, Op) else user) is not value.home for user in found)
+
+    def in_place(self, op: Op):
+        """The fragment of an operand that nothing needs any more, with the result in it."""
+        value = op.result
+        for operand in op.operands:
+            buffer = self.dying(operand, op)
+            if buffer is not None and operand.shape == value.shape and buffer.dtype == kiln_of(value.element):
+                self.write(buffer, value)
+                return buffer
+        return None
+
+    def dying(self, value: Value, op: Op):
+        """The fragment that holds a value which this operation alone takes, once, in the block that made it."""
+        place = self.symbols.place.get(value)
+        if isinstance(place, Held) and place.buffer.space == "FRAGMENT" and value.uses == [op] and value.home is op.block:
+            return place.buffer
+        return None
+
+    def load(self, op: Op) -> None:
+        value, dtype = op.result, op.result.element.kiln
+        self.data.add(value)
+        if not value.shape:
+            self.bind(value, self.loaded(op, ()))
+            return
+        dots = [user for user in users(value)]
+        products = all(isinstance(user, Op) and user.name == "tt.dot" and self._transposed(value, user) for user in dots)
+        if products:
+            dtype = self._operand_type(value, dots[0])
+        buffer = self.allocate("SHARED" if products else "FRAGMENT", value.shape, dtype, self.name(value, "loaded"))
+        self.parallel(value.shape, lambda indices: self.emit(ir.Store(buffer, list(indices), cast(self.loaded(op, indices), dtype))))
+        self.symbols.put(value, Held(buffer))
+
+    def loaded(self, op: Op, indices) -> Expr:
+        """An element that a load gives: where its mask is false, nothing is read. An index outside of a tensor reads nothing and gives 0."""
+        pointer, *rest = op.operands
+        offset, buffer = self.at(pointer, indices), self.symbols.base(pointer)
+        if not rest:
+            return load(buffer, (offset,))
+        mask = self.at(rest[0], indices)
+        element = load(buffer, (select(mask, offset, const(-1, offset.dtype)),))
+        if len(rest) == 1:
+            return element
+        other = self.at(rest[1], indices)
+        return element if constant_value(other) == 0 else select(mask, element, other)
+
+    def store(self, op: Op) -> None:
+        pointer, value, *mask = op.operands
+        buffer = self.symbols.base(pointer)
+
+        def body(indices):
+            stmt = ir.Store(buffer, [self.at(pointer, indices)], self.at(value, indices))
+            condition = self.at(mask[0], indices) if mask else as_expr(True)
+            if constant_value(condition) is True:
+                self.emit(stmt)
+            elif constant_value(condition) is not False:
+                guard = ir.If(condition)
+                with self.within(guard.then_body):
+                    self.emit(stmt)
+                self.emit(guard)
+
+        self.parallel(pointer.shape, body)
+
+    def reduce(self, op: Op) -> None:
+        source, value = op.operands[0], op.result
+        self.data.add(value)
+        held = self.fragment(source)
+        buffer = self.allocate("FRAGMENT", value.shape, held.dtype, self.name(value, "reduced"))
+        self.emit(ir.Reduce(op.attrs["kind"], held.whole(), buffer.whole(), op.attrs["axis"], True))
+        if value.shape:
+            self.symbols.put(value, Held(buffer))
+        else:
+            self.bind(value, load(buffer, (as_expr(0),)))
+
+    def dot(self, op: Op) -> None:
+        a, b, acc = op.operands
+        self.data.add(op.result)
+        left, transpose_a = self.factor(a, op, True)
+        right, transpose_b = self.factor(b, op, False)
+        buffer = self.dying(acc, op)
+        if buffer is None:
+            buffer = self.allocate("FRAGMENT", acc.shape, acc.element.kiln, self.name(op.result, "product"))
+            self.write(buffer, acc)
+        self.emit(ir.Gemm(left, right, buffer.whole(), transpose_a, transpose_b))
+        self.symbols.put(op.result, Held(buffer))
+
+    def factor(self, value: Value, op: Op, left: bool) -> tuple:
+        """(the region of an operand of a product, whether it holds it transposed)."""
+        dtype, transposed = self._operand_type(value, op), False
+        while value.op is not None and value.op.name == "tt.trans" and value not in self.symbols.place:
+            value, transposed = value.op.operands[0], not transposed
+        place = self.symbols.place.get(value)
+        while isinstance(place, Alias):
+            value = place.value
+            place = self.symbols.place.get(value)
+        held = place.buffer if isinstance(place, Held) and place.buffer.dtype == dtype else None
+        if held is not None and (held.space == "SHARED" or left and not transposed):
+            return held.whole(), transposed
+        return self.materialize(value, "FRAGMENT" if left and not transposed else "SHARED", dtype).whole(), transposed
+
+    @staticmethod
+    def _operand_type(value: Value, op: Op):
+        """float32 is multiplied as tf32 where the product says so."""
+        return _TF32 if value.element is float32 and op.attrs["precision"] == "tf32" else value.element.kiln
+
+    def _transposed(self, value: Value, op: Op) -> bool:
+        """Whether a product takes the value itself or its transpose."""
+        for operand in op.operands[:2]:
+            while operand.op is not None and operand.op.name == "tt.trans":
+                operand = operand.op.operands[0]
+            if operand is value:
+                return op.operands[2] is not value
+        return False
+
+    def assume(self, op: Op) -> None:
+        self.emit(ir.Assume(self.at(op.operands[0])))
+
+    def barrier(self, op: Op) -> None:
+        self.emit(ir.Barrier())
+
+    def scalar(self, value: Value, what: str) -> Expr:
+        """A scalar that statements use more than once, or that may change its place later."""
+        if value.shape:
+            raise Refusal(f"{what} is {describe(value)}; a scalar is needed")
+        return self.at(value)
+
+
+from . import flow  # noqa: E402
+
+_LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.reduce": Lowering.reduce, "tt.dot": Lowering.dot,
+            "llvm.intr.assume": Lowering.assume, "gpu.barrier": Lowering.barrier, "scf.for": flow.lower_for, "scf.while": flow.lower_while,
+            "scf.if": flow.lower_if}
+__all__ = ["Lowering", "Region"]

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What combines elements of blocks: reductions and products."""
+
+from __future__ import annotations
+
+from . import types as ty
+from .build import describe, is_number
+from .builtin import Builtin, builtin
+from .errors import Refusal
+
+_KINDS = {"ADD": "REDUCE_SUM", "MAX": "REDUCE_MAX", "MIN": "REDUCE_MIN", "BIT_AND": "REDUCE_BIT_AND", "BIT_OR": "REDUCE_BIT_OR",
+          "BIT_XOR": "REDUCE_BIT_XOR"}
+
+
+def _block(b, x, what: str):
+    x = b.value(x, f"the argument of {what}")
+    if not x.shape:
+        raise Refusal(f"{what} of a scalar; it takes a block")
+    return x
+
+
+def _axes(x, axis, what: str) -> list:
+    if axis is None:
+        return list(range(x.rank))
+    if isinstance(axis, bool) or not isinstance(axis, int) or not -x.rank <= axis < x.rank:
+        raise Refusal(f"{what} along axis {describe(axis)} of {describe(x)}")
+    return [axis % x.rank]
+
+
+def combined(b, x, axis, fn: str, keep_dims: bool, what: str):
+    """The elements of a block along an axis, or all of them, combined by a function of the tile language."""
+    x = _block(b, x, what)
+    for one in reversed(_axes(x, axis, what)):
+        shape = x.shape[:one] + x.shape[one + 1 :]
+        result = b.emit("tt.reduce", [x], [(x.element, shape)], kind=_KINDS[fn], axis=one).result
+        x = (b.expand(result, one) if shape else b.broadcast_to(result, (1,))) if keep_dims else result
+    return x
+
+
+def _widened(b, x, dtype, what: str):
+    """Of integers narrower than 32 bits, sums are of 32."""
+    x = _block(b, x, what)
+    if dtype is None and x.element.is_int() and x.element.primitive_bitwidth < 32:
+        dtype = ty.int32 if x.element.is_int_signed() else ty.uint32
+    return x if dtype is None else b.cast(x, dtype)
+
+
+@builtin
+def sum(b, input, axis=None, keep_dims=False, dtype=None):
+    return combined(b, _widened(b, input, dtype, "tl.sum"), axis, "ADD", keep_dims, "tl.sum")
+
+
+@builtin
+def xor_sum(b, input, axis=None, keep_dims=False):
+    return combined(b, _integers(b, input, "tl.xor_sum"), axis, "BIT_XOR", keep_dims, "tl.xor_sum")
+
+
+@builtin
+def reduce_or(b, input, axis, keep_dims=False):
+    return combined(b, _integers(b, input, "tl.reduce_or"), axis, "BIT_OR", keep_dims, "tl.reduce_or")
+
+
+def _integers(b, x, what):
+    x = _block(b, x, what)
+    if not x.element.is_int():
+        raise Refusal(f"{what} takes integers, not {x.element}")
+    return x
+
+
+def _comparable(b, x, what: str):
+    """bfloat16 is compared as float32, narrow integers as 32 bits."""
+    x = _block(b, x, what)
+    if x.element.is_bf16():
+        return b.cast(x, ty.float32)
+    if x.element.is_int() and x.element.primitive_bitwidth < 32:
+        return b.cast(x, ty.int32)
+    return x
+
+
+def _extreme(fn: str, name: str):
+    def function(b, input, axis=None, return_indices=False, return_indices_tie_break_left=True, keep_dims=False):
+        x = _comparable(b, input, f"tl.{name}")
+        best = combined(b, x, axis, fn, keep_dims, f"tl.{name}")
+        if not return_indices:
+            return best
+        return best, _place(b, x, axis, fn, keep_dims, f"tl.{name}")
+
+    return Builtin(function, name)
+
+
+max, min = _extreme("MAX", "max"), _extreme("MIN", "min")
+
+
+def _place(b, x, axis, fn: str, keep_dims: bool, what: str):
+    """The first index at which the extreme value stands."""
+    if axis is None:
+        if keep_dims:
+            raise Refusal(f"{what} of all elements with keep_dims and indices; reshape the block to one dimension")
+        x, axis = b.reshape(x, (x.numel,)), 0
+    (axis,) = _axes(x, axis, what)
+    best = combined(b, x, axis, fn, True, what)
+    index = b.emit("tt.make_range", (), [(ty.int32, (x.shape[axis],))], start=0).result
+    for d in range(x.rank):
+        if d != axis:
+            index = b.expand(index, d if d < axis else index.rank)
+    found = b.select(b.binary("==", x, best), index, x.shape[axis] - 1)
+    return combined(b, found, axis, "MIN", keep_dims, what)
+
+
+def _argument(fn: str, name: str):
+    def function(b, input, axis, tie_break_left=True, keep_dims=False):
+        return _place(b, _comparable(b, input, f"tl.{name}"), axis, fn, keep_dims, f"tl.{name}")
+
+    return Builtin(function, name)
+
+
+argmax, argmin = _argument("MAX", "argmax"), _argument("MIN", "argmin")
+
+
+@builtin
+def reduce(b, input, axis, combine_fn, keep_dims=False):
+    """With a function that is one operation of its two arguments."""
+    if isinstance(input, (tuple, list)):
+        raise Refusal("tl.reduce of several blocks at once; reduce them one by one, and tl.max(…, return_indices=True) gives an index as well")
+    x = _block(b, input, "tl.reduce")
+    return combined(b, x, axis, b.combiner(combine_fn, x.element), keep_dims, "tl.reduce")
+
+
+@builtin
+def softmax(b, x, dim=None, keep_dims=False, ieee_rounding=False):
+    axis = 0 if dim is None else dim
+    from .language import exp
+
+    shifted = b.binary("-", x, combined(b, x, axis, "MAX", True, "tl.softmax"))
+    parts = exp.run(b, shifted)
+    return b.binary("/", parts, combined(b, parts, axis, "ADD", True, "tl.softmax"))
+
+
+_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
+
+
+@builtin
+def dot(b, input, other, acc=None, input_precision=None, allow_tf32=None, max_num_imprecise_acc=None, out_dtype=ty.float32):
+    x, y = _block(b, input, "tl.dot"), _block(b, other, "tl.dot")
+    if x.rank != 2 or y.rank != 2:
+        raise Refusal(f"tl.dot of {describe(x)} and {describe(y)}: it takes blocks of two dimensions; loop over the others in the grid")
+    if x.shape[1] != y.shape[0]:
+        raise Refusal(f"tl.dot of shapes {list(x.shape)} and {list(y.shape)}: the second dimension of the first must be the first of the second")
+    if x.element is not y.element and not (x.element.is_fp8() and y.element.is_fp8()):
+        raise Refusal(f"tl.dot of {x.element} and {y.element}; cast one of them with .to(…)")
+    precision = input_precision or {None: "tf32", True: "tf32", False: "ieee"}[allow_tf32]
+    if precision not in _PRECISIONS:
+        raise Refusal(f"input_precision={describe(input_precision)}; known: {', '.join(_PRECISIONS)}")
+    element = _result_type(x.element, out_dtype)
+    shape = (x.shape[0], y.shape[1])
+    if acc is None:
+        acc = b.broadcast_to(b.constant(0, element), shape)
+    elif is_number(acc):
+        acc = b.broadcast_to(b.constant(acc, element), shape)
+    if acc.element is not element or acc.shape != shape:
+        raise Refusal(f"the acc of tl.dot is {describe(acc)}; {list(shape)} of {element} is needed")
+    return b.emit("tt.dot", [x, y, acc], [(element, shape)], precision=precision).result
+
+
+def _result_type(operand, wanted):
+    if operand.is_int():
+        if operand not in (ty.int8, ty.uint8):
+            raise Refusal(f"tl.dot of {operand}; integer products take int8")
+        return ty.int32
+    if not isinstance(wanted, ty.dtype) or wanted not in (ty.float32, ty.float16, ty.float64):
+        raise Refusal(f"out_dtype={describe(wanted)} of tl.dot; use tl.float32, or tl.float16 for float16 operands")
+    return ty.float64 if operand.is_fp64() else wanted

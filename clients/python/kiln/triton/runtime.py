@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``@triton.jit`` and launches, ``kernel[grid](…)``."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import linecache
+import warnings
+
+from .. import compiler
+from .. import target as targets
+from ..errors import NoEffectWarning
+from ..language.rewrite import parse
+from ..remote import emulation_asked
+from . import language as tl
+from .build import is_number
+from .builtin import Builtin, constexpr, unwrapped
+from .errors import CompilationError, Refusal
+from .expressions import StaticFunction
+from .interpret import graph_of
+from .lower import Lowering
+from .specialize import Classes, Flat, parameter
+
+_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}
+_INFERRED = "it is inferred; leave it out"
+# Options that other launches pass: the values that ask for nothing, why others have no effect.
+_NO_EFFECT = {
+    "num_ctas": ((1,), "clusters are inferred; leave it out"), "enable_fp_fusion": ((True, None), "a multiply-add may always round once; leave it out"),
+    "launch_cooperative_grid": ((False, None), "programs do not wait for each other; leave it out"),
+    "launch_pdl": ((False, None), "launches of one stream run one after the other; leave it out"),
+    "debug": ((False, None), "run inside kiln.emulation(check=True), which finds races and accesses out of bounds"),
+    "sanitize_overflow": ((False, None), "integers wrap"), "warp_size": ((32, None), _INFERRED), "arch": ((None,), "KILN_TARGET names the target"),
+    "matrix_instr_nonkdim": ((None, 0), _INFERRED), "waves_per_eu": ((None, 0), _INFERRED), "kpack": ((None,), _INFERRED),
+}
+
+
+class KernelInterface:
+    """What ``kernel[grid]`` is: a launch over a grid of programs."""
+
+    def __getitem__(self, grid):
+        return lambda *args, **kwargs: self.run(*args, grid=grid, warmup=False, **kwargs)
+
+
+def _is_constexpr(annotation) -> bool:
+    return annotation is constexpr or isinstance(annotation, str) and annotation.split(".")[-1] == "constexpr"
+
+
+def _is_const(annotation) -> bool:
+    return annotation is tl.const or isinstance(annotation, str) and annotation.split(".")[-1] == "const"
+
+
+class JITFunction(KernelInterface):
+    """A function in Triton's language. Called from another one it is written out there; ``fn[grid](…)`` compiles and launches it."""
+
+    kiln_kernel = True
+
+    def __init__(self, function, do_not_specialize=(), do_not_specialize_on_alignment=(), noinline=False):
+        functools.update_wrapper(self, function)
+        self.fn, self.signature, self.noinline = function, inspect.signature(function), noinline
+        self.file, self.first_line = function.__code__.co_filename, function.__code__.co_firstlineno
+        self.arg_names = list(self.signature.parameters)
+        self.constexprs = [i for i, p in enumerate(self.signature.parameters.values()) if _is_constexpr(p.annotation)]
+        self._constants = {self.arg_names[i] for i in self.constexprs}
+        values, alignments = self._named(do_not_specialize), self._named(do_not_specialize_on_alignment)
+        self._classes = {name: Classes(name, name not in values, name not in alignments) for name in self.arg_names}
+        self._const = {name for name, p in self.signature.parameters.items() if _is_const(p.annotation)}
+        self._defaults = {name: unwrapped(p.default) for name, p in self.signature.parameters.items() if p.default is not p.empty}
+        self._kernels: dict = {}
+        self._used: dict = {}
+        self._tree = None
+        self.pre_run_hooks: list = []
+
+    def _named(self, given) -> set:
+        """Parameters by name or number."""
+        return {self.arg_names[x] if isinstance(x, int) else x for x in ([given] if isinstance(given, (str, int)) else given or ())}
+
+    def __call__(self, *args, **kwargs):
+        raise RuntimeError(f"{self.__name__} is a Triton kernel: launch it as {self.__name__}[grid](…), or call it from another kernel")
+
+    def __repr__(self):
+        return f"JITFunction({self.__module__}:{self.__qualname__})"
+
+    # For the interpreter.
+
+    def tree(self):
+        if self._tree is None:
+            self._tree = parse(self.fn)
+        return self._tree
+
+    def line(self, number: int) -> str:
+        return linecache.getline(self.file, number)
+
+    def outer_names(self):
+        """Where names that are not its own are looked up."""
+        cells = zip(self.fn.__code__.co_freevars, self.fn.__closure__ or ())
+        names = {}
+        for name, cell in cells:
+            try:
+                names[name] = cell.cell_contents
+            except ValueError:
+                continue  # not assigned yet
+        return names, self.fn.__globals__
+
+    def bound(self, args, kwargs) -> dict:
+        """The parameters of a call from another kernel."""
+        try:
+            given = self.signature.bind(*args, **kwargs)
+        except TypeError as problem:
+            raise Refusal(f"{self.__name__}: {problem}") from None
+        arguments = {**self._defaults, **given.arguments}
+        for name in self._constants:
+            value = arguments.get(name)
+            known = value.op.attrs["value"] if isinstance(value, tl.tensor) and value.op is not None and value.op.name == "arith.constant" else value
+            if isinstance(known, tl.tensor):
+                raise Refusal(f"{self.__name__}: {name} is a tl.constexpr and is given a value that is known only when the kernel runs")
+            arguments[name] = known
+        return {name: unwrapped(value) for name, value in arguments.items()}
+
+    # Launches.
+
+    def run(self, *args, grid, warmup=False, **kwargs):
+        """Launches, or with ``warmup`` only compiles; returns the kernel, a kiln.Kernel."""
+        options = self._options(kwargs)
+        arguments = self._bind(args, kwargs)
+        for hook in self.pre_run_hooks:
+            hook(*args, **kwargs)
+        sizes = self._grid(grid, arguments)
+        known, classes, run = {}, [], []
+        for name, value in arguments.items():
+            if name in self._constants:
+                known[name] = unwrapped(value)
+            else:
+                classes.append((name, self._classes[name].read(value, run)))
+        tensors = [x for x in run if isinstance(x, Flat)]
+        kernel = self._kernel(known, tuple(classes), options, len(sizes), tensors)
+        if not warmup and 0 not in sizes:
+            kernel(*[x.value if isinstance(x, Flat) else x for x in run], *sizes)
+        return kernel
+
+    def warmup(self, *args, grid, **kwargs):
+        """Compiles for these arguments without a launch."""
+        return self.run(*args, grid=grid, warmup=True, **kwargs)
+
+    def program(self, *args, grid=(1,), **kwargs):
+        """The tile program for these arguments: a T.PrimFunc, whose ``script()`` is its text."""
+        options, arguments, run = self._options(kwargs), self._bind(args, kwargs), []
+        known = {name: unwrapped(value) for name, value in arguments.items() if name in self._constants}
+        classes = tuple((name, self._classes[name].read(value, run)) for name, value in arguments.items() if name not in self._constants)
+        return self._lowered(known, classes, options, len(self._grid(grid, arguments)), False)[0]
+
+    def _options(self, kwargs: dict) -> dict:
+        """Those of a launch, taken out of its keywords."""
+        options = dict(_OPTIONS)
+        for name in [name for name in kwargs if name not in self.signature.parameters]:
+            if name in _NO_EFFECT:
+                nothing, instead = _NO_EFFECT[name]
+                value = kwargs.pop(name)
+                if value not in nothing:
+                    warnings.warn(f"{self.__name__}[grid](…, {name}={value!r}) has no effect in Kiln: {instead}", NoEffectWarning, stacklevel=4)
+            elif name in options:
+                options[name] = kwargs.pop(name)
+            elif name in ("stream", "device"):
+                raise TypeError(f"{self.__name__}: the keyword {name}; kernels run on torch's current stream and on the device of their tensors")
+            else:
+                raise KeyError(f"Keyword argument {name} was specified but unrecognised: {self.__name__} has the parameters "
+                               f"{', '.join(self.arg_names)}, and launches have the options {', '.join(_OPTIONS)}")
+        warps = options["num_warps"]
+        if not isinstance(warps, int) or warps < 1 or warps > 32 or warps & (warps - 1):
+            raise ValueError(f"num_warps={warps!r}: a power of two from 1 to 32 is needed")
+        return options
+
+    def _bind(self, args, kwargs) -> dict:
+        try:
+            given = self.signature.bind(*args, **kwargs).arguments
+        except TypeError as problem:
+            raise TypeError(f"{self.__name__}: {problem}") from None
+        return {name: given[name] if name in given else self._defaults[name] for name in self.arg_names}
+
+    def _grid(self, grid, arguments) -> tuple:
+        """One to three numbers of programs."""
+        given = grid({name: unwrapped(value) for name, value in arguments.items()}) if callable(grid) else grid
+        sizes = (given,) if isinstance(given, int) else tuple(given)
+        if not 1 <= len(sizes) <= 3:
+            raise ValueError(f"{self.__name__}: a grid has one to three sizes, not {len(sizes)}")
+        for size in sizes:
+            if int(size) != size or size < 0:
+                raise ValueError(f"{self.__name__}: the grid {sizes}; sizes are integers from 0 on")
+        return tuple(int(size) for size in sizes)
+
+    def _kernel(self, known: dict, classes: tuple, options: dict, rank: int, tensors: list):
+        """The kernel for these classes. Where arguments overlap in memory, the one that allows for it, unless it writes none of them."""
+        target = targets.runnable(None, emulation_asked([t.value for t in tensors]))
+        key = (target, tuple(_frozen(v) for v in known.values()), classes, tuple(options.values()), rank)
+        if any(names.get(name) is not value for names, name, value in self._used.get(key, ())):
+            self._kernels.pop((key, False), None)
+            self._kernels.pop((key, True), None)
+        kernel = self._kernels.get((key, False))
+        if kernel is None:
+            kernel = self._compiled(key, False, known, classes, options, rank, target)
+        if _overlap(tensors) and _writes_shared(kernel, tensors):
+            kernel = self._kernels.get((key, True)) or self._compiled(key, True, known, classes, options, rank, target)
+        return kernel
+
+    def _compiled(self, key, may_overlap: bool, known, classes, options, rank: int, target: str):
+        func, used = self._lowered(known, classes, options, rank, may_overlap)
+        flags = [f"--maxrregcount={options['maxnreg']}"] if options["maxnreg"] else None
+        kernel = compiler.compile(func, target=target, compile_flags=flags)
+        self._kernels[key, may_overlap], self._used[key] = kernel, used
+        return kernel
+
+    def _lowered(self, known, classes, options, rank: int, may_overlap: bool):
+        runtime = {name: parameter(found, name in self._const) for name, found in classes}
+        function, used = graph_of(self, known, runtime)
+        return Lowering(function, options["num_warps"], options["num_stages"], rank, may_overlap).program(), used
+
+
+def _frozen(value):
+    """A constexpr argument as a key: 1, 1.0 and True are three."""
+    if isinstance(value, (tuple, list)):
+        return (type(value), *map(_frozen, value))
+    try:
+        hash(value)
+    except TypeError:
+        raise TypeError(f"a tl.constexpr argument is {value!r}, which is not hashable; pass numbers, strings, types, functions or tuples") from None
+    return (type(value), value) if is_number(value) else value
+
+
+def _overlap(tensors: list) -> bool:
+    return any(a.overlaps(b) for i, a in enumerate(tensors) for b in tensors[:i])
+
+
+def _writes_shared(kernel, tensors: list) -> bool:
+    """Whether the kernel writes a tensor that overlaps another one."""
+    written = [param.written for param in kernel.artifact.launch.params if param.tensor]
+    pairs = [(i, j) for i, a in enumerate(tensors) for j, b in enumerate(tensors[:i]) if a.overlaps(b)]
+    return any(written[i] or written[j] for i, j in pairs)
+
+
+def jit(fn=None, *, version=None, repr=None, launch_metadata=None, do_not_specialize=None, do_not_specialize_on_alignment=None, debug=None,
+        noinline=None):
+    """Decorator; with or without arguments."""
+    if fn is None:
+        return lambda function: jit(function, version=version, repr=repr, launch_metadata=launch_metadata, do_not_specialize=do_not_specialize,
+                                    do_not_specialize_on_alignment=do_not_specialize_on_alignment, debug=debug, noinline=noinline)
+    for name, value, instead in (("debug", debug, _NO_EFFECT["debug"][1]), ("noinline", noinline, "functions are written out where they are called"),
+                                 ("launch_metadata", launch_metadata, "nothing reads it"), ("repr", repr, "kernels have the names of their functions")):
+        if value:
+            warnings.warn(f"triton.jit({name}=…) has no effect in Kiln: {instead}", NoEffectWarning, stacklevel=2)
+    return JITFunction(fn, do_not_specialize or (), do_not_specialize_on_alignment or ())
+
+
+def constexpr_function(fn):
+    """Decorator of a Python function that kernels call with constants."""
+    return StaticFunction(fn)
+
+
+def _cdiv(x: int, y: int) -> int:
+    return -(-x // y)
+
+
+def _next_power_of_2(n: int) -> int:
+    return 1 << (n - 1).bit_length() if n > 0 else 1
+
+
+_cdiv.__name__, _next_power_of_2.__name__ = "cdiv", "next_power_of_2"
+cdiv = StaticFunction(_cdiv, tl.cdiv if isinstance(tl.cdiv, Builtin) else None)
+next_power_of_2 = StaticFunction(_next_power_of_2)
+__all__ = ["CompilationError", "JITFunction", "KernelInterface", "cdiv", "constexpr_function", "jit", "next_power_of_2"]

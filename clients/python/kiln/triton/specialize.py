@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a launch's arguments are to the compiler: classes as Triton has them. A class is a hashable thing; kernels are kept by the classes of
+their arguments."""
+
+from __future__ import annotations
+
+from . import types as ty
+from .builtin import unwrapped
+from .interpret import Parameter
+
+ALIGNMENT = 16  # bytes
+
+
+class TensorWrapper:
+    """A tensor whose elements a kernel reads as another type: triton.reinterpret."""
+
+    def __init__(self, base, dtype):
+        self.base, self.dtype = base, dtype
+
+
+def reinterpret(tensor, dtype):
+    """The tensor with elements of another Triton type of the same width, as tl.bfloat16 for the bits in a numpy array of uint16."""
+    base = tensor.base if isinstance(tensor, TensorWrapper) else tensor
+    width = getattr(base, "itemsize", None) or base.element_size()
+    if width * 8 != max(dtype.primitive_bitwidth, 8):
+        raise TypeError(f"the tensor's elements have {width} bytes, and those of {dtype} have {max(dtype.primitive_bitwidth // 8, 1)}; view it with "
+                        "elements of that width first")
+    return TensorWrapper(base, dtype)
+
+
+def is_tensor(x) -> bool:
+    return isinstance(x, TensorWrapper) or hasattr(x, "data_ptr") or hasattr(x, "__array_interface__") and getattr(x, "shape", None) is not None \
+        and not _is_scalar(x) or hasattr(x, "__cuda_array_interface__")
+
+
+def _is_scalar(x) -> bool:
+    """Of numpy, whose scalars have the interface of arrays."""
+    return not hasattr(x, "flags") or not hasattr(x, "base") or type(x).__name__ != "ndarray" and hasattr(x, "item") and getattr(x, "ndim", 1) == 0
+
+
+class Flat:
+    """A tensor as kernels see it: all elements from its first to the end of its storage. ``value`` goes to the launch."""
+
+    __slots__ = ("value", "address", "end")
+
+    def __init__(self, value, address: int, end: int):
+        self.value, self.address, self.end = value, address, end
+
+    def overlaps(self, other: "Flat") -> bool:
+        return self.address < other.end and other.address < self.end
+
+
+def flat(name: str, tensor) -> Flat:
+    if isinstance(tensor, TensorWrapper):
+        tensor = tensor.base
+    if hasattr(tensor, "data_ptr"):
+        return _flat_torch(tensor)
+    if hasattr(tensor, "__array_interface__"):
+        return _flat_numpy(name, tensor)
+    raise TypeError(f"argument {name}: a torch tensor or a numpy array is needed, not {type(tensor).__name__}")
+
+
+def _flat_torch(tensor) -> Flat:
+    width = tensor.element_size()
+    count = tensor.untyped_storage().nbytes() // width - tensor.storage_offset()
+    view = tensor if tensor.dim() == 1 and tensor.shape[0] == count and tensor.stride(0) == 1 else tensor.as_strided((count,), (1,))
+    address = tensor.data_ptr()
+    return Flat(view, address, address + count * width)
+
+
+def _flat_numpy(name: str, array) -> Flat:
+    import numpy
+
+    array = numpy.asarray(array)
+    if any(stride < 0 for stride in array.strides):
+        raise ValueError(f"argument {name}: an array with negative strides; its pointer is in the middle of its memory. Pass a copy of it")
+    root = array
+    while isinstance(root.base, numpy.ndarray):
+        root = root.base
+    address = array.__array_interface__["data"][0]
+    first, stop = _bounds(root)
+    count = max(stop - address, 0) // array.itemsize if array.size or address else 0
+    if array.ndim == 1 and count == array.shape[0] and array.flags.c_contiguous:
+        return Flat(array, address, stop)
+    return Flat(_rest(array, root, address, count), address, address + count * array.itemsize)
+
+
+def _bounds(array):
+    """The addresses of an array's first byte, and of the one after its last."""
+    first = last = array.__array_interface__["data"][0]
+    if array.size == 0:
+        return first, first
+    for extent, stride in zip(array.shape, array.strides):
+        first, last = first + min(0, (extent - 1) * stride), last + max(0, (extent - 1) * stride)
+    return first, last + array.itemsize
+
+
+def _rest(array, root, address: int, count: int):
+    """The memory from an address on, kept alive by the array."""
+    import ctypes
+
+    import numpy
+
+    memory = (ctypes.c_char * (count * array.itemsize)).from_address(address) if count else b""
+    result = numpy.frombuffer(memory, array.dtype)
+    if count and not (array.flags.writeable and root.flags.writeable):
+        result.flags.writeable = False
+    return _Kept(result, array)
+
+
+def _Kept(view, owner):
+    """``view`` as an array that keeps its owner."""
+    import numpy
+
+    class Kept(numpy.ndarray):
+        pass
+
+    kept = view.view(Kept)
+    kept.owner = owner
+    return kept
+
+
+def element_of(name: str, tensor) -> ty.dtype:
+    if isinstance(tensor, TensorWrapper):
+        return tensor.dtype
+    dtype = tensor.dtype
+    try:
+        return ty.of(getattr(dtype, "name", dtype) if not str(dtype).startswith("torch.") else dtype)
+    except TypeError as problem:
+        raise TypeError(f"argument {name}: {problem}") from None
+
+
+def class_of_tensor(name: str, tensor, by_alignment: bool):
+    return ("*", element_of(name, tensor).name)
+
+
+def class_of_number(x, by_value: bool, by_alignment: bool):
+    """("=", value) of what is compiled in; else the type, and what divides it."""
+    if isinstance(x, bool):
+        return ("u1", 1)
+    if isinstance(x, float):
+        return ("fp32", 1)
+    if x == 1 and by_value:
+        return ("=", 1)
+    if -(1 << 31) <= x < 1 << 31:
+        kind = "i32"
+    elif -(1 << 63) <= x < 1 << 63:
+        kind = "i64"
+    elif x < 1 << 64:
+        kind = "u64"
+    else:
+        raise OverflowError(f"the argument {x} needs more than 64 bits")
+    return (kind, ALIGNMENT if by_value and by_alignment and x % ALIGNMENT == 0 else 1)
+
+
+_ELEMENTS = {"u1": ty.int1, "fp32": ty.float32, "i32": ty.int32, "i64": ty.int64, "u64": ty.uint64}
+_NAMED = {dtype.name: dtype for dtype in ty.dtype._known.values()}
+
+
+class Classes:
+    """The classes of one parameter's arguments. ``read(value, run)`` gives the class, and appends what goes to the launch."""
+
+    def __init__(self, name: str, by_value: bool, by_alignment: bool):
+        self.name, self.by_value, self.by_alignment = name, by_value, by_alignment
+
+    def read(self, x, run: list):
+        x = unwrapped(x)
+        if x is None:
+            return None
+        if is_tensor(x):
+            run.append(flat(self.name, x))
+            return class_of_tensor(self.name, x, self.by_alignment)
+        if isinstance(x, (tuple, list)):
+            return tuple(("tuple", *(self.read(part, run) for part in x)))
+        if hasattr(x, "item") and not isinstance(x, (bool, int, float)):
+            x = x.item()
+        if isinstance(x, (bool, int, float)):
+            found = class_of_number(x, self.by_value, self.by_alignment)
+            if found[0] != "=":
+                run.append(x)
+            return found
+        if hasattr(x, "kiln_kernel") or isinstance(x, (str, ty.dtype)):
+            raise TypeError(f"argument {self.name} is {x!r}; annotate the parameter with tl.constexpr")
+        raise TypeError(f"argument {self.name}: kernels take tensors, numbers, None and tuples of these, not {type(x).__name__}")
+
+
+def parameter(found, const: bool = False):
+    """What the interpreter makes of a class: a Parameter, a number, None or a tuple."""
+    if found is None:
+        return None
+    if found[0] == "tuple":
+        return tuple(parameter(part, const) for part in found[1:])
+    if found[0] == "=":
+        return found[1]
+    if found[0] == "*":
+        return Parameter(ty.pointer_type(_NAMED[found[1]], is_const=const))
+    return Parameter(_ELEMENTS[found[0]], found[1])

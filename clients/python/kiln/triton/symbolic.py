@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elements of values as expressions. A block that is a function of its indices stays one: ``at(value, indices)`` is the expression of an
+element, a pointer's being its offset from the argument that it points into. What was given a place (a buffer, a variable) is read there."""
+
+from __future__ import annotations
+
+from ..language.buffer import Buffer, load
+from ..language.dtypes import as_dtype
+from ..language.expr import Expr, as_expr, binary, cast, const, constant_value, logical_not, make, select, unary
+from .errors import Refusal
+from .graph import PURE, Value
+from .types import kiln_of
+
+_INT64 = as_dtype("int64")
+
+
+class Held:
+    """In a buffer; a scalar in one of one element."""
+
+    def __init__(self, buffer: Buffer):
+        self.buffer = buffer
+
+    def at(self, symbols, value, indices) -> Expr:
+        return load(self.buffer, indices if value.shape else (0,))
+
+
+class Known:
+    """An expression that is a scalar's value wherever it is seen."""
+
+    def __init__(self, expr: Expr):
+        self.expr = expr
+
+    def at(self, symbols, value, indices) -> Expr:
+        return self.expr
+
+
+class Alias:
+    """Another value."""
+
+    def __init__(self, value: Value):
+        self.value = value
+
+    def at(self, symbols, value, indices) -> Expr:
+        return symbols.at(self.value, indices)
+
+
+class Advanced:
+    """``start`` plus so many ``times`` the steps: (+1 or -1, value)."""
+
+    def __init__(self, start: Value, steps: list, times: Expr):
+        self.start, self.steps, self.times = start, steps, times
+
+    def at(self, symbols, value, indices) -> Expr:
+        result = symbols.at(self.start, indices)
+        for sign, step in self.steps:
+            dtype = _INT64 if value.element.is_ptr() else value.element.kiln
+            advance = binary("MUL", cast(symbols.at(step, indices), dtype), cast(self.times, dtype))
+            result = binary("ADD" if sign > 0 else "SUB", cast(result, dtype), advance)
+        return result
+
+
+class Symbols:
+    """``place``: where a value is held, of those that are. ``base``: the argument of a pointer."""
+
+    def __init__(self):
+        self.place: dict = {}
+        self.bases: dict = {}
+        self.programs: list = []  # expressions of the program's place in the grid
+        self.grid: list = []
+        self._known: dict = {}
+
+    def forget(self) -> None:
+        """What was found before stands for values that are computed again."""
+        self._known.clear()
+
+    def put(self, value: Value, place) -> None:
+        """From here on it is read there."""
+        self.place[value] = place
+        if value.shape:
+            self._known.clear()
+        else:
+            self._known.pop((id(value),), None)
+
+    def again(self, value: Value) -> None:
+        """The value is computed once more."""
+        self.place.pop(value, None)
+
+    def at(self, value: Value, indices=()) -> Expr:
+        key = (id(value), *map(id, indices))
+        known = self._known.get(key)
+        if known is None:
+            place = self.place.get(value)
+            expr = place.at(self, value, indices) if place is not None else self._computed(value, indices)
+            known = self._known[key] = (expr, indices)  # the indices are kept, for their numbers are the key
+        return known[0]
+
+    def _computed(self, value: Value, indices) -> Expr:
+        op = value.op
+        if op is None or op.name not in PURE:
+            raise AssertionError(f"{value!r} has no place")
+        return _FUNCTIONS[op.name](self, op, indices)
+
+    def base(self, value: Value) -> Buffer:
+        """The argument that a pointer points into."""
+        found = self.bases.get(value)
+        if found is None:
+            found = self.bases[value] = self._base(value)
+        return found
+
+    def _base(self, value: Value) -> Buffer:
+        place = self.place.get(value)
+        if isinstance(place, (Alias, Advanced)):
+            return self.base(place.value if isinstance(place, Alias) else place.start)
+        op = value.op
+        if op is not None and op.name == "arith.select":
+            return self.common([self.base(operand) for operand in op.operands[1:]])
+        if op is not None and op.name in PURE:
+            return self.base(op.operands[0])
+        raise Refusal("a pointer that is loaded from memory; pass the tensors as arguments")
+
+    @staticmethod
+    def common(bases) -> Buffer:
+        if any(base is not bases[0] for base in bases):
+            names = " and ".join(sorted({base.name for base in bases}))
+            raise Refusal(f"a pointer that points into {names}, which of them is known only when the kernel runs; load from each and choose by "
+                          "tl.where, or store to each with a mask")
+        return bases[0]
+
+
+def _broadcast(symbols, op, indices):
+    source = op.operands[0]
+    return symbols.at(source, tuple(as_expr(0) if extent == 1 else index for extent, index in zip(source.shape, indices)))
+
+
+def _expand(symbols, op, indices):
+    axis = op.attrs["axis"]
+    return symbols.at(op.operands[0], indices[:axis] + indices[axis + 1 :])
+
+
+def _trans(symbols, op, indices):
+    places = dict(zip(op.attrs["order"], indices))
+    return symbols.at(op.operands[0], tuple(places[d] for d in range(len(indices))))
+
+
+def _reshape(symbols, op, indices):
+    source = op.operands[0]
+    linear = as_expr(0)
+    for extent, index in zip(op.result.shape, indices):
+        linear = linear * extent + index
+    parts, rest = [], linear
+    for extent in reversed(source.shape[1:]):
+        parts.insert(0, rest % extent)
+        rest = rest // extent
+    return symbols.at(source, tuple([rest, *parts] if source.shape else ()))
+
+
+def _addptr(symbols, op, indices):
+    start, offset = (symbols.at(operand, indices) for operand in op.operands)
+    if offset.dtype.bits < 32 or offset.dtype == "uint32":
+        offset = cast(offset, _INT64 if offset.dtype == "uint32" else as_dtype("int32"))
+    if constant_value(start) == 0:
+        return offset
+    return binary("ADD", cast(start, _INT64), cast(offset, _INT64))
+
+
+def _binary(symbols, op, indices):
+    a, b = (symbols.at(operand, indices) for operand in op.operands)
+    fn = op.attrs["fn"]
+    if a.dtype.kind == "b" and fn in ("BIT_XOR", "MAX", "MIN"):
+        return binary({"BIT_XOR": "NE", "MAX": "BIT_OR", "MIN": "BIT_AND"}[fn], a, b)
+    return binary(fn, a, b)
+
+
+def _compare(symbols, op, indices):
+    a, b = (symbols.at(operand, indices) for operand in op.operands)
+    if a.dtype.kind == "b":
+        a, b = cast(a, "int32"), cast(b, "int32")
+    return binary(op.attrs["fn"], a, b)
+
+
+def _unary(symbols, op, indices):
+    x, fn = symbols.at(op.operands[0], indices), op.attrs["fn"]
+    return logical_not(x) if fn == "NOT" else unary(fn, x)
+
+
+def _select(symbols, op, indices):
+    condition, a, b = (symbols.at(operand, indices) for operand in op.operands)
+    return select(condition, a, b)
+
+
+def _cast(symbols, op, indices):
+    return cast(symbols.at(op.operands[0], indices), op.result.element.kiln)
+
+
+def _bitcast(symbols, op, indices):
+    return make("REINTERPRET", op.result.element.kiln, (symbols.at(op.operands[0], indices),))
+
+
+def _fma(symbols, op, indices):
+    return make("FMA", op.result.element.kiln, tuple(symbols.at(operand, indices) for operand in op.operands))
+
+
+_FUNCTIONS = {
+    "arith.constant": lambda symbols, op, indices: const(op.attrs["value"], kiln_of(op.result.element)),
+    "tt.make_range": lambda symbols, op, indices: indices[0] + op.attrs["start"],
+    "tt.splat": lambda symbols, op, indices: symbols.at(op.operands[0]),
+    "tt.broadcast": _broadcast, "tt.expand_dims": _expand, "tt.trans": _trans, "tt.reshape": _reshape, "tt.addptr": _addptr,
+    "arith.binary": _binary, "arith.cmp": _compare, "arith.unary": _unary, "arith.select": _select, "arith.cast": _cast,
+    "arith.bitcast": _bitcast, "math.fma": _fma,
+    "tt.get_program_id": lambda symbols, op, indices: symbols.programs[op.attrs["axis"]],
+    "tt.get_num_programs": lambda symbols, op, indices: symbols.grid[op.attrs["axis"]],
+}

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops, branches, calls and tuples."""
+
+import numpy as np
+import pytest
+import triton
+import triton.language as tl
+from numbers_of import error, normal
+
+
+@triton.jit
+def exchanged(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    a, b = tl.load(x + at), tl.load(y + at)
+    s, t = 0.0, 1.0
+    for _ in range(n):
+        a, b = b, a + b
+        s, t = t, s + t
+    tl.store(out + at, a)
+    tl.store(out + BLOCK + at, b)
+    tl.store(out + 2 * BLOCK, s)
+    tl.store(out + 2 * BLOCK + 1, t)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_what_a_loop_carries_changes_at_once(n):
+    a, b = normal(1, 32).astype(np.float32), normal(2, 32).astype(np.float32)
+    out = np.zeros(66, np.float32)
+    exchanged[(1,)](a, b, out, n, BLOCK=32)
+    s, t = 0.0, 1.0
+    for _ in range(n):
+        a, b, s, t = b, a + b, t, s + t
+    assert error(out, np.concatenate([a, b, [s, t]])) < 1e-6
+
+
+@triton.jit
+def turned(x, out, n, BLOCK: tl.constexpr):
+    r = tl.arange(0, BLOCK)
+    at = r[:, None] * BLOCK + r[None, :]
+    a = tl.load(x + at)
+    for i in range(n):
+        a = tl.trans(a) + i
+    tl.store(out + at, a)
+
+
+def test_a_carried_block_may_be_turned():
+    x, out = normal(3, 16, 16).astype(np.float32), np.zeros((16, 16), np.float32)
+    turned[(1,)](x, out, 3, BLOCK=16)
+    assert error(out, ((x.T + 0).T + 1).T + 2) < 1e-6
+
+
+@triton.jit
+def until(x, out, limit_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    i = 0
+    total = tl.zeros([BLOCK], tl.float32)
+    p = x + at
+    while i < tl.load(limit_ptr):
+        total += tl.load(p)
+        p += BLOCK
+        i += 1
+    tl.store(out + at, total)
+
+
+@pytest.mark.parametrize("limit", [0, 1, 6])
+def test_while(limit):
+    x, out = normal(4, 7, 64).astype(np.float32), np.ones(64, np.float32)
+    until[(1,)](x, out, np.array([limit], np.int32), BLOCK=64)
+    assert error(out, x[:limit].sum(0)) < 1e-6
+
+
+@triton.jit
+def returning(x, out, n):
+    pid = tl.program_id(0)
+    if pid >= n:
+        return
+    v = tl.load(x + pid)
+    if v < 0:
+        tl.store(out + pid, -1.0)
+        return
+    elif v > 1:
+        w = v * 2
+    else:
+        w = v
+    tl.store(out + pid, w if pid % 2 == 0 else -w)
+
+
+def test_an_early_return():
+    x, out = np.array([-1, 2, 0.5, 3, 0.25, -3, 1.5], np.float32), np.zeros(9, np.float32)
+    returning[(9,)](x, out, 7)
+    sign = np.where(np.arange(7) % 2 == 0, 1, -1)
+    assert np.array_equal(out, [*np.where(x < 0, -1, np.where(x > 1, x * 2, x) * sign), 0, 0])
+
+
+@triton.jit
+def branching(x, out, flag, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    v = tl.load(x + at)
+    p = out + at
+    if flag > 3:
+        v = v * 2.0
+        p += BLOCK
+    elif flag == 3:
+        v, p = v + 1, p
+    else:
+        v = tl.sum(tl.trans(v[:, None] + v[None, :]), 1)
+    tl.store(p, v)
+
+
+@pytest.mark.parametrize("flag", [2, 3, 5])
+def test_branches_carry_blocks_and_pointers(flag):
+    x, out = normal(5, 16).astype(np.float32), np.zeros(32, np.float32)
+    branching[(1,)](x, out, flag, BLOCK=16)
+    wanted = x * 2 if flag > 3 else x + 1 if flag == 3 else (x[:, None] + x).sum(0)
+    assert error(out[16:] if flag > 3 else out[:16], wanted) < 1e-6 and not (out[:16] if flag > 3 else out[16:]).any()
+
+
+@triton.jit
+def two(a, b, K: tl.constexpr = 2):
+    if K == 3:
+        return a, b
+    return a + b, a * K
+
+
+@triton.jit
+def choose(x, limit):
+    if limit > 10:
+        return x + 1
+    return x - 1
+
+
+@triton.jit
+def calling(x, out, limit, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    v = tl.load(x + at)
+    pair = two(v, 3.0)
+    for k in tl.static_range(3):
+        pair = (pair[1], pair[0] + k)
+    tl.store(out + at, pair[0])
+    tl.store(out + BLOCK + at, choose(pair[1], limit))
+
+
+@pytest.mark.parametrize("limit", [3, 30])
+def test_calls_tuples_and_unrolled_loops(limit):
+    x, out = normal(6, 16).astype(np.float32), np.zeros(32, np.float32)
+    calling[(1,)](x, out, limit, BLOCK=16)
+    pair = (x + 3, x * 2)
+    for k in range(3):
+        pair = (pair[1], pair[0] + k)
+    assert error(out, np.concatenate([pair[0], pair[1] + (1 if limit > 10 else -1)])) < 1e-6
+
+
+@triton.jit
+def nested(x, out, n, m, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    row = x + at
+    count = 0
+    for i in range(n - 1, -1, -1):
+        part = tl.zeros([BLOCK], tl.float32)
+        p = row
+        for j in range(0, m, 2):
+            part += tl.load(p) * (i + 1)
+            p += 2 * BLOCK
+            if j > 0:
+                count += 1
+        total = total * 0.5 + part
+    tl.store(out + at, total + count)
+
+
+@pytest.mark.parametrize("n, m", [(3, 5), (0, 4), (2, 0), (1, 1)])
+def test_loops_in_loops_and_backwards(n, m):
+    x, out = normal(7, 6, 32).astype(np.float32), np.zeros(32, np.float32)
+    nested[(1,)](x, out, n, m, BLOCK=32)
+    total, count = np.zeros(32), 0
+    for i in range(n - 1, -1, -1):
+        total = total * 0.5 + x[0:m:2].sum(0, dtype=np.float64) * (i + 1)
+        count += max(len(range(0, m, 2)) - 1, 0)
+    assert error(out, total + count) < 3e-6
+
+
+@triton.jit
+def in_a_loop_with_branches(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    best = tl.full([BLOCK], float("-inf"), tl.float32)
+    place = tl.zeros([BLOCK], tl.int32)
+    for i in range(n):
+        v = tl.load(x + i * BLOCK + at)
+        if i % 3 == 1:
+            v = -v
+        better = v > best
+        best = tl.where(better, v, best)
+        place = tl.where(better, i, place)
+    tl.store(out + at, best)
+    tl.store(out + BLOCK + at, place)
+
+
+def test_a_search():
+    x, out = normal(8, 10, 64).astype(np.float32), np.zeros((2, 64), np.float32)
+    in_a_loop_with_branches[(1,)](x, out, 10, BLOCK=64)
+    v = np.where(np.arange(10)[:, None] % 3 == 1, -x, x)
+    assert np.array_equal(out[0], v.max(0)) and np.array_equal(out[1], v.argmax(0))
+
+
+@triton.jit
+def of_tuples(pair, sizes, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x, out = pair
+    tl.store(out + at, tl.load(x + at, at < sizes[0], other=0) * sizes[1], at < sizes[0])
+
+
+def test_a_parameter_may_be_a_tuple():
+    x, out = normal(9, 20).astype(np.float32), np.zeros(20, np.float32)
+    of_tuples[(1,)]((x, out), (20, 3), BLOCK=32)
+    assert error(out, x * 3) < 1e-6

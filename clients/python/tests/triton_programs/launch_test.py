@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launches: classes of arguments, options, autotune, heuristics, and the package itself."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import kiln
+import numpy as np
+import pytest
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scaled(x, out, n, factor, stride, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at * stride, tl.load(x + at * stride, at < n) * factor, at < n)
+
+
+@triton.jit(do_not_specialize=["n", "stride"])
+def unspecialised(x, out, n, factor, stride, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at * stride, tl.load(x + at * stride, at < n) * factor, at < n)
+
+
+X = np.arange(64, dtype=np.float32)
+
+
+def launched(kernel, n=48, factor=2.0, stride=1, **options):
+    out = np.zeros(64, np.float32)
+    made = kernel[(triton.cdiv(n, 16),)](X, out, n, factor, stride, BLOCK=16, **options)
+    expected = np.where(np.arange(64) < n * stride, np.where(np.arange(64) % stride == 0, X * factor, 0), 0)
+    assert np.array_equal(out, expected)
+    return made
+
+
+def text(kernel, *values):
+    return kernel.program(X, X.copy(), *values, BLOCK=16).script()
+
+
+def test_one_is_compiled_in_and_multiples_of_16_are_promised():
+    assert "stride: int32" not in text(scaled, 48, 2.0, 1) and "assume mod(n, 16) == 0" in text(scaled, 48, 2.0, 1)
+    assert "stride: int32" in text(scaled, 47, 2.0, 2) and "assume" not in text(scaled, 47, 2.0, 2)
+    assert "stride: int32" in text(unspecialised, 48, 2.0, 1) and "assume" not in text(unspecialised, 48, 2.0, 1)
+    assert "n: int64" in text(scaled, 1 << 40, 2.0, 1) and "factor: float32" in text(scaled, 5, 1.0, 1)
+    assert "factor: int32" in text(scaled, 5, 3, 1) and "factor" not in text(scaled, 5, 1, 1)
+
+
+def test_kernels_are_kept_by_the_classes_of_their_arguments():
+    first = launched(scaled)
+    assert launched(scaled, n=32, factor=5.0) is first and launched(scaled, n=np.int64(16)) is first
+    others = [launched(scaled, n=30, stride=2), launched(scaled, n=33), launched(scaled, num_warps=2), launched(scaled, factor=2)]
+    assert len({id(k) for k in (first, *others)}) == 5
+    assert launched(unspecialised) is launched(unspecialised, n=33) is launched(unspecialised, n=20, stride=3)
+
+
+def test_a_warm_up_compiles_and_does_not_run():
+    out = np.zeros(64, np.float32)
+    kernel = scaled.warmup(X, out, 64, 2.0, 1, BLOCK=16, grid=(4,))
+    assert kernel.target == "emu:sm_90a" and not out.any()
+    assert scaled[(0,)](X, out, 64, 2.0, 1, BLOCK=16) is kernel and not out.any()
+
+
+FACTOR = tl.constexpr(3)
+
+
+@triton.jit
+def of_a_global(out):
+    tl.store(out, FACTOR)
+
+
+def test_a_constant_that_changed_is_compiled_anew(monkeypatch):
+    out = np.zeros(1, np.int32)
+    of_a_global[(1,)](out)
+    assert out[0] == 3
+    monkeypatch.setitem(globals(), "FACTOR", tl.constexpr(4))
+    of_a_global[(1,)](out)
+    assert out[0] == 4
+
+
+@triton.jit
+def in_a_grid(out, W: tl.constexpr):
+    x, y, z = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    at = (z * tl.num_programs(1) + y) * tl.num_programs(0) + x
+    tl.store(out + at, at * W)
+
+
+@pytest.mark.parametrize("grid", [(5,), (3, 4), (2, 3, 4), 6, lambda meta: (meta["W"],)])
+def test_grids(grid):
+    out = np.zeros(24, np.int32)
+    in_a_grid[grid](out, W=7)
+    count = 6 if grid == 6 else 7 if callable(grid) else int(np.prod(grid))
+    assert np.array_equal(out, np.where(np.arange(24) < count, np.arange(24) * 7, 0))
+
+
+def tuned(configs, **more):
+    @triton.autotune(configs=configs, key=["n"], **more)
+    @triton.heuristics({"EVEN": lambda args: args["n"] % 2 == 0})
+    @triton.jit
+    def kernel(x, out, n, EVEN: tl.constexpr, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        v = tl.load(x + at, at < n)
+        if EVEN:
+            v *= 2
+        tl.store(out + at, v, at < n)
+
+    return kernel
+
+
+def test_autotune_takes_the_first_that_compiles_where_nothing_can_be_timed():
+    kernel = tuned([triton.Config({"BLOCK": 0}), triton.Config({"BLOCK": 32, "num_warps": 8}, num_warps=2), triton.Config({"BLOCK": 64})])
+    for n in (40, 41):
+        out = np.zeros(64, np.float32)
+        with pytest.warns(UserWarning, match="the first configuration that compiles is taken: num_warps: 8, .*BLOCK: 32"):
+            made = kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](X, out, n)
+        assert np.array_equal(out, np.where(np.arange(64) < n, X * (2 if n % 2 == 0 else 1), 0))
+        assert kernel.best_config.kwargs["BLOCK"] == 32 and made.prim_func.kernels[0].threads == 256
+
+
+def test_configurations_are_pruned_and_hooks_are_called():
+    hooked = []
+    configs = [triton.Config({"BLOCK": b}, pre_hook=lambda args: hooked.append(args["BLOCK"])) for b in (16, 32, 64)]
+    kernel = tuned(configs, prune_configs_by={"early_config_prune": lambda configs, args: [c for c in configs if c.kwargs["BLOCK"] > 16],
+                                              "perf_model": lambda BLOCK, **_: -BLOCK, "top_k": 1})
+    out = np.zeros(64, np.float32)
+    with pytest.warns(UserWarning, match="BLOCK: 64"):
+        kernel[lambda meta: (triton.cdiv(40, meta["BLOCK"]),)](X, out, 40)
+    assert hooked == [64]
+
+
+def test_configurations_are_timed_where_there_is_a_gpu(monkeypatch):
+    """The kernels are emulated and say otherwise; the times are made up."""
+    monkeypatch.setattr("kiln.triton.autotuner._is_emulated", lambda kernel: False)
+    out, seen = np.full(64, 5, np.float32), []
+
+    def bench(call, quantiles):
+        call()
+        seen.append(out.copy())
+        return [{16: 3.0, 32: 1.0, 64: 2.0}[kernel.fn.seen[-1]]]
+
+    kernel = tuned([triton.Config({"BLOCK": b}) for b in (16, 32, 64)], do_bench=bench, restore_value=["out"])
+    kernel.fn.seen, run = [], kernel.fn.run
+    monkeypatch.setattr(kernel.fn, "run", lambda *args, **more: (kernel.fn.seen.append(more["BLOCK"]), run(*args, **more))[1])
+    kernel[lambda meta: (triton.cdiv(40, meta["BLOCK"]),)](X, out, 40)
+    assert kernel.best_config.kwargs["BLOCK"] == 32 and len(seen) == 3 and all((s == 5).all() for s in seen)
+    assert np.array_equal(out, np.where(np.arange(64) < 40, X * 2, 5))
+
+
+def test_a_static_function_computes_with_constants():
+    @triton.constexpr_function
+    def half(x):
+        return x // 2
+
+    @triton.jit
+    def kernel(out, N: tl.constexpr):
+        at = tl.arange(0, half(N))
+        tl.store(out + at, triton.cdiv(at + 1, 2) + triton.next_power_of_2(5))
+
+    out = np.zeros(8, np.int32)
+    kernel[(1,)](out, N=16)
+    assert np.array_equal(out, (np.arange(8) + 2) // 2 + 8)
+
+
+PROGRAM = """
+import triton, triton.language as tl, triton.testing
+from triton.language import math
+from triton.runtime.autotuner import Config
+from triton.runtime.jit import JITFunction
+from triton.compiler.errors import CompilationError
+assert tl is triton.language and math.exp is tl.exp and triton.testing.do_bench and Config is triton.Config
+for line in ("import triton.backends", "from triton.language.extra import libdevice", "import triton.tools.tensor_descriptor"):
+    try:
+        exec(line)
+    except ModuleNotFoundError as problem:
+        assert "is not part of Kiln's compatibility package" in str(problem), problem
+    else:
+        raise SystemExit(line)
+"""
+
+
+def test_the_package_has_the_names_that_programs_import():
+    homes = [str(pathlib.Path(package.__file__).parents[1]) for package in (kiln, triton)]
+    subprocess.run([sys.executable, "-c", PROGRAM], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join([*homes, *filter(None, sys.path)])})
