@@ -7,8 +7,8 @@ kiln-VERSION-cp311-abi3-manylinux_GLIBC_x86_64.whl: the package `kiln`, with kil
 libraries in `lib`, and the commands kiln and kilnd. The extension needs CPython 3.11 or newer and the programs need that glibc, which
 the tag says.
 
-kiln_tilelang-VERSION-py3-none-any.whl: the package `tilelang` that stands in for TileLang's. It is apart, so that installing kiln never
-hides a real TileLang."""
+kiln_tilelang-VERSION-py3-none-any.whl, kiln_triton-VERSION-py3-none-any.whl: the packages `tilelang` and `triton` that stand in for the real
+ones. They are apart, so that installing kiln never hides a real one."""
 
 import base64
 import hashlib
@@ -82,20 +82,20 @@ def kiln_wheel(stage: pathlib.Path, version: str, glibc: str) -> Wheel:
         "kiln", version, "A compilation service for tile-level GPU kernels: the Python client, the daemon kilnd and the command kiln", NEEDS,
         "Kiln compiles tile programs for NVIDIA's and AMD's GPUs, without their toolkits, and emulates them where there is no GPU.\n"
         "The first call of a kernel starts the daemon `kilnd`, which this package brings. `kiln --help` and `kilnd --help` say what there is.\n\n"
-        "Scripts that import `tilelang` run unchanged where `kiln-tilelang` is installed too.\n"))
+        "Scripts that import `tilelang` run unchanged where `kiln-tilelang` is installed too, and those that import `triton` with `kiln-triton`.\n"))
     wheel.add(f"{wheel.info}/entry_points.txt", "[console_scripts]\n" + "".join(f"{name} = kiln._programs:{name}\n" for name in COMMANDS))
     wheel.add(f"{wheel.info}/top_level.txt", "kiln\n")
     wheel.add_files({f"{wheel.info}/licenses/LICENSE": stage / "LICENSE", **files_below(stage / "share/licenses", f"{wheel.info}/licenses")})
     return wheel
 
 
-def tilelang_wheel(stage: pathlib.Path, version: str) -> Wheel:
-    wheel = Wheel("kiln-tilelang", version, "py3-none-any", pure=True)
-    wheel.add_files(files_below(stage / "python-compat/tilelang", "tilelang"))
+def stand_in_wheel(stage: pathlib.Path, version: str, folder: str, name: str, real: str) -> Wheel:
+    wheel = Wheel(f"kiln-{name}", version, "py3-none-any", pure=True)
+    wheel.add_files(files_below(stage / folder / name, name))
     wheel.add(f"{wheel.info}/METADATA", metadata(
-        "kiln-tilelang", version, "The package tilelang over Kiln, so that scripts written for TileLang run unchanged", [f"kiln=={version}"],
-        "This takes the name `tilelang`. Don't install it beside the real TileLang: each would overwrite files of the other.\n"))
-    wheel.add(f"{wheel.info}/top_level.txt", "tilelang\n")
+        f"kiln-{name}", version, f"The package {name} over Kiln, so that scripts written for {real} run unchanged", [f"kiln=={version}"],
+        f"This takes the name `{name}`. Don't install it beside the real {real}: each would overwrite files of the other.\n"))
+    wheel.add(f"{wheel.info}/top_level.txt", f"{name}\n")
     wheel.add_files({f"{wheel.info}/licenses/LICENSE": stage / "LICENSE"})
     return wheel
 
@@ -105,7 +105,9 @@ def main(stage: str, version: str, glibc: str, out: str):
     date = time.gmtime(max(int(os.environ["SOURCE_DATE_EPOCH"]), 315_532_800))[:6]
     folder = pathlib.Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    for wheel in (kiln_wheel(pathlib.Path(stage), version, glibc), tilelang_wheel(pathlib.Path(stage), version)):
+    staged = pathlib.Path(stage)
+    for wheel in (kiln_wheel(staged, version, glibc), stand_in_wheel(staged, version, "python-compat", "tilelang", "TileLang"),
+                  stand_in_wheel(staged, version, "python-compat-triton", "triton", "Triton")):
         written = wheel.write(folder, date)
         print(f"{written}: {written.stat().st_size / (1 << 20):.1f} MiB")
 

@@ -38,6 +38,21 @@ twice(256)(a, b)
 assert (b == 2 * a).all(), b
 print(tilelang.__file__)
 """
+TRITON_SCRIPT = """
+import numpy as np
+import triton
+import triton.language as tl
+
+@triton.jit
+def twice(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) * 2.0, mask=at < n)
+
+a, b = np.arange(250, dtype=np.float32), np.zeros(250, np.float32)
+twice[(triton.cdiv(250, 128),)](a, b, 250, BLOCK=128)
+assert (b == 2 * a).all(), b
+print(triton.__file__)
+"""
 
 
 def pytest_configure(config):
@@ -67,6 +82,11 @@ def kiln_wheel():
 @pytest.fixture(scope="session")
 def tilelang_wheel():
     return built("kiln_tilelang-*.whl", "deploy/bundle --wheels")
+
+
+@pytest.fixture(scope="session")
+def triton_wheel():
+    return built("kiln_triton-*.whl", "deploy/bundle --wheels")
 
 
 def end_daemons(home):

@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
-from conftest import README_KERNEL, ROOT, TILELANG_SCRIPT, debian
+from conftest import README_KERNEL, ROOT, TILELANG_SCRIPT, TRITON_SCRIPT, debian
 
-NAMES = ("kilnd", "kiln", "python3-kiln", "python3-kiln-tilelang", "libkiln-dev")
+NAMES = ("kilnd", "kiln", "python3-kiln", "python3-kiln-tilelang", "python3-kiln-triton", "libkiln-dev")
 # kiln@localhost stands for whoever publishes the packages (KILN_MAINTAINER); no bug of Debian's asks for them.
 UNAVOIDABLE = {"bogus-mail-host", "bogus-mail-host-in-debian-changelog", "initial-upload-closes-no-bugs"}
 SOCKET = "/run/kiln/kiln.sock"
@@ -44,7 +44,7 @@ def test_every_package_brings_what_it_is_for():
             "/lib/systemd/system/kilnd.socket", "/usr/lib/sysusers.d/kilnd.conf"} <= set(files("kilnd"))
     assert {"/usr/bin/kiln", "/usr/lib/kiln/kiln"} <= set(files("kiln"))
     assert {"/usr/lib/python3/dist-packages/kiln/kiln.desc", "/usr/lib/python3/dist-packages/kiln/_runtime.abi3.so"} <= set(files("python3-kiln"))
-    assert not [path for path in files("python3-kiln") if "/tilelang" in path]
+    assert not [path for path in files("python3-kiln") if "/tilelang" in path or "/dist-packages/triton" in path]
 
 
 def test_libraries_are_the_systems_but_for_llvm():
@@ -111,6 +111,10 @@ def test_the_daemon_and_the_clients_in_an_empty_root(root):
     assert "No module named 'tilelang'" in root.run(*environment, "python3", tilelang, user="alice", check=False).stderr
     root.install(debian("python3-kiln-tilelang"))
     assert "/usr/lib/python3/dist-packages/tilelang" in root.run(*environment, "python3", tilelang, user="alice").stdout
+    triton = root.write("/tmp/tri.py", TRITON_SCRIPT)
+    assert "No module named 'triton'" in root.run(*environment, "python3", triton, user="alice", check=False).stderr
+    root.install(debian("python3-kiln-triton"))
+    assert "/usr/lib/python3/dist-packages/triton" in root.run(*environment, "python3", triton, user="alice").stdout
 
 
 @pytest.mark.roots

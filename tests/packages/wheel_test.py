@@ -12,7 +12,7 @@ import zipfile
 
 import pytest
 
-from conftest import PYTHON, README_KERNEL, ROOT, TILELANG_SCRIPT
+from conftest import PYTHON, README_KERNEL, ROOT, TILELANG_SCRIPT, TRITON_SCRIPT
 
 FIRST_KERNEL_SECONDS = 30  # from `pip install` on
 
@@ -28,8 +28,8 @@ def text_in(wheel, file):
         return archive.read(f"{distribution}-{version}.dist-info/{file}").decode()
 
 
-def test_every_file_is_recorded_with_its_digest(kiln_wheel, tilelang_wheel):
-    for wheel in (kiln_wheel, tilelang_wheel):
+def test_every_file_is_recorded_with_its_digest(kiln_wheel, tilelang_wheel, triton_wheel):
+    for wheel in (kiln_wheel, tilelang_wheel, triton_wheel):
         rows = dict(re.fullmatch(r"([^,]+),(.*)", line).groups() for line in text_in(wheel, "RECORD").splitlines())
         with zipfile.ZipFile(wheel) as archive:
             assert set(rows) == set(archive.namelist())
@@ -39,20 +39,21 @@ def test_every_file_is_recorded_with_its_digest(kiln_wheel, tilelang_wheel):
                 assert row == ("," if path.endswith("/RECORD") else f"sha256={digest},{len(content)}"), path
 
 
-def test_the_version_is_the_projects_and_the_clients(kiln_wheel, tilelang_wheel):
+def test_the_version_is_the_projects_and_the_clients(kiln_wheel, tilelang_wheel, triton_wheel):
     version = re.search(r"project\(kiln VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
-    assert name_of(kiln_wheel)[1] == name_of(tilelang_wheel)[1] == version
+    assert name_of(kiln_wheel)[1] == name_of(tilelang_wheel)[1] == name_of(triton_wheel)[1] == version
     with zipfile.ZipFile(kiln_wheel) as archive:
         assert f'__version__ = "{version}"' in archive.read("kiln/__init__.py").decode()
-    assert f"Requires-Dist: kiln=={version}" in text_in(tilelang_wheel, "METADATA")
+    for wheel in (tilelang_wheel, triton_wheel):
+        assert f"Requires-Dist: kiln=={version}" in text_in(wheel, "METADATA")
 
 
-def test_only_the_wheel_of_its_own_takes_the_name_tilelang(kiln_wheel, tilelang_wheel):
+def test_only_wheels_of_their_own_take_the_names_of_others(kiln_wheel, tilelang_wheel, triton_wheel):
     tops = {}
-    for wheel in (kiln_wheel, tilelang_wheel):
+    for wheel in (kiln_wheel, tilelang_wheel, triton_wheel):
         with zipfile.ZipFile(wheel) as archive:
             tops[wheel] = {name.split("/")[0] for name in archive.namelist() if ".dist-info/" not in name}
-    assert tops == {kiln_wheel: {"kiln"}, tilelang_wheel: {"tilelang"}}
+    assert tops == {kiln_wheel: {"kiln"}, tilelang_wheel: {"tilelang"}, triton_wheel: {"triton"}}
 
 
 def test_programs_may_be_executed_and_nothing_else(kiln_wheel):
@@ -143,6 +144,13 @@ def test_tilelang_is_taken_on_demand_only(kiln_wheel, tilelang_wheel, fresh):
     assert "No module named 'tilelang'" in fresh.python("import tilelang", check=False).stderr
     fresh.pip("install", "--no-index", tilelang_wheel)
     assert fresh.python(TILELANG_SCRIPT).stdout.strip().startswith(str(fresh.folder))
+
+
+def test_triton_is_taken_on_demand_only(kiln_wheel, triton_wheel, fresh):
+    fresh.pip("install", "--no-index", kiln_wheel)
+    assert "No module named 'triton'" in fresh.python("import triton", check=False).stderr
+    fresh.pip("install", "--no-index", triton_wheel)
+    assert fresh.python(TRITON_SCRIPT).stdout.strip().startswith(str(fresh.folder))
 
 
 def test_a_real_tilelang_stays_what_it_is(kiln_wheel, fresh):
