@@ -319,6 +319,31 @@ TEST(Compile, ASelectGuardsItsLoads) {
   EXPECT_EQ(Occurrences(code, "+-4]"), 0) << code;
 }
 
+// Neighbours on which a mask decides together are loaded together; the mask is all that is compared.
+TEST(Compile, AMaskOfWholeVectorsLoadsVectors) {
+  const auto code = [](std::string_view mask, std::string_view divides = "assume floormod(%n, 4:i64) == 0:i64") {
+    const v1::WorkerResult result = CompileText(fmt::format(R"(kiln 1
+func @f[%n: i64](%s: i32, %A: global f32[%n], %O: global f32[512]) {{
+  kernel @k grid(1) threads 128 blocks(%b) {{
+    {}
+    for parallel %j in 512 {{ store %O[%j] = masked({}, %A[%j], 0.0) }}
+  }}
+}}
+)",
+                                                            divides, mask),
+                                                "cuda:sm_80");
+    EXPECT_TRUE(result.has_artifact()) << FirstError(result);
+    return result.artifact().code();
+  };
+  EXPECT_EQ(Occurrences(code("i64(%j) < %n"), "ld.global.nc.v4"), 1);
+  EXPECT_EQ(Occurrences(code("i64(%j) < %n"), "setp."), 1);
+  EXPECT_EQ(Occurrences(code("i64(%j) < %n", ""), "ld.global.nc.v4"), 0);
+  EXPECT_EQ(Occurrences(code("i64(%j) < %n", ""), "ld.global.nc"), 4);
+  EXPECT_EQ(Occurrences(code("%s > 3"), "ld.global.nc.v4"), 1);
+  EXPECT_EQ(Occurrences(code("%j >= 100 && %j // 8 != 5"), "ld.global.nc.v4"), 1);
+  EXPECT_EQ(Occurrences(code("%j >= 101"), "ld.global.nc.v4"), 0);
+}
+
 TEST(Compile, AsyncCopiesOfAnyWidth) {
   for (const auto& [rows, columns, threads] : {std::tuple{64, 7, 32}, {64, 3, 32}, {64, 6, 64}, {33, 2, 128}}) {
     const std::string shape = fmt::format("{}, {}", rows, columns);

@@ -58,7 +58,8 @@ DType ResultType(const ExprPool& pool, ExprOp op, std::span<const ExprId> args) 
     case TypeRule::predicate:
     case TypeRule::logic:
     case TypeRule::negation: return DType::kBool;
-    case TypeRule::select: return pool.Type(args[1]);
+    case TypeRule::select:
+    case TypeRule::masked: return pool.Type(args[1]);
     default: return pool.Type(args[0]);
   }
 }
@@ -258,6 +259,8 @@ ExprId ExprPool::CeilDiv(ExprId a, int64_t b) {
 
 ExprId ExprPool::Simplified(const ExprNode& given) {
   ExprNode node = given;
+  // Where a pass has put a value in the load's place, there is nothing left to keep from reading.
+  if (node.op == ExprOp::kMasked && (*this)[node.args[1]].op != ExprOp::kLoad) node.op = ExprOp::kSelect;
   if (node.op == ExprOp::kConstInt || node.op == ExprOp::kConstFloat) return Constant(node);
   if (node.arg_count == 0 || node.op == ExprOp::kLoad) return Intern(node);
   if (IsCommutative(node.op) && IsConstant((*this)[node.args[0]]) && !IsConstant((*this)[node.args[1]])) {
@@ -268,7 +271,7 @@ ExprId ExprPool::Simplified(const ExprNode& given) {
   if (std::optional<ExprNode> folded = Fold(node, {args.data(), node.arg_count})) return Intern(*folded);
   std::optional<ExprId> simple;
   if (node.arg_count == 1) simple = SimplifyUnary(*this, node);
-  if (node.op == ExprOp::kSelect) simple = SimplifySelect(*this, node);
+  if (Chooses(node.op)) simple = SimplifySelect(*this, node);
   if (node.arg_count == 2 && node.args[0] == node.args[1]) simple = WithItself(*this, node);
   if (!simple && node.arg_count == 2 && IsConstant(*args[1])) simple = WithConstant(*this, node).Simplify();
   return simple ? *simple : Intern(node);
@@ -319,6 +322,31 @@ std::vector<ExprId> LoadsOf(const ExprPool& pool, ExprId id) {
   std::vector<ExprId> loads;
   AddLoads(pool, id, seen, loads);
   return loads;
+}
+
+namespace {
+
+void AddReads(const ExprPool& pool, ExprId id, std::unordered_set<uint32_t>& seen, std::vector<Read>& reads) {
+  if (!seen.insert(Index(id)).second) return;
+  const ExprNode& node = pool[id];
+  for (ExprId arg : node.Args()) {
+    if (node.op != ExprOp::kMasked || arg != node.args[1]) {
+      AddReads(pool, arg, seen, reads);
+      continue;
+    }
+    for (ExprId index : pool[arg].Args()) AddReads(pool, index, seen, reads);
+  }
+  if (node.op == ExprOp::kLoad) reads.push_back({id, id, std::nullopt});
+  if (node.op == ExprOp::kMasked) reads.push_back({id, node.args[1], node.args[0]});
+}
+
+}  // namespace
+
+std::vector<Read> ReadsOf(const ExprPool& pool, ExprId id) {
+  std::unordered_set<uint32_t> seen;
+  std::vector<Read> reads;
+  AddReads(pool, id, seen, reads);
+  return reads;
 }
 
 }  // namespace kiln::ir

@@ -11,8 +11,9 @@
 // narrower float rounds to nearest even and, for the 8-bit types, saturates to the largest finite value; integer → narrower integer keeps
 // the low bits; number → bool is "not zero". A contracted multiply-add (one rounding) is allowed everywhere. A select does not run the
 // loads of the arm that is not chosen. "and" and "or" do not run the loads of their second operand if the first one decides the result. So
-// all three may guard an index. If the arithmetic of an index overflows its type, the access touches an unspecified element of the buffer,
-// or none.
+// all three may guard an index. masked(c, load, other) is select(c, load, other) whose element is not touched where c does not hold: where a
+// select guards an index that stays inside of a tensor, the element may still be read and dropped. If the arithmetic of an index overflows its
+// type, the access touches an unspecified element of the buffer, or none.
 #pragma once
 
 #include <array>
@@ -40,8 +41,27 @@ std::optional<ExprOp> ExprOpFromNumber(uint32_t number);
 int ArgCount(ExprOp op);  // -1: a load
 
 // How types go through an operation: the rule column of exprs.def.
-enum class TypeRule : uint8_t { leaf, load, cast, select, arith, integer, bits, unary, logic, negation, compare, math, math2, math3, predicate };
+enum class TypeRule : uint8_t {
+  leaf,
+  load,
+  cast,
+  select,
+  masked,
+  arith,
+  integer,
+  bits,
+  unary,
+  logic,
+  negation,
+  compare,
+  math,
+  math2,
+  math3,
+  predicate
+};
 TypeRule RuleOf(ExprOp op);
+// Whether its first argument, a bool, chooses between the second and the third, which it gives the type of.
+inline bool Chooses(ExprOp op) { return op == ExprOp::kSelect || op == ExprOp::kMasked; }
 
 // Indices into a module's tables.
 enum class ExprId : uint32_t {};
@@ -129,6 +149,15 @@ class ExprPool {
 
 // The loads in an expression, each once: the loads of its operands and indices first, from the first operand on.
 std::vector<ExprId> LoadsOf(const ExprPool& pool, ExprId id);
+
+// An element that an expression reads, everywhere or only where a mask holds.
+struct Read {
+  ExprId value;  // the load, or the masked expression that it is part of
+  ExprId load;
+  std::optional<ExprId> mask;
+};
+// What an expression reads, in the order of LoadsOf. A load that has several masks, or one and none, is read once for each of them.
+std::vector<Read> ReadsOf(const ExprPool& pool, ExprId id);
 
 // Describes what is wrong with the types of `node` under its rule ("add of f16 and f32"); empty if nothing is. Leaves and loads are checked
 // as far as the pool knows them; the verifier checks that they agree with their variable or buffer.

@@ -43,6 +43,39 @@ TEST(ExprPool, Identities) {
   EXPECT_EQ(pool.Make(ExprOp::kLe, {x, x}), pool.Bool(true));
 }
 
+TEST(ExprPool, AMaskBelongsToALoad) {
+  ExprPool pool;
+  const ExprId i = pool.Var(VarId(0), DType::kI32), c = pool.Var(VarId(1), DType::kBool), zero = pool.Float(0);
+  const ExprId load = pool.Load(BufferId(0), DType::kF32, {{i}}), other = pool.Load(BufferId(1), DType::kF32, {{i}});
+  const ExprId masked = pool.Make(ExprOp::kMasked, {c, load, zero});
+  EXPECT_EQ(pool[masked].op, ExprOp::kMasked);
+  EXPECT_EQ(pool.Make(ExprOp::kMasked, {pool.Bool(true), load, zero}), load);
+  EXPECT_EQ(pool.Make(ExprOp::kMasked, {pool.Bool(false), load, zero}), zero);
+  ExprNode wrong = pool[masked];
+  wrong.args[1] = zero;
+  EXPECT_NE(TypeProblem(pool, wrong).find("no element of a buffer"), std::string::npos);
+  EXPECT_EQ(TypeProblem(pool, pool[masked]), "");
+  // A value in the load's place needs no mask.
+  const auto replace = [&](ExprId by) { return pool.Rewrite(masked, [&](ExprId leaf) { return leaf == load ? std::optional(by) : std::nullopt; }); };
+  EXPECT_EQ(replace(zero), zero);
+  EXPECT_EQ(replace(pool.Float(1)), pool.Select(c, pool.Float(1), zero));
+  EXPECT_EQ(replace(other), pool.Make(ExprOp::kMasked, {c, other, zero}));
+}
+
+TEST(ExprPool, WhatIsReadHasItsMask) {
+  ExprPool pool;
+  const ExprId i = pool.Var(VarId(0), DType::kI32), c = pool.Var(VarId(1), DType::kBool);
+  const auto load = [&](uint32_t buffer, ExprId at, DType type) { return pool.Load(BufferId(buffer), type, {{at}}); };
+  const ExprId index = load(0, i, DType::kI32), a = load(1, index, DType::kF32), b = load(2, i, DType::kF32);
+  const ExprId masked = pool.Make(ExprOp::kMasked, {c, a, b});
+  const std::vector<Read> reads = ReadsOf(pool, pool.Add(masked, a));
+  ASSERT_EQ(reads.size(), 4u);
+  EXPECT_TRUE(reads[0].load == index && !reads[0].mask);
+  EXPECT_TRUE(reads[1].load == b && !reads[1].mask);
+  EXPECT_TRUE(reads[2].load == a && reads[2].value == masked && reads[2].mask == c);
+  EXPECT_TRUE(reads[3].load == a && reads[3].value == a && !reads[3].mask);
+}
+
 TEST(ExprPool, FloatsKeepTheirCorners) {
   ExprPool pool;
   ExprId x = pool.Var(VarId(0), DType::kF32);

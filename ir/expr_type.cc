@@ -46,8 +46,11 @@ std::string CastProblem(const ExprPool& pool, const ExprNode& node) {
 
 std::string SelectProblem(const ExprPool& pool, const ExprNode& node) {
   DType cond = pool.Type(node.args[0]), a = pool.Type(node.args[1]), b = pool.Type(node.args[2]);
-  if (cond != DType::kBool) return fmt::format("the condition of select is {}, not bool", Name(cond));
-  if (a != b || a != node.dtype) return fmt::format("select of {} between {} and {}", Name(node.dtype), Name(a), Name(b));
+  if (cond != DType::kBool) return fmt::format("the condition of {} is {}, not bool", Name(node.op), Name(cond));
+  if (a != b || a != node.dtype) return fmt::format("{} of {} between {} and {}", Name(node.op), Name(node.dtype), Name(a), Name(b));
+  if (node.op == ExprOp::kMasked && pool[node.args[1]].op != ExprOp::kLoad) {
+    return fmt::format("masked of {}, which is no element of a buffer; select chooses between any two values", Name(pool[node.args[1]].op));
+  }
   return {};
 }
 
@@ -64,7 +67,8 @@ std::string TypeProblem(const ExprPool& pool, const ExprNode& node) {
   switch (rule) {
     case TypeRule::leaf: return LeafProblem(node);
     case TypeRule::cast: return CastProblem(pool, node);
-    case TypeRule::select: return SelectProblem(pool, node);
+    case TypeRule::select:
+    case TypeRule::masked: return SelectProblem(pool, node);
     case TypeRule::load:
       for (ExprId index : node.Args()) {
         if (!IsInteger(pool.Type(index))) return fmt::format("a load index of type {}; indices are integers", Name(pool.Type(index)));

@@ -100,7 +100,7 @@ struct StorePlan {
   int32_t width = 1;            // kVector: elements at once
   bool kept = false;            // the L2 keeps the lines longer than others
   int32_t packed = 1;           // neighbours whose value is computed at once, in one register
-  std::vector<LoadPlan> loads;  // of global and shared memory in the value, in the order of LoadsOf
+  std::vector<LoadPlan> loads;  // of global and shared memory in the value, in the order of ReadsOf
 };
 // buffer[indices] = value, of the buffer's type.
 struct Store {

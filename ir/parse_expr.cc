@@ -28,7 +28,7 @@ ExprId Parser::Build(const Token& at, ExprOp op, std::optional<DType> dtype, con
   if (failed_) return ExprId(0);
   TypeRule rule = RuleOf(op);
   bool gives_bool = rule == TypeRule::compare || rule == TypeRule::predicate || rule == TypeRule::logic || rule == TypeRule::negation;
-  if (!dtype) dtype = gives_bool ? DType::kBool : module_.exprs.Type(args[rule == TypeRule::select ? 1 : 0]);
+  if (!dtype) dtype = gives_bool ? DType::kBool : module_.exprs.Type(args[Chooses(op) ? 1 : 0]);
   ExprNode node{.op = op, .dtype = *dtype, .arg_count = uint8_t(args.size())};
   std::copy(args.begin(), args.end(), node.args.begin());
   if (std::string problem = TypeProblem(module_.exprs, node); !problem.empty()) {

@@ -60,7 +60,9 @@ ExprId RandomModule::Expr(DType type, int depth) {
     case 3: {
       BufferId buffer = Pick(buffers_);
       std::vector<ExprId> indices = Indices(buffer);
-      return pool.Cast(type, pool.Load(buffer, module_[buffer].dtype, indices));
+      const ExprId load = pool.Load(buffer, module_[buffer].dtype, indices);
+      if (Below(3) != 0) return pool.Cast(type, load);
+      return pool.Cast(type, pool.Make(ExprOp::kMasked, {BoolExpr(depth - 1), load, Expr(module_[buffer].dtype, depth - 1)}));
     }
     default: break;
   }
@@ -256,8 +258,8 @@ StorePlan RandomModule::SomePlan(const Store& store, size_t vars) {
   StorePlan plan{.form = is_memory(to) ? StoreForm::kVector : StoreForm::kRegisters, .packed = 1 << Below(3), .loads = {}};
   if (is_memory(to)) plan.width = wide(to);
   plan.kept = may_choose(to, plan.width) && Coin();
-  for (ExprId id : LoadsOf(module_.exprs, store.value)) {
-    const BufferId from{module_.exprs[id].ref};
+  for (const Read& read : ReadsOf(module_.exprs, store.value)) {
+    const BufferId from{module_.exprs[read.load].ref};
     if (!is_memory(module_[from])) continue;
     LoadPlan load{from, LoadForm(Below(module_[from].space == Space::kShared ? 5 : 4))};
     if (load.form == LoadForm::kAcross && vars == 1) load.form = LoadForm::kVector;

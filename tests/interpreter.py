@@ -148,7 +148,7 @@ class Interpreter:
 
     def _arguments(self, e, memo):
         """The second of a logical operation, and the sides of a selection, may be of no account."""
-        decided = e.op in ("SELECT", "AND", "OR")
+        decided = e.op in ("SELECT", "MASKED", "AND", "OR")
         args = [self.value(e.args[0], memo)] if decided else []
         self.guarded += decided
         args += [self.value(a, memo) for a in e.args[decided:]]
@@ -164,7 +164,7 @@ class Interpreter:
             return self._load(e.value, args, self.guarded == 0 and self.active)
         if e.op == "CAST":
             return rounded(args[0], e.dtype)
-        if e.op == "SELECT":
+        if e.op in ("SELECT", "MASKED"):
             return np.where(args[0], args[1], args[2])
         if e.op == "FMA":
             return rounded(args[0] * args[1] + args[2], e.dtype)

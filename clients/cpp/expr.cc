@@ -90,7 +90,7 @@ Expr BuilderState::Apply(ExprOp op, std::initializer_list<const Expr*> args) {
   BuilderState* state = Common(args, problem);
   if (state == nullptr) return Expr(Broken{std::move(problem)});
   const TypeRule rule = ir::RuleOf(op);
-  const bool select = rule == TypeRule::select;
+  const bool select = ir::Chooses(op);
   // Numbers take the type of the first operand that has one; a select's condition does not count.
   std::optional<DType> type;
   for (const Expr* arg : args) {
@@ -177,6 +177,9 @@ KILN_UNARY(IsNan, kIsNan)
 
 Expr CeilDiv(const Expr& a, const Expr& b) { return FloorDiv(a + b - 1, b); }
 Expr Select(const Expr& condition, const Expr& a, const Expr& b) { return BuilderState::Apply(ExprOp::kSelect, {&condition, &a, &b}); }
+Expr Masked(const Expr& condition, const Expr& element, const Expr& other) {
+  return BuilderState::Apply(ExprOp::kMasked, {&condition, &element, &other});
+}
 Expr Fma(const Expr& a, const Expr& b, const Expr& c) { return BuilderState::Apply(ExprOp::kFma, {&a, &b, &c}); }
 Expr Cast(DType dtype, const Expr& a) { return BuilderState::Convert(ExprOp::kCast, dtype, a); }
 Expr Reinterpret(DType dtype, const Expr& a) { return BuilderState::Convert(ExprOp::kReinterpret, dtype, a); }

@@ -97,6 +97,8 @@ Expr CeilDiv(const Expr& a, const Expr& b);  // of positive numbers
 Expr Min(const Expr& a, const Expr& b);      // the other where one is NaN
 Expr Max(const Expr& a, const Expr& b);
 Expr Select(const Expr& condition, const Expr& a, const Expr& b);  // the arm that is not chosen loads nothing
+// The element of a tile or tensor where the condition holds, else `other`. Memory is read only where the condition holds.
+Expr Masked(const Expr& condition, const Expr& element, const Expr& other);
 // Float → integer truncates and saturates, NaN gives 0; float → narrower float rounds to nearest even and, for 8-bit floats, saturates to the
 // largest finite value; integer → narrower integer keeps the low bits; number → bool is "not zero".
 Expr Cast(DType dtype, const Expr& a);

@@ -97,15 +97,19 @@ class Planner {
 
   void PlanLoads(const ThreadLoop& loop, const Facts& facts, const ir::Store& store, ir::StorePlan& plan) const {
     const bool selects = SelectsLoads(module_.exprs, store.value);
-    for (ir::ExprId id : ir::LoadsOf(module_.exprs, store.value)) {
-      const ir::ExprNode& node = module_.exprs[id];
+    for (const ir::Read& read : ir::ReadsOf(module_.exprs, store.value)) {
+      const ir::ExprNode& node = module_.exprs[read.load];
       const ir::BufferId from{node.ref};
       if (!IsMemory(module_[from].space)) continue;
       // A load that only a select keeps inside its tile is done element by element, under the select's condition.
-      const bool inside = module_[from].space == ir::Space::kGlobal || ProvablyInside(module_, facts, from, node.Args());
+      Facts here = facts;
+      if (read.mask) here.Assume(*read.mask);
+      const bool inside = module_[from].space == ir::Space::kGlobal || ProvablyInside(module_, here, from, node.Args());
       ir::LoadPlan load{.buffer = from};
-      if (inside || !selects) load = VectorsOf(module_, facts, loop, from, node.Args(), context_.pointer_alignment());
-      if (store.async && id == store.value) load.form = ir::LoadForm::kVector, load.width = int32_t(loop.run);
+      if (inside || !selects)
+        load = read.mask ? MaskedVectorsOf(module_, facts, loop, read, context_.pointer_alignment())
+                         : VectorsOf(module_, facts, loop, from, node.Args(), context_.pointer_alignment());
+      if (store.async && read.value == store.value) load.form = ir::LoadForm::kVector, load.width = int32_t(loop.run);
       load.once = once_.contains(from) && !store.async && load.width * ir::Bits(node.dtype) == 128;
       plan.loads.push_back(load);
     }

@@ -58,11 +58,26 @@ ir::LoadPlan VectorsOf(const ir::Module& module, const Facts& facts, const Threa
   return plan;
 }
 
+ir::LoadPlan MaskedVectorsOf(const ir::Module& module, const Facts& facts, const ThreadLoop& loop, const ir::Read& read, int64_t alignment) {
+  const ir::ExprNode& node = module.exprs[read.load];
+  Facts inner = facts;
+  inner.Assume(*read.mask);
+  ir::LoadPlan plan = VectorsOf(module, inner, loop, BufferId(node.ref), node.Args(), alignment);
+  const int64_t most = plan.form == LoadForm::kSame ? loop.run & -loop.run : plan.width;
+  const int64_t width = MaskWidth(module, facts, *loop.loop, loop.loop->vars.size() - 1, *read.mask, most);
+  if (plan.form == LoadForm::kVector) plan.width = int32_t(width);
+  const bool whole = plan.form == LoadForm::kVector || (plan.form == LoadForm::kSame && width == loop.run);
+  return whole ? plan : ir::LoadPlan{.buffer = plan.buffer};
+}
+
 bool SelectsLoads(const ir::ExprPool& pool, ExprId id) {
   const auto loads = [&](ExprId part) { return pool[part].op == ir::ExprOp::kLoad; };
   return Contains(pool, id, [&](ExprId part) {
     const ir::ExprNode& node = pool[part];
     if (node.op == ir::ExprOp::kAnd || node.op == ir::ExprOp::kOr) return Contains(pool, node.args[1], loads);
+    const auto in_index = [&](ExprId index) { return Contains(pool, index, loads); };
+    if (node.op == ir::ExprOp::kMasked && std::ranges::any_of(pool[node.args[1]].Args(), in_index)) return true;
+    if (node.op == ir::ExprOp::kMasked) return Contains(pool, node.args[2], loads);
     return node.op == ir::ExprOp::kSelect && (Contains(pool, node.args[1], loads) || Contains(pool, node.args[2], loads));
   });
 }

@@ -16,7 +16,10 @@ namespace kiln::compiler {
 ir::LoadPlan VectorsOf(const ir::Module& module, const Facts& facts, const ThreadLoop& loop, ir::BufferId buffer, std::span<const ir::ExprId> indices,
                        int64_t alignment);
 
-// Whether the expression has a select, "and" or "or" that may skip a load in it.
+// The same of a read with a mask: one access takes elements only if the mask has one value for all of them.
+ir::LoadPlan MaskedVectorsOf(const ir::Module& module, const Facts& facts, const ThreadLoop& loop, const ir::Read& read, int64_t alignment);
+
+// Whether the expression has a select, "and" or "or" that may skip a load in it, or a mask that may skip one in an index.
 bool SelectsLoads(const ir::ExprPool& pool, ir::ExprId id);
 
 }  // namespace kiln::compiler

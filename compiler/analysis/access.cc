@@ -82,9 +82,9 @@ void AddAliases(const ir::Module& module, std::vector<Access>& accesses) {
 }  // namespace
 
 void CollectLoads(const ir::ExprPool& pool, ExprId id, std::vector<Access>& accesses) {
-  for (ExprId load : ir::LoadsOf(pool, id)) {
-    const ir::ExprNode& node = pool[load];
-    accesses.push_back({ir::BufferId(node.ref), false, false, {node.Args().begin(), node.Args().end()}, false, {}, load});
+  for (const ir::Read& read : ir::ReadsOf(pool, id)) {
+    const ir::ExprNode& node = pool[read.load];
+    accesses.push_back({ir::BufferId(node.ref), false, false, {node.Args().begin(), node.Args().end()}, false, {}, read.load, read.mask});
   }
 }
 

@@ -18,11 +18,12 @@ struct Access {
   // Elementwise accesses: one index for each dimension. Tile accesses: the region's offsets.
   std::vector<ir::ExprId> indices;
   bool tile;
-  std::vector<int64_t> extents;  // of a tile
-  ir::ExprId load{};             // of an elementwise read: the expression
+  std::vector<int64_t> extents;         // of a tile
+  ir::ExprId load{};                    // of an elementwise read: the expression
+  std::optional<ir::ExprId> mask = {};  // the read takes place only where it holds
 };
 
-// Loads in an expression, shared subexpressions once.
+// What an expression reads, in the order of ir::ReadsOf.
 void CollectLoads(const ir::ExprPool& pool, ir::ExprId id, std::vector<Access>& accesses);
 // Accesses of the statement itself, in order. An access to a tensor that may alias others counts as one of each of these too, of unknown
 // elements (a tile without extents). For a loop or branch, only what its header reads. A parallel loop counts as one statement with all

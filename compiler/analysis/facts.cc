@@ -59,6 +59,17 @@ bool IsWideningCast(const ir::ExprPool& pool, const ExprNode& node) {
   return ir::IsInteger(node.dtype) && ir::IsInteger(from) && ir::Bits(node.dtype) >= ir::Bits(from);
 }
 
+// The expression without the casts that keep its value, as those from an index's type to that of a size.
+ExprId Uncast(const ir::ExprPool& pool, ExprId id) {
+  const auto keeps = [&](const ExprNode& node) {
+    const ir::DType from = pool.Type(node.args[0]);
+    return IsWideningCast(pool, node) &&
+           (ir::IsSigned(from) == ir::IsSigned(node.dtype) || (!ir::IsSigned(from) && ir::Bits(node.dtype) > ir::Bits(from)));
+  };
+  while (pool[id].op == ExprOp::kCast && keeps(pool[id])) id = pool[id].args[0];
+  return id;
+}
+
 }  // namespace
 
 void Facts::EnterKernel(const ir::Kernel& kernel) {
@@ -100,6 +111,8 @@ void Facts::Assume(ExprId cond) {
   };
   const ExprId a = node.args[0], b = node.args[1];
   const Range ra = RangeOf(a), rb = RangeOf(b);
+  if (node.op == ExprOp::kLt) Order(a, b);
+  if (node.op == ExprOp::kGt) Order(b, a);
   switch (node.op) {
     case ExprOp::kLt:
       narrow(a, -kUnbounded, SatAdd(rb.max, -1));
@@ -135,6 +148,16 @@ void Facts::Assume(ExprId cond) {
     }
     default: break;
   }
+}
+
+void Facts::Order(ExprId below, ExprId above) {
+  const ir::ExprPool& pool = module_->exprs;
+  if (ReadsMemory(pool, below) || ReadsMemory(pool, above)) return;  // a store may change it before it is read again
+  const uint32_t key = ir::Index(Uncast(pool, below));
+  const std::vector<ExprId>* known = above_.Find(key);
+  std::vector<ExprId> all = known == nullptr ? std::vector<ExprId>() : *known;
+  all.push_back(Uncast(pool, above));
+  above_.Set(key, std::move(all));
 }
 
 Range Facts::RangeOf(ExprId id) const {
@@ -176,6 +199,7 @@ Range Facts::Compute(ExprId id) const {
       const Range a = arg(0), b = arg(1);
       return {std::max(a.min, b.min), std::max(a.max, b.max)};
     }
+    case ExprOp::kMasked:
     case ExprOp::kSelect: {
       const Range a = arg(1), b = arg(2);
       return {std::min(a.min, b.min), std::max(a.max, b.max)};
@@ -225,6 +249,7 @@ int64_t Facts::ComputeDivisor(ExprId id) const {
     case ExprOp::kMin:
     case ExprOp::kMax: divisor = std::gcd(DivisorOf(node.args[0]), DivisorOf(node.args[1])); break;
     case ExprOp::kMul: divisor = SatMul(DivisorOf(node.args[0]), DivisorOf(node.args[1])); break;
+    case ExprOp::kMasked:
     case ExprOp::kSelect: divisor = std::gcd(DivisorOf(node.args[1]), DivisorOf(node.args[2])); break;
     case ExprOp::kFloorMod: divisor = std::gcd(DivisorOf(node.args[0]), DivisorOf(node.args[1])); break;
     case ExprOp::kCast:
@@ -239,7 +264,10 @@ int64_t Facts::ComputeDivisor(ExprId id) const {
 
 bool Facts::Inside(ExprId index, int64_t extent, ExprId size) const {
   const Range at = RangeOf(index), limit = RangeOf(size);
-  return at.min >= 0 && at.max < kUnbounded && SatAdd(at.max, extent) <= limit.min;
+  if (at.min < 0) return false;
+  if (at.max < kUnbounded && SatAdd(at.max, extent) <= limit.min) return true;
+  const std::vector<ExprId>* above = above_.Find(ir::Index(Uncast(module_->exprs, index)));
+  return extent == 1 && above != nullptr && std::ranges::find(*above, Uncast(module_->exprs, size)) != above->end();
 }
 
 int64_t Linear::Coefficient(ExprId term) const {

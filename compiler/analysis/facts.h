@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "compiler/analysis/persistent_map.h"
 #include "ir/module.h"
@@ -35,7 +36,7 @@ class Facts {
   Range RangeOf(ir::ExprId id) const;
   // The largest known divisor; 0 for a constant 0.
   int64_t DivisorOf(ir::ExprId id) const;
-  // True if 0 ≤ index and index + extent ≤ size whatever the variables.
+  // True if 0 ≤ index and index + extent ≤ size whatever the variables. What a condition compared counts for an extent of 1.
   bool Inside(ir::ExprId index, int64_t extent, ir::ExprId size) const;
 
  private:
@@ -46,6 +47,8 @@ class Facts {
   // `var` counts from 0 to `extent`.
   void Index(ir::VarId var, ir::ExprId extent);
   Range Compute(ir::ExprId id) const;
+  // `below` < `above` from here on.
+  void Order(ir::ExprId below, ir::ExprId above);
   int64_t ComputeDivisor(ir::ExprId id) const;
 
   // Answers so far, for expressions that share subexpressions; forgotten with every new fact and not copied.
@@ -63,6 +66,7 @@ class Facts {
   PersistentMap<VarFact> vars_;
   PersistentMap<Range> ranges_;  // by expression: what conditions said
   PersistentMap<int64_t> divisors_;
+  PersistentMap<std::vector<ir::ExprId>> above_;  // by expression: what it is less than, as conditions said
 };
 
 // A sum of constant multiples of terms, a term being a variable or an expression that is not linear.

@@ -83,7 +83,7 @@ class Tracer {
   void Loads(ExprId id, std::unordered_set<uint32_t>& seen) {
     if (!seen.insert(ir::Index(id)).second) return;
     const ir::ExprNode& node = module_.exprs[id];
-    const bool chooses = node.op == ExprOp::kSelect || node.op == ExprOp::kAnd || node.op == ExprOp::kOr;
+    const bool chooses = ir::Chooses(node.op) || node.op == ExprOp::kAnd || node.op == ExprOp::kOr;
     for (const ExprId arg : chooses ? node.Args().first(1) : node.Args()) Loads(arg, seen);
     if (node.op == ExprOp::kLoad) Touch(ir::BufferId(node.ref), {node.Args().begin(), node.Args().end()}, id, false);
   }

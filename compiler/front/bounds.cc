@@ -122,7 +122,7 @@ class Checker {
       guards_.pop_back();
     };
     if (!HoldsLoad(id)) return;
-    if (node.op == ExprOp::kSelect) {
+    if (ir::Chooses(node.op)) {
       Loads(node.args[0], facts), under(node.args[0], true, node.args[1]), under(node.args[0], false, node.args[2]);
     } else if (node.op == ExprOp::kAnd || node.op == ExprOp::kOr) {
       Loads(node.args[0], facts), under(node.args[0], node.op == ExprOp::kAnd, node.args[1]);

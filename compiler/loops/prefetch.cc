@@ -76,7 +76,8 @@ class Loads {
     const auto* inner = std::get_if<ir::For>(&stmt.op);
     if (inner == nullptr || inner->kind != ir::LoopKind::kParallel || !inner->layout) return;
     for (const Access& access : AccessesOf(module_, stmt)) {
-      if (access.write || access.tile || written_.contains(access.buffer)) continue;
+      // What has a mask is read under it, where the mask's values are there.
+      if (access.write || access.tile || access.mask || written_.contains(access.buffer)) continue;
       const ir::Buffer& buffer = module_[access.buffer];
       if (buffer.space != Space::kGlobal || ir::Bits(buffer.dtype) < 8) continue;
       std::optional<std::vector<VarId>> variables = VariablesOf(*inner, access);

@@ -123,7 +123,7 @@ class Splitter {
     const auto visit = [&](const auto& self, ExprId id) -> void {
       if (!seen.insert(id).second) return;
       const ir::ExprNode node = module_.exprs[id];
-      if (node.op == ExprOp::kSelect)
+      if (ir::Chooses(node.op))
         if (const auto sums = HoldsEverywhere(module_, inside, node.args[0], loop)) fn(node.args[0], *sums);
       for (ExprId arg : node.Args()) self(self, arg);
     };
@@ -136,7 +136,7 @@ class Splitter {
     if (conditions.empty()) return;
     const auto rebuilt = [&](const auto& self, ExprId id) -> ExprId {
       ir::ExprNode node = module_.exprs[id];
-      if (node.op == ExprOp::kSelect && conditions.contains(node.args[0])) return self(self, node.args[1]);
+      if (ir::Chooses(node.op) && conditions.contains(node.args[0])) return self(self, node.args[1]);
       for (int i = 0; i < node.arg_count; ++i) node.args[size_t(i)] = self(self, node.args[size_t(i)]);
       return node.arg_count == 0 ? id : module_.exprs.Simplified(node);
     };

@@ -75,7 +75,8 @@ class Reader {
     const std::vector<int64_t> extents = ExtentsOf(module_, loop);
     std::set<ExprId> replaced;
     for (const Access& access : AccessesOf(module_, stmt)) {
-      if (access.write || written_.contains(access.buffer) || module_[access.buffer].space != Space::kGlobal) continue;
+      // A tensor copy reads all of its tile, so nothing may be masked in it.
+      if (access.write || access.mask || written_.contains(access.buffer) || module_[access.buffer].space != Space::kGlobal) continue;
       if (replaced.contains(access.load)) continue;
       const std::optional<ir::Region> tile = TileOf(loop, extents, access);
       if (!tile || !TensorFits(module_, facts, *tile, extents, context_.pointer_alignment()) || !HasRoom(*tile)) continue;

@@ -207,7 +207,8 @@ TEST(Codec, EveryExpressionComesBack) {
     expr.set_dtype(gives_bool ? v1::BOOL : rule == TypeRule::cast ? v1::F32 : leaves[leaf_of(rule)].type);
     // Different operands: equal ones would be simplified away.
     for (int a = 0; a < ArgCount(*op); ++a)
-      expr.add_args(rule == TypeRule::select && a == 0 ? leaves[2].id : leaf_of(rule) == 0 ? uint32_t(a) : leaves[leaf_of(rule)].id + 0);
+      expr.add_args(Chooses(*op) && a == 0 ? leaves[2].id : leaf_of(rule) == 0 ? uint32_t(a) : leaves[leaf_of(rule)].id + 0);
+    if (rule == TypeRule::masked) expr.set_args(1, leaves[0].id);
     if (leaf_of(rule) == 2 && ArgCount(*op) == 2) expr.set_args(1, uint32_t(module.exprs_size()) - 2);
   }
   v1::Expr& real = *module.add_exprs();

@@ -60,7 +60,8 @@ ExprId Writer::Element(DType type, int depth) {
   std::vector<ExprId> indices = place.parallel && OneIn(2) ? OwnIndices(buffer) : Indices(buffer);
   if (depth > 1 && !indices.empty() && module[buffer].space == Space::kGlobal && OneIn(8))
     indices[0] = Made(ExprOp::kCast, DType::kI32, {Element(DType::kI32, 0)});  // gathered
-  const ExprId load = module.exprs.Load(buffer, module[buffer].dtype, indices);
+  ExprId load = module.exprs.Load(buffer, module[buffer].dtype, indices);
+  if (depth > 1 && OneIn(4)) load = Made(ExprOp::kMasked, module[buffer].dtype, {Condition(depth - 1), load, Value(module[buffer].dtype, depth - 1)});
   if (module[buffer].dtype == type) return load;
   const bool bits = Bits(module[buffer].dtype) == Bits(type) && OneIn(4);
   return Made(bits ? ExprOp::kReinterpret : ExprOp::kCast, type, {load});

@@ -29,8 +29,8 @@ void CheckLoadPlan(Verifier& verifier, const LoadPlan& plan) {
 
 void CheckLoads(Verifier& verifier, const Store& op) {
   std::vector<BufferId> loaded, planned;
-  for (ExprId load : LoadsOf(verifier.exprs(), op.value)) {
-    const BufferId buffer{verifier.exprs()[load].ref};
+  for (const Read& read : ReadsOf(verifier.exprs(), op.value)) {
+    const BufferId buffer{verifier.exprs()[read.load].ref};
     if (IsMemory(verifier.module()[buffer].space)) loaded.push_back(buffer);
   }
   for (const LoadPlan& plan : op.plan->loads) {

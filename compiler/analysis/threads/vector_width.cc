@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
-#include "compiler/analysis/access.h"
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/threads/register_map.h"
 #include "ir/op.h"
@@ -93,6 +93,81 @@ int64_t VectorWidthIn(const ir::Module& module, const Facts& facts, const ir::Fo
   return std::max<int64_t>(1, width & -width);
 }
 
+namespace {
+
+// How many neighbours along one variable share an expression's value. Whatever adds to the variable is a multiple of the width, so the
+// arithmetic wraps between two neighbourhoods and not within one.
+class Neighbourhood {
+ public:
+  Neighbourhood(const ir::Module& module, const Facts& facts, ir::VarId var, int64_t most)
+      : pool_(module.exprs), facts_(facts), var_(var), most_(most) {}
+
+  int64_t Of(ExprId id) const {
+    if (!Moves(id)) return most_;
+    const ir::ExprNode& node = pool_[id];
+    if (node.op >= ir::ExprOp::kLt && node.op <= ir::ExprOp::kGe) return OfComparison(node);
+    if (node.op == ir::ExprOp::kFloorDiv) return OfQuotient(node);
+    int64_t width = node.arg_count == 0 ? 1 : most_;
+    for (ExprId arg : node.Args()) width = std::min(width, Of(arg));
+    return width;
+  }
+
+ private:
+  bool Moves(ExprId id) const { return ContainsVar(pool_, id, std::set{var_}); }
+
+  // v < bound and v ≥ bound change at the bound; v ≤ bound and v > bound behind it.
+  int64_t OfComparison(const ir::ExprNode& node) const {
+    const bool left = Moves(node.args[0]), behind = node.op == ir::ExprOp::kLe || node.op == ir::ExprOp::kGt;
+    if (left == Moves(node.args[1]) || !ir::IsInteger(pool_.Type(node.args[0]))) return 1;
+    Linear bound = LinearOf(pool_, node.args[left ? 1 : 0]);
+    if (left == behind) bound.constant += 1;
+    return std::gcd(Aligned(LinearOf(pool_, node.args[left ? 0 : 1])), Divisor(bound));
+  }
+
+  int64_t OfQuotient(const ir::ExprNode& node) const {
+    const int64_t by = pool_.ConstInt(node.args[1]).value_or(0);
+    return by > 0 ? std::gcd(by & -by, Aligned(LinearOf(pool_, node.args[0]))) : 1;
+  }
+
+  // The largest power of two that divides what the sum adds to the variable; 1 where the variable moves by another step.
+  int64_t Aligned(Linear linear) const {
+    const auto own = std::ranges::find_if(linear.terms, [&](const auto& term) {
+      const ir::ExprNode& node = pool_[ExprId(term.first)];
+      return node.op == ir::ExprOp::kVar && ir::VarId(node.ref) == var_;
+    });
+    if (own == linear.terms.end() || own->second != 1) return 1;
+    linear.terms.erase(own);
+    const bool alone = std::ranges::none_of(linear.terms, [&](const auto& term) { return Moves(ExprId(term.first)); });
+    return alone ? Divisor(linear) : 1;
+  }
+
+  int64_t Divisor(const Linear& linear) const {
+    int64_t divisor = std::gcd(most_, linear.constant);
+    for (const auto& [term, coefficient] : linear.terms) divisor = std::gcd(divisor, facts_.DivisorOf(ExprId(term)) * coefficient);
+    return divisor & -divisor;
+  }
+
+  const ir::ExprPool& pool_;
+  const Facts& facts_;
+  const ir::VarId var_;
+  const int64_t most_;  // a power of two
+};
+
+}  // namespace
+
+int64_t MaskWidth(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, ExprId mask, int64_t most) {
+  return Neighbourhood(module, facts, loop.vars[variable], most & -most).Of(mask);
+}
+
+int64_t AccessWidth(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, const Access& access, int64_t most,
+                    int64_t alignment) {
+  if (!access.mask) return VectorWidthIn(module, facts, loop, variable, access.buffer, access.indices, most, alignment);
+  Facts inner = facts;
+  inner.Assume(*access.mask);
+  const int64_t width = VectorWidthIn(module, inner, loop, variable, access.buffer, access.indices, most, alignment);
+  return std::gcd(width, MaskWidth(module, facts, loop, variable, *access.mask, std::max<int64_t>(width, 1)));
+}
+
 int64_t LoopVectorWidth(const ir::Module& module, const Facts& facts, const ir::Stmt& stmt, int64_t alignment) {
   const auto& loop = std::get<ir::For>(stmt.op);
   const std::vector<int64_t> extents = ExtentsOf(module, loop);
@@ -101,7 +176,7 @@ int64_t LoopVectorWidth(const ir::Module& module, const Facts& facts, const ir::
     const ir::Space space = module[access.buffer].space;
     if (space != ir::Space::kGlobal && space != ir::Space::kShared) continue;
     const int64_t most = std::gcd(int64_t{16}, extents.back());
-    best = std::max(best, VectorWidth(module, facts, loop, access.buffer, access.indices, most, alignment));
+    best = std::max(best, AccessWidth(module, facts, loop, loop.vars.size() - 1, access, most, alignment));
   }
   return best;
 }

@@ -3,6 +3,7 @@
 // How many neighbouring elements one memory access of a parallel loop may take.
 #pragma once
 
+#include "compiler/analysis/access.h"
 #include "compiler/analysis/facts.h"
 #include "ir/module.h"
 #include "ir/op.h"
@@ -18,6 +19,13 @@ int64_t VectorWidth(const ir::Module& module, const Facts& facts, const ir::For&
 // The same of another of the loop's variables.
 int64_t VectorWidthIn(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, ir::BufferId buffer,
                       std::span<const ir::ExprId> indices, int64_t most, int64_t alignment);
+
+// The largest power of two ≤ `most` for which a bool has one value in iterations v·w … v·w + w − 1 of one of the loop's variables.
+int64_t MaskWidth(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, ir::ExprId mask, int64_t most);
+
+// The width of an access that the loop makes: it may take several elements only where one mask decides on all of them.
+int64_t AccessWidth(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, const Access& access, int64_t most,
+                    int64_t alignment);
 
 // The best width for the loop's own registers: that of its widest access of global or shared memory.
 int64_t LoopVectorWidth(const ir::Module& module, const Facts& facts, const ir::Stmt& loop, int64_t alignment);

@@ -5,12 +5,13 @@ namespace kiln::llvm_ir {
 
 using ir::Space;
 
-Value* ThreadAccess::Load(ir::ExprId load, Value* arm) {
+Value* ThreadAccess::Load(ir::ExprId load, Value* arm, Value* mask) {
   const ir::ExprNode& node = pool()[load];
   const ir::BufferId id{node.ref};
   const ir::Buffer& buffer = module()[id];
   Value* condition = memory_.ElementExists(id, node.Args());
   if (buffer.space == Space::kShared || memory_.MayLeave(id, node.Args())) condition = Both(condition, arm);
+  condition = Both(condition, mask);
   return FromMemory(memory_.Load(id, node.Args(), condition), buffer.dtype);
 }
 

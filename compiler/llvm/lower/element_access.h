@@ -19,7 +19,7 @@ class ThreadAccess final : public ElementAccess, Part {
  public:
   ThreadAccess(KernelContext& context, Evaluator& evaluator, Memory& memory) : Part(context), evaluator_(evaluator), memory_(memory) {}
 
-  Value* Load(ir::ExprId load, Value* arm) override;
+  Value* Load(ir::ExprId load, Value* arm, Value* mask) override;
   void Store(const ir::Stmt& stmt) override;
   void Update(const ir::Stmt& stmt) override;
 

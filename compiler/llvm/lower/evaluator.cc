@@ -63,10 +63,11 @@ Value* Evaluator::EvalNode(ExprId id, const ExprNode& node) {
       Internal(fmt::format("variable '{}' has no value here", module().vars[node.ref].name));
       return llvm::PoisonValue::get(type);
     }
-    case ExprOp::kLoad: return source_->Load(id, arm_);
+    case ExprOp::kLoad: return source_->Load(id, arm_, nullptr);
     case ExprOp::kCast: return device().Convert(Eval(node.args[0]), pool().Type(node.args[0]), node.dtype);
     case ExprOp::kReinterpret: return Reinterpret(Eval(node.args[0]), pool().Type(node.args[0]), node.dtype);
     case ExprOp::kSelect: return EvalSelect(node);
+    case ExprOp::kMasked: return EvalMasked(id, node);
     case ExprOp::kAnd:
     case ExprOp::kOr: return MayLeaveTile(node.args[1]) ? EvalSelect(node) : EvalOperation(node);
     case ExprOp::kNot:
@@ -162,6 +163,22 @@ Value* Evaluator::EvalSelect(const ExprNode& node) {
   }
   Value *chosen = under(condition, node.args[1]), *other = under(b().CreateNot(condition), node.args[2]);
   return b().CreateSelect(condition, chosen, other);
+}
+
+// The indices are evaluated as a select's arm is, so nothing that only holds under the mask is kept for use elsewhere.
+Value* Evaluator::EvalMasked(ExprId id, const ExprNode& node) {
+  if (Value* loaded = source_->Loaded(id)) return loaded;
+  Value *mask = Eval(node.args[0]), *outer = arm_, *loaded = nullptr;
+  {
+    const FactsScope scope(context());
+    context().facts().Assume(node.args[0]);
+    arm_ = outer == nullptr ? mask : b().CreateAnd(outer, mask);
+    loaded = source_->Load(node.args[1], arm_, mask);
+  }
+  arm_ = outer == nullptr ? b().CreateNot(mask) : b().CreateAnd(outer, b().CreateNot(mask));
+  Value* other = Eval(node.args[2]);
+  arm_ = outer;
+  return b().CreateSelect(mask, loaded, other);
 }
 
 bool Evaluator::MayLeaveTile(ExprId id) const {

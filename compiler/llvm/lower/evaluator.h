@@ -17,7 +17,10 @@ class LoadSource {
  public:
   virtual ~LoadSource() = default;
   // The value of a load expression. `arm` (i1; nullptr: always): the element is read only where it holds, if it may lie outside of its tile.
-  virtual Value* Load(ir::ExprId load, Value* arm) = 0;
+  // `mask` (the same): the element is read only where it holds.
+  virtual Value* Load(ir::ExprId load, Value* arm, Value* mask) = 0;
+  // The value of a load or masked expression that was loaded as part of a vector; nullptr: it was not.
+  virtual Value* Loaded(ir::ExprId) const { return nullptr; }
 };
 
 class Evaluator : Part {
@@ -62,6 +65,7 @@ class Evaluator : Part {
   Value* EvalOperation(const ir::ExprNode& node);
   Value* EvalBinary(const ir::ExprNode& node, ir::DType dtype, Value* left, Value* right);
   Value* EvalSelect(const ir::ExprNode& node);  // and "and", "or"
+  Value* EvalMasked(ir::ExprId id, const ir::ExprNode& node);
   bool MayLeaveTile(ir::ExprId id) const;
   std::pair<Value*, Value*> Divide(const ir::ExprNode& node, ir::DType dtype, Value* left, Value* right);
   Value* FloorDivide(const ir::ExprNode& node, ir::DType dtype, Value* left, Value* right);  // and the remainder

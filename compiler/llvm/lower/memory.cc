@@ -94,8 +94,8 @@ Value* Memory::ElementExists(BufferId id, std::span<const ExprId> indices) {
   return module()[id].space == Space::kGlobal ? InsideOf(id, indices) : nullptr;
 }
 
-bool Memory::MayLeave(BufferId id, std::span<const ExprId> indices) const {
-  return target().emulated && module()[id].space != Space::kGlobal && !compiler::ProvablyInside(module(), facts(), id, indices);
+bool Memory::MayLeave(BufferId id, std::span<const ExprId> indices, const compiler::Facts& known) const {
+  return target().emulated && module()[id].space != Space::kGlobal && !compiler::ProvablyInside(module(), known, id, indices);
 }
 
 void Memory::CheckInside(BufferId id, std::span<const ExprId> indices, Value* exists, bool write) {

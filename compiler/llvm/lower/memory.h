@@ -35,7 +35,8 @@ class Memory : Part {
   Value* ElementExists(ir::BufferId buffer, std::span<const ir::ExprId> indices);
   // Whether the emulator has to check that an access stays in its tile or array; the check, of an access that takes place where `exists`
   // holds.
-  bool MayLeave(ir::BufferId buffer, std::span<const ir::ExprId> indices) const;
+  bool MayLeave(ir::BufferId buffer, std::span<const ir::ExprId> indices, const compiler::Facts& known) const;
+  bool MayLeave(ir::BufferId buffer, std::span<const ir::ExprId> indices) const { return MayLeave(buffer, indices, facts()); }
   void CheckInside(ir::BufferId buffer, std::span<const ir::ExprId> indices, Value* exists, bool write);
 
   // `once`: past the first cache.

@@ -492,3 +492,28 @@ def select(cond, a, b) -> Expr:
     if number is not None:
         return a if number else b
     return a if a is b else make("SELECT", dtype, (c, a, b))
+
+
+def masked(cond, value: Expr, other) -> Expr:
+    """``value``, whose elements are read only where the condition holds, else ``other``. It is an element, or one that a view or a
+    placement reads (SELECT)."""
+    c, other = condition(cond), cast(other, value.dtype)
+    number = constant_value(c)
+    if number is not None:
+        return value if number else other
+    if value.op == "LOAD":
+        return make("MASKED", value.dtype, (c, value, other))
+    return select(c, _under(value, c, {}), other)
+
+
+def _under(e: Expr, cond: Expr, done: dict) -> Expr:
+    """``e`` with its elements masked, for use where ``cond`` holds."""
+    if e not in done:
+        if e.op == "LOAD":
+            done[e] = make("MASKED", e.dtype, (cond, e, const(0, e.dtype)))
+        elif e.op == "MASKED":
+            done[e] = make("MASKED", e.dtype, (logical("AND", cond, e.args[0]), *e.args[1:]))
+        else:
+            args = tuple(_under(a, cond, done) for a in e.args)
+            done[e] = e if all(a is b for a, b in zip(args, e.args)) else make(e.op, e.dtype, args, e.value)
+    return done[e]

@@ -14,6 +14,8 @@ from .expr import (
     as_expr, binary, cast, condition, const, constant_value, divide, floordiv, floormod, is_scalar, logical, logical_not, make, select,
     truncdiv, unary,
 )
+from .affine import finds as _finds
+from .expr import masked as _masked
 
 
 def _float(value):
@@ -295,6 +297,22 @@ def if_then_else(cond, a, b):
 
 
 Select = if_then_else
+
+
+def masked(cond, element, other=0):
+    """``element`` (as ``A[i]``) where the condition holds, else ``other``. The element is read only where the condition holds, so it need
+    not be there elsewhere, and others may write it. ``T.if_then_else`` may read an element of a tensor and drop it.
+    Where the condition is a Python bool, the other value is left out.
+    Shapes: three scalars. Dtypes: a bool, and any; ``other`` is cast to the element's. Targets: all. Errors: TypeError for an element that
+    is none of a tensor or tile."""
+    value = as_expr(element)
+    if isinstance(cond, bool):
+        return value if cond else cast(other, value.dtype)
+    if not _finds(value, lambda node: node.op == "LOAD"):
+        raise TypeError(f"T.masked of {value!r}, which is no element of a tensor or tile: there is nothing to keep from reading. Give A[i], or "
+                        "choose between values with T.if_then_else")
+    return _masked(cond, value, other)
+
 
 
 def reinterpret(*args, dtype=None):

@@ -12,7 +12,7 @@ from . import program as ir
 from . import trace as tr
 from .buffer import Buffer, Region, load, show_shape
 from .dtypes import int32, int64
-from .expr import Expr, Var, as_expr, binary, cast, const, constant_value, floordiv, floormod, logical, make, select
+from .expr import Expr, Var, as_expr, binary, cast, const, constant_value, floordiv, floormod, logical, make, masked, select
 from .layout import Layout
 from .views import View, of_region
 
@@ -168,6 +168,8 @@ class _Rewriter:
         return _rebuilt(value, self._loaded) if isinstance(value, Expr) else value
 
     def _loaded(self, node: Expr):
+        if node.op == "MASKED" and node.args[1].op != "LOAD":
+            return masked(*node.args)
         return self._load(node.value, node.args) if node.op == "LOAD" and self._place(node.value) is not None else None
 
     def _load(self, buffer: Buffer, index) -> Expr:

@@ -14,15 +14,19 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Space;
 
-const ElementAddress& Addresses::Of(BufferId buffer, std::span<const ExprId> indices) {
+const ElementAddress& Addresses::Of(BufferId buffer, std::span<const ExprId> indices, std::optional<ExprId> mask) {
   std::vector<uint32_t> key;
   for (ExprId index : indices) key.push_back(ir::Index(index));
+  if (mask) key.push_back(ir::Index(*mask));
   auto [it, added] = addresses_.try_emplace({ir::Index(buffer), std::move(key)});
-  if (added) it->second = Make(buffer, indices);
+  if (!added) return it->second;
+  compiler::Facts known = facts();
+  if (mask) known.Assume(*mask);
+  it->second = Make(buffer, indices, known);
   return it->second;
 }
 
-ElementAddress Addresses::Make(BufferId id, std::span<const ExprId> indices) {
+ElementAddress Addresses::Make(BufferId id, std::span<const ExprId> indices, const compiler::Facts& known) {
   ElementAddress address;
   address.buffer = id;
   const ir::Buffer& buffer = module()[id];
@@ -33,8 +37,8 @@ ElementAddress Addresses::Make(BufferId id, std::span<const ExprId> indices) {
   if (buffer.space == Space::kLocal || ir::Bits(buffer.dtype) < 8) return address;
   address.split = loop_.Split(id, indices);
   if (address.split) MakeLinear(address);
-  if (memory_.MayLeave(id, indices)) address.unproven.assign(indices.begin(), indices.end());
-  if (address.split && buffer.space == Space::kGlobal) MakeChecks(address, indices);
+  if (memory_.MayLeave(id, indices, known)) address.unproven.assign(indices.begin(), indices.end());
+  if (address.split && buffer.space == Space::kGlobal) MakeChecks(address, indices, known);
   return address;
 }
 
@@ -87,10 +91,10 @@ void Addresses::MakeLinear(ElementAddress& address) {
   if (address.base.variable != nullptr) address.pointer = b().CreateGEP(b().getInt8Ty(), address.pointer, address.base.variable);
 }
 
-void Addresses::MakeChecks(ElementAddress& address, std::span<const ExprId> indices) {
+void Addresses::MakeChecks(ElementAddress& address, std::span<const ExprId> indices, const compiler::Facts& known) {
   const ir::Buffer& buffer = module()[address.buffer];
   for (size_t d = 0; d < indices.size(); ++d) {
-    if (facts().Inside(indices[d], 1, buffer.shape[d])) continue;
+    if (known.Inside(indices[d], 1, buffer.shape[d])) continue;
     // 32 bits are enough only if neither side of the comparison can exceed them. (The range of an expression that may exceed its type is
     // the whole type.) This does not narrow the address.
     const auto fits = [&](const compiler::Range& range) { return range.min > INT32_MIN && range.max <= INT32_MAX; };

@@ -54,7 +54,8 @@ class Addresses : Part {
         iterations_(iterations),
         loop_(iterations.loop()) {}
 
-  const ElementAddress& Of(ir::BufferId buffer, std::span<const ir::ExprId> indices);
+  // `mask`: the element is accessed only where it holds, so bounds that it implies are not checked.
+  const ElementAddress& Of(ir::BufferId buffer, std::span<const ir::ExprId> indices, std::optional<ir::ExprId> mask = {});
 
   // Of the register's element: the offset (for shared memory before the swizzle), the pointer, and whether it is accessed (i1; nullptr:
   // always).
@@ -65,10 +66,10 @@ class Addresses : Part {
   bool IsSamePlace(const ElementAddress& address, int64_t reg, int64_t other) const;
 
  private:
-  ElementAddress Make(ir::BufferId buffer, std::span<const ir::ExprId> indices);
+  ElementAddress Make(ir::BufferId buffer, std::span<const ir::ExprId> indices, const compiler::Facts& known);
   std::vector<int64_t> RegistersOf(ir::BufferId fragment, std::span<const ir::ExprId> indices) const;
   void MakeLinear(ElementAddress& address);
-  void MakeChecks(ElementAddress& address, std::span<const ir::ExprId> indices);
+  void MakeChecks(ElementAddress& address, std::span<const ir::ExprId> indices, const compiler::Facts& known);
 
   Evaluator& evaluator_;
   Memory& memory_;
@@ -76,7 +77,7 @@ class Addresses : Part {
   SharedMemory& shared_;
   const Iterations& iterations_;
   const compiler::ThreadLoop& loop_;
-  std::map<std::pair<uint32_t, std::vector<uint32_t>>, ElementAddress> addresses_;  // by buffer and indices
+  std::map<std::pair<uint32_t, std::vector<uint32_t>>, ElementAddress> addresses_;  // by buffer, and indices and mask
 };
 
 }  // namespace kiln::llvm_ir

@@ -6,6 +6,12 @@ namespace kiln::llvm_ir {
 using ir::ExprId;
 using ir::Space;
 
+Loads Slice(const Loads& loads, int64_t first, int64_t count) {
+  Loads slice;
+  for (const auto& [load, values] : loads) slice[load] = {values.begin() + first, values.begin() + first + count};
+  return slice;
+}
+
 Values Elements::Eval(ExprId value, int64_t first, int64_t count, const Loads& loads) {
   Values result;
   for (int64_t i = 0; i < count; ++i) {
@@ -17,8 +23,13 @@ Values Elements::Eval(ExprId value, int64_t first, int64_t count, const Loads& l
   return result;
 }
 
-Value* Elements::Load(ExprId load, Value* arm) {
-  if (const auto it = loaded_.find(ir::Index(load)); it != loaded_.end()) return it->second;
+Value* Elements::Loaded(ExprId id) const {
+  const auto it = loaded_.find(ir::Index(id));
+  return it == loaded_.end() ? nullptr : it->second;
+}
+
+Value* Elements::Load(ExprId load, Value* arm, Value* mask) {
+  if (Value* loaded = Loaded(load); loaded != nullptr) return loaded;
   const ir::ExprNode& node = pool()[load];
   const ir::BufferId id{node.ref};
   const ir::Buffer& buffer = module()[id];
@@ -26,7 +37,7 @@ Value* Elements::Load(ExprId load, Value* arm) {
     const ElementAddress& address = addresses_.Of(id, node.Args());
     return FromMemory(memory_.registers().Load(id, address.registers[size_t(iterations_.current())]), buffer.dtype);
   }
-  return FromMemory(memory_.Load(id, node.Args(), WhereLoaded(id, node.Args(), arm)), buffer.dtype);
+  return FromMemory(memory_.Load(id, node.Args(), Both(WhereLoaded(id, node.Args(), arm), mask)), buffer.dtype);
 }
 
 // Where the load takes place (i1; nullptr: always).

@@ -11,7 +11,9 @@
 
 namespace kiln::llvm_ir {
 
-using Loads = std::map<uint32_t, Values>;  // by load: its values for the registers under way, loaded as part of vectors
+// By load or masked expression: its values for the registers under way, loaded as part of vectors.
+using Loads = std::map<uint32_t, Values>;
+Loads Slice(const Loads& loads, int64_t first, int64_t count);
 
 class Elements final : public LoadSource, Part {
  public:
@@ -21,7 +23,8 @@ class Elements final : public LoadSource, Part {
   // The expression in the iterations of registers first … first + count − 1, one by one.
   Values Eval(ir::ExprId value, int64_t first, int64_t count, const Loads& loads);
   // In the iteration entered last.
-  Value* Load(ir::ExprId load, Value* arm) override;
+  Value* Load(ir::ExprId load, Value* arm, Value* mask) override;
+  Value* Loaded(ir::ExprId id) const override;
 
  private:
   Value* WhereLoaded(ir::BufferId buffer, std::span<const ir::ExprId> indices, Value* arm);
@@ -30,7 +33,7 @@ class Elements final : public LoadSource, Part {
   Memory& memory_;
   Iterations& iterations_;
   Addresses& addresses_;
-  std::unordered_map<uint32_t, Value*> loaded_;  // loads of the iteration under way done as part of a vector
+  std::unordered_map<uint32_t, Value*> loaded_;  // by load or masked expression: of the iteration under way, as part of a vector
 };
 
 }  // namespace kiln::llvm_ir

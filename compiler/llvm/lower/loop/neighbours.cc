@@ -22,14 +22,36 @@ uint32_t BitsOfUnit(DType type) { return type == DType::kBF16 ? 0x4300 : 0x6400;
 Values Neighbours::Eval(const ir::Store& store, int64_t first, int64_t count) {
   Loads loads;
   auto plan = store.plan->loads.begin();
-  for (ExprId id : ir::LoadsOf(pool(), store.value)) {
-    const ExprNode& load = pool()[id];
+  for (const ir::Read& read : ir::ReadsOf(pool(), store.value)) {
+    const ExprNode& load = pool()[read.load];
     const ir::Space space = module()[ir::BufferId(load.ref)].space;
     if (space != ir::Space::kGlobal && space != ir::Space::kShared) continue;
-    if (plan->form != ir::LoadForm::kEach) loads[ir::Index(id)] = vectors_.Load(*plan, addresses_.Of(plan->buffer, load.Args()), first, count);
+    if (plan->form != ir::LoadForm::kEach) loads[ir::Index(read.value)] = Load(*plan, read, loads, first, count);
     ++plan;
   }
   return EvalPacked(store.value, store.plan->packed, first, count, loads);
+}
+
+// The values of a read. Where it has a mask, that of the first neighbour holds for all that one access takes.
+Values Neighbours::Load(const ir::LoadPlan& plan, const ir::Read& read, const Loads& loads, int64_t first, int64_t count) {
+  const ElementAddress& address = addresses_.Of(plan.buffer, pool()[read.load].Args(), read.mask);
+  if (!read.mask) return vectors_.Load(plan, address, first, count);
+  const int64_t width = plan.form == ir::LoadForm::kSame ? count : plan.width;
+  Values masks;
+  for (int64_t i = 0; i < count; ++i) {
+    masks.push_back(i % width == 0 ? elements_.Eval(*read.mask, first + i, 1, Slice(loads, i, 1))[0] : masks.back());
+  }
+  const ExprId else_value = pool()[read.value].args[2];
+  const bool constant = pool()[else_value].op == ExprOp::kConstInt || pool()[else_value].op == ExprOp::kConstFloat;
+  if (constant && address.checks.empty()) {
+    Value* otherwise = ToMemory(elements_.Eval(else_value, first, 1, {})[0], module()[plan.buffer].dtype);
+    return vectors_.Load(plan, address, first, count, masks, otherwise);
+  }
+  const Values loaded = vectors_.Load(plan, address, first, count, masks);
+  const Values other = elements_.Eval(else_value, first, count, loads);
+  Values values;
+  for (size_t i = 0; i < size_t(count); ++i) values.push_back(b().CreateSelect(masks[i], loaded[i], other[i]));
+  return values;
 }
 
 // The value of neighbours, `packed` of which are computed at once.
@@ -38,9 +60,7 @@ Values Neighbours::EvalPacked(ExprId value, int64_t packed, int64_t first, int64
   if (compiler::IsPackedConversion(pool(), value)) return ConvertTogether(value, first, count, loads);
   Values result;
   for (int64_t i = 0; i < count; i += 2) {
-    Loads here;
-    for (const auto& [load, values] : loads) here[load] = {values[size_t(i)], values[size_t(i + 1)]};
-    Value* pair = EvalPair(value, first + i, here);
+    Value* pair = EvalPair(value, first + i, Slice(loads, i, 2));
     pairs_.clear();
     for (uint64_t j : {0, 1}) result.push_back(b().CreateExtractElement(pair, j));
   }

@@ -43,7 +43,7 @@ void ParallelLoop::Lower(const ir::Stmt& stmt, const std::function<void(const ir
 void ParallelLoop::MakeAddresses(const ir::Stmt& stmt) {
   for (const compiler::Access& access : compiler::AccessesOf(module(), stmt)) {
     const Space space = module()[access.buffer].space;
-    if (!access.tile && (IsMemory(space) || space == Space::kFragment)) addresses_.Of(access.buffer, access.indices);
+    if (!access.tile && (IsMemory(space) || space == Space::kFragment)) addresses_.Of(access.buffer, access.indices, access.mask);
   }
 }
 

@@ -21,7 +21,8 @@ class ParallelLoop final : public ElementAccess, Part {
   // `lower_body` lowers the body of `stmt` for the iteration entered last, and accesses elements through this.
   void Lower(const ir::Stmt& stmt, const std::function<void(const ir::Block&)>& lower_body);
 
-  Value* Load(ir::ExprId load, Value* arm) override { return elements_.Load(load, arm); }
+  Value* Load(ir::ExprId load, Value* arm, Value* mask) override { return elements_.Load(load, arm, mask); }
+  Value* Loaded(ir::ExprId id) const override { return elements_.Loaded(id); }
   void Store(const ir::Stmt& stmt) override { StoreElement(std::get<ir::Store>(stmt.op)); }
   void Update(const ir::Stmt& stmt) override;
 

@@ -3,16 +3,19 @@
 
 namespace kiln::llvm_ir {
 
-Values Vectors::Load(const ir::LoadPlan& plan, const ElementAddress& address, int64_t first, int64_t count) {
+Values Vectors::Load(const ir::LoadPlan& plan, const ElementAddress& address, int64_t first, int64_t count, std::span<Value* const> masks,
+                     Value* otherwise) {
   if (plan.form >= ir::LoadForm::kAcross) return LoadScattered(plan, address, first, count);
   const bool same = plan.form == ir::LoadForm::kSame;
   Values values;
   for (int64_t i = 0; i < count; i += plan.width) {
-    if (i > 0 && (same || (plan.width == 1 && addresses_.IsSamePlace(address, first + i, first + i - 1)))) {
+    Value* mask = masks.empty() ? nullptr : masks[size_t(i)];
+    const bool same_mask = i == 0 || masks.empty() || mask == masks[size_t(i - 1)];
+    if (i > 0 && same_mask && (same || (plan.width == 1 && addresses_.IsSamePlace(address, first + i, first + i - 1)))) {
       values.push_back(values.back());
       continue;
     }
-    for (Value* value : LoadNeighbours(plan, address, first + i, nullptr)) values.push_back(value);
+    for (Value* value : LoadNeighbours(plan, address, first + i, nullptr, mask, otherwise)) values.push_back(value);
   }
   return values;
 }
@@ -28,21 +31,22 @@ Values Vectors::LoadScattered(const ir::LoadPlan& plan, const ElementAddress& ad
   for (int64_t reg = first; reg < first + count; ++reg) {
     const compiler::VectorPlace at = vectors.places[size_t(reg)];
     Values& vector = vectors.loaded[at.first];
-    if (vector.empty()) vector = LoadNeighbours(plan, address, at.first, &vectors);
+    if (vector.empty()) vector = LoadNeighbours(plan, address, at.first, &vectors, nullptr, nullptr);
     values.push_back(vector[size_t(at.place)]);
   }
   return values;
 }
 
 // Loads neighbours in memory, the first of which belongs to register `reg`.
-Values Vectors::LoadNeighbours(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg, const Scattered* vectors) {
+Values Vectors::LoadNeighbours(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg, const Scattered* vectors, Value* mask,
+                               Value* otherwise) {
   const ir::Buffer& buffer = module()[plan.buffer];
   const unsigned width = unsigned(plan.width);
   llvm::Type* element = MemoryType(llvm(), buffer.dtype);
   llvm::Type* type = width == 1 ? element : llvm::FixedVectorType::get(element, width);
-  Value* pad = memory_.PadValue(buffer);
-  Value* otherwise = width == 1 ? pad : b().CreateVectorSplat(width, pad);
-  Value* condition = addresses_.ConditionAt(address, reg);
+  if (otherwise == nullptr) otherwise = memory_.PadValue(buffer);
+  if (width > 1) otherwise = b().CreateVectorSplat(width, otherwise);
+  Value* condition = Both(addresses_.ConditionAt(address, reg), mask);
   CheckNeighbours(address, reg, plan.width, vectors, condition, /*write=*/false);
   Value* pointer = addresses_.PointerAt(address, reg);
   Value* loaded = memory_.LoadGuarded(plan.buffer, type, pointer, condition, memory_.AlignOf(plan.buffer, plan.width), otherwise, plan.once);

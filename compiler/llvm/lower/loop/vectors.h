@@ -18,8 +18,10 @@ class Vectors : Part {
   Vectors(KernelContext& context, Memory& memory, Iterations& iterations, const Addresses& addresses)
       : Part(context), memory_(memory), iterations_(iterations), loop_(iterations.loop()), addresses_(addresses) {}
 
-  // The elements of registers first … first + count − 1.
-  Values Load(const ir::LoadPlan& plan, const ElementAddress& address, int64_t first, int64_t count);
+  // The elements of registers first … first + count − 1. `masks`: of each of them, where it is read; empty: everywhere.
+  // `otherwise`: what an element that is not read gives, as memory holds it; nullptr: the buffer's pad value.
+  Values Load(const ir::LoadPlan& plan, const ElementAddress& address, int64_t first, int64_t count, std::span<Value* const> masks = {},
+              Value* otherwise = nullptr);
   void Store(const ir::StorePlan& plan, const ElementAddress& address, int64_t first, std::span<Value* const> values);
   // On the emulator: stops the thread where a store of `width` neighbours, the first of which belongs to register `reg`, leaves its tile.
   void CheckStore(const ElementAddress& address, int64_t reg, int64_t width, Value* exists);
@@ -33,7 +35,8 @@ class Vectors : Part {
   };
   Values LoadScattered(const ir::LoadPlan& plan, const ElementAddress& address, int64_t first, int64_t count);
   // `vectors`: of which the vector at the register is one; nullptr: it takes neighbours in the last variable.
-  Values LoadNeighbours(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg, const Scattered* vectors);
+  Values LoadNeighbours(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg, const Scattered* vectors, Value* mask,
+                        Value* otherwise);
   void CheckNeighbours(const ElementAddress& address, int64_t reg, int64_t width, const Scattered* vectors, Value* exists, bool write);
   Value* Join(std::span<Value* const> values) const;
 
