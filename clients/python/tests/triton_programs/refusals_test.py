@@ -2,6 +2,8 @@
 """What is refused: the text names the file, the line and what to use."""
 
 import inspect
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -364,3 +366,9 @@ def test_pointers_of_two_tensors_are_not_chosen_at_run_time():
 
     with pytest.raises(triton.CompilationError, match="a pointer that points into x and y"):
         either.program(X, X.copy(), 7)
+
+
+def test_the_page_names_all_that_is_refused_by_name():
+    page = pathlib.Path(__file__).resolve().parents[2] / "TRITON.md"
+    table = page.read_text(encoding="utf-8").split("| --- | --- |")[1].split("\n\n")[0]
+    assert set(re.findall(r"`tl\.(\w+)`(?=[^|]*\|[^|]*\|$)", table, re.MULTILINE)) == set(tl.ABSENT)
