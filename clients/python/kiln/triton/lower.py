@@ -10,7 +10,7 @@ import contextlib
 from ..language import program as ir
 from ..language.buffer import Buffer, Region, load
 from ..language.dtypes import as_dtype, int32
-from ..language.expr import Expr, Var, as_expr, binary, cast, const, constant_value, select
+from ..language.expr import Expr, Var, as_expr, binary, cast, const, constant_value, masked
 from .build import describe
 from .errors import Refusal, at
 from .graph import PURE, Block, Function, Op, Value
@@ -236,17 +236,12 @@ class Lowering:
         self.symbols.put(value, Held(buffer))
 
     def loaded(self, op: Op, indices) -> Expr:
-        """An element that a load gives: where its mask is false, nothing is read. An index outside of a tensor reads nothing and gives 0."""
+        """An element that a load gives; nothing is read where its mask is false."""
         pointer, *rest = op.operands
-        offset, buffer = self.at(pointer, indices), self.symbols.base(pointer)
+        element = load(self.symbols.base(pointer), (self.at(pointer, indices),))
         if not rest:
-            return load(buffer, (offset,))
-        mask = self.at(rest[0], indices)
-        element = load(buffer, (select(mask, offset, const(-1, offset.dtype)),))
-        if len(rest) == 1:
             return element
-        other = self.at(rest[1], indices)
-        return element if constant_value(other) == 0 else select(mask, element, other)
+        return masked(self.at(rest[0], indices), element, self.at(rest[1], indices) if len(rest) > 1 else const(0, element.dtype))
 
     def store(self, op: Op) -> None:
         pointer, value, *mask = op.operands
