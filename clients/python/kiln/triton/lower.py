@@ -244,11 +244,21 @@ class Lowering:
         return masked(self.at(rest[0], indices), element, self.at(rest[1], indices) if len(rest) > 1 else const(0, element.dtype))
 
     def store(self, op: Op) -> None:
+        self.guarded(op, lambda buffer, index, value: ir.Store(buffer, [index], value))
+
+    def atomic(self, op: Op) -> None:
+        if op.result.uses:
+            raise Refusal(f"the value that tl.{op.attrs['called']} returns; Kiln's atomics return nothing. Number the results by tl.program_id, or count "
+                          "in a kernel of its own")
+        self.guarded(op, lambda buffer, index, value: ir.Atomic(op.attrs["kind"], buffer, [index], value))
+
+    def guarded(self, op: Op, made) -> None:
+        """A statement for each element, where the mask is true."""
         pointer, value, *mask = op.operands
         buffer = self.symbols.base(pointer)
 
         def body(indices):
-            stmt = ir.Store(buffer, [self.at(pointer, indices)], self.at(value, indices))
+            stmt = made(buffer, self.at(pointer, indices), self.at(value, indices))
             condition = self.at(mask[0], indices) if mask else as_expr(True)
             if constant_value(condition) is True:
                 self.emit(stmt)
@@ -326,7 +336,7 @@ class Lowering:
 
 from . import flow  # noqa: E402
 
-_LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.reduce": Lowering.reduce, "tt.dot": Lowering.dot,
+_LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.atomic_rmw": Lowering.atomic, "tt.reduce": Lowering.reduce, "tt.dot": Lowering.dot,
             "llvm.intr.assume": Lowering.assume, "gpu.barrier": Lowering.barrier, "scf.for": flow.lower_for, "scf.while": flow.lower_while,
             "scf.if": flow.lower_if}
 __all__ = ["Lowering", "Region"]

@@ -43,7 +43,18 @@ def descriptor(x, i, n):
 
 @triton.jit
 def atomic(x, i, n):
-    tl.atomic_add(x, 1.0)  # here: tl.atomic_add is not part of Kiln: let each program store its own result
+    tl.atomic_cas(i, 0, 1)  # here: tl.atomic_cas is not part of Kiln: let each program store its own result
+
+
+@triton.jit
+def atomic_result(x, i, n):
+    ticket = tl.atomic_add(i, 1)  # here: the value that tl.atomic_add returns; Kiln's atomics return nothing
+    tl.store(x + ticket, 1.0)
+
+
+@triton.jit
+def atomic_of_the_system(x, i, n):
+    tl.atomic_max(x, 1.0, scope="sys")  # here: Kiln's atomics are those of one device
 
 
 @triton.jit
@@ -328,7 +339,7 @@ X = np.zeros(64, np.float32)
     (lambda: plus_one[(1,)](X.astype(np.complex64), 1), TypeError, "argument x: .*complex64"),
     (lambda: triton.reinterpret(X, tl.float16), TypeError, "4 bytes"),
     (lambda: tl.load(X), RuntimeError, "called outside of a kernel"),
-    (lambda: tl.atomic_add(X, 1), NotImplementedError, "not part of Kiln"),
+    (lambda: tl.atomic_cas(X, 1), NotImplementedError, "not part of Kiln"),
     (lambda: triton.autotune([], key=["m"])(plus_one), ValueError, "autotune names the parameter 'm'"),
     (lambda: triton.autotune([triton.Config({"n": 1}), triton.Config({"n": 2})], key=[])(plus_one)[(1,)](X, 1), ValueError, "leave it out of the launch"),
     (lambda: triton.Config({}, ir_override="x"), ValueError, "ir_override"),
