@@ -13,7 +13,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("KILN_BUILD", ROOT / "build" / "release")).resolve()
 TUTORIAL = sorted(ROOT.glob("clients/python/tutorial/[0-9]*.md"))
-LESSONS = [*TUTORIAL, ROOT / "clients/python/LANGUAGE.md"]
+LESSONS = [*TUTORIAL, ROOT / "clients/python/LANGUAGE.md", ROOT / "clients/python/TRITON.md"]
 
 
 def blocks(page: pathlib.Path, kind: str) -> list[str]:

@@ -11,7 +11,7 @@ _DEVICE = "write what it computes in the language"
 NAMES = {
     "make_block_ptr": _POINTERS, "advance": _POINTERS, "make_tensor_descriptor": _POINTERS, "load_tensor_descriptor": _POINTERS,
     "store_tensor_descriptor": _POINTERS, "tensor_descriptor": _POINTERS,
-    **{f"atomic_{op}": _ATOMICS for op in ("add", "max", "min", "and", "or", "xor", "xchg", "cas", "poll")},
+    **{f"atomic_{op}": _ATOMICS for op in ("and", "or", "xor", "xchg", "cas", "poll")},
     **{name: _RANDOM for name in ("rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "philox", "philox_impl",
                                   "pair_uniform_to_normal", "uint_to_uniform_float")},
     **{name: _SCANS for name in ("associative_scan", "cumsum", "cumprod")},

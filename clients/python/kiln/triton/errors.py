@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import linecache
+
 from ..language.trace import TraceError
 
 
@@ -18,5 +20,6 @@ class OutOfResources(RuntimeError):
     """Of Triton's runtime: a configuration that needs more than the device has. Kiln raises its own kiln.CompileError."""
 
 
-def at(file: str, line: int, message: str, text: str = "") -> CompilationError:
+def at(file: str, line: int, message: str) -> CompilationError:
+    text = linecache.getline(file, line)
     return CompilationError(f"{file}:{line}: {message}" + (f"\n    {text.strip()}" if text.strip() else ""))

@@ -87,7 +87,7 @@ class Expressions:
         return method(node)
 
     def failed(self, problem: Refusal) -> CompilationError:
-        return at(self.frame.file, self.b.line, str(problem), self.frame.jit.line(self.b.line))
+        return at(self.frame.file, self.b.line, str(problem))
 
     # Names.
 

@@ -150,6 +150,28 @@ def store(b, pointer, value, mask=None, boundary_check=(), cache_modifier="", ev
     b.emit("tt.store", operands)
 
 
+def _atomic(name: str, kind: str):
+    def function(b, pointer, val, mask=None, sem=None, scope=None):
+        pointer = _address(b, pointer, f"tl.{name}")
+        if sem not in (None, "relaxed", "acquire", "release", "acq_rel") or scope not in (None, "gpu", "cta", "sys"):
+            raise _Refusal(f"tl.{name}(sem={sem!r}, scope={scope!r}): known are relaxed, acquire, release, acq_rel; cta, gpu, sys")
+        if scope == "sys":
+            raise _Refusal(f"tl.{name}(scope=\"sys\"): Kiln's atomics are those of one device")
+        element = pointer.element.element_ty
+        if element.primitive_bitwidth < 16 or kind != "ATOMIC_ADD" and element.primitive_bitwidth < 32:
+            raise _Refusal(f"tl.{name} to {element}; store each program's result, and combine them in a second kernel")
+        value = b.constant(val, element) if _is_number(val) and (element.is_floating() or isinstance(val, int)) else b.cast(val, element)
+        operands = [pointer, b.broadcast_to(value, _wider(pointer, value, mask))]
+        if mask is not None:
+            operands.append(b.broadcast_to(b.condition(mask), pointer.shape))
+        return b.emit("tt.atomic_rmw", operands, [(element, pointer.shape)], kind=kind, called=name).result
+
+    return _Builtin(function, name)
+
+
+atomic_add, atomic_max, atomic_min = _atomic("atomic_add", "ATOMIC_ADD"), _atomic("atomic_max", "ATOMIC_MAX"), _atomic("atomic_min", "ATOMIC_MIN")
+
+
 def _wider(pointer, value, mask) -> tuple:
     """The shape of a store. One pointer takes one value."""
     parts = [x for x in (value, mask) if isinstance(x, tensor)]

@@ -10,7 +10,7 @@ import contextlib
 from ..language import program as ir
 from ..language.buffer import Buffer, Region, load
 from ..language.dtypes import as_dtype, int32
-from ..language.expr import Expr, Var, as_expr, binary, cast, const, constant_value, select
+from ..language.expr import Expr, Var, as_expr, binary, cast, const, constant_value, masked
 from .build import describe
 from .errors import Refusal, at
 from .graph import PURE, Block, Function, Op, Value
@@ -236,24 +236,29 @@ class Lowering:
         self.symbols.put(value, Held(buffer))
 
     def loaded(self, op: Op, indices) -> Expr:
-        """An element that a load gives: where its mask is false, nothing is read. An index outside of a tensor reads nothing and gives 0."""
+        """An element that a load gives; nothing is read where its mask is false."""
         pointer, *rest = op.operands
-        offset, buffer = self.at(pointer, indices), self.symbols.base(pointer)
+        element = load(self.symbols.base(pointer), (self.at(pointer, indices),))
         if not rest:
-            return load(buffer, (offset,))
-        mask = self.at(rest[0], indices)
-        element = load(buffer, (select(mask, offset, const(-1, offset.dtype)),))
-        if len(rest) == 1:
             return element
-        other = self.at(rest[1], indices)
-        return element if constant_value(other) == 0 else select(mask, element, other)
+        return masked(self.at(rest[0], indices), element, self.at(rest[1], indices) if len(rest) > 1 else const(0, element.dtype))
 
     def store(self, op: Op) -> None:
+        self.guarded(op, lambda buffer, index, value: ir.Store(buffer, [index], value))
+
+    def atomic(self, op: Op) -> None:
+        if op.result.uses:
+            raise Refusal(f"the value that tl.{op.attrs['called']} returns; Kiln's atomics return nothing. Number the results by tl.program_id, or count "
+                          "in a kernel of its own")
+        self.guarded(op, lambda buffer, index, value: ir.Atomic(op.attrs["kind"], buffer, [index], value))
+
+    def guarded(self, op: Op, made) -> None:
+        """A statement for each element, where the mask is true."""
         pointer, value, *mask = op.operands
         buffer = self.symbols.base(pointer)
 
         def body(indices):
-            stmt = ir.Store(buffer, [self.at(pointer, indices)], self.at(value, indices))
+            stmt = made(buffer, self.at(pointer, indices), self.at(value, indices))
             condition = self.at(mask[0], indices) if mask else as_expr(True)
             if constant_value(condition) is True:
                 self.emit(stmt)
@@ -331,7 +336,7 @@ class Lowering:
 
 from . import flow  # noqa: E402
 
-_LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.reduce": Lowering.reduce, "tt.dot": Lowering.dot,
+_LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.atomic_rmw": Lowering.atomic, "tt.reduce": Lowering.reduce, "tt.dot": Lowering.dot,
             "llvm.intr.assume": Lowering.assume, "gpu.barrier": Lowering.barrier, "scf.for": flow.lower_for, "scf.while": flow.lower_while,
             "scf.if": flow.lower_if}
 __all__ = ["Lowering", "Region"]

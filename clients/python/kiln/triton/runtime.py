@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import linecache
 import warnings
 
 from .. import compiler
@@ -87,9 +86,6 @@ class JITFunction(KernelInterface):
         if self._tree is None:
             self._tree = parse(self.fn)
         return self._tree
-
-    def line(self, number: int) -> str:
-        return linecache.getline(self.file, number)
 
     def outer_names(self):
         """Where names that are not its own are looked up."""

@@ -4,6 +4,8 @@ their arguments."""
 
 from __future__ import annotations
 
+import sys
+
 from . import types as ty
 from .builtin import unwrapped
 from .interpret import Parameter
@@ -29,13 +31,10 @@ def reinterpret(tensor, dtype):
 
 
 def is_tensor(x) -> bool:
-    return isinstance(x, TensorWrapper) or hasattr(x, "data_ptr") or hasattr(x, "__array_interface__") and getattr(x, "shape", None) is not None \
-        and not _is_scalar(x) or hasattr(x, "__cuda_array_interface__")
-
-
-def _is_scalar(x) -> bool:
-    """Of numpy, whose scalars have the interface of arrays."""
-    return not hasattr(x, "flags") or not hasattr(x, "base") or type(x).__name__ != "ndarray" and hasattr(x, "item") and getattr(x, "ndim", 1) == 0
+    """numpy's scalars have the interface of arrays, and are numbers here."""
+    if isinstance(x, TensorWrapper) or hasattr(x, "data_ptr") or hasattr(x, "__cuda_array_interface__"):
+        return True
+    return hasattr(x, "__array_interface__") and not isinstance(x, sys.modules["numpy"].generic)
 
 
 class Flat:
@@ -96,28 +95,15 @@ def _bounds(array):
 
 
 def _rest(array, root, address: int, count: int):
-    """The memory from an address on, kept alive by the array."""
+    """The memory from an address on. The caller's array keeps it alive for the launch."""
     import ctypes
 
     import numpy
 
-    memory = (ctypes.c_char * (count * array.itemsize)).from_address(address) if count else b""
-    result = numpy.frombuffer(memory, array.dtype)
+    result = numpy.frombuffer((ctypes.c_char * (count * array.itemsize)).from_address(address) if count else b"", array.dtype)
     if count and not (array.flags.writeable and root.flags.writeable):
         result.flags.writeable = False
-    return _Kept(result, array)
-
-
-def _Kept(view, owner):
-    """``view`` as an array that keeps its owner."""
-    import numpy
-
-    class Kept(numpy.ndarray):
-        pass
-
-    kept = view.view(Kept)
-    kept.owner = owner
-    return kept
+    return result
 
 
 def element_of(name: str, tensor) -> ty.dtype:
@@ -128,10 +114,6 @@ def element_of(name: str, tensor) -> ty.dtype:
         return ty.of(getattr(dtype, "name", dtype) if not str(dtype).startswith("torch.") else dtype)
     except TypeError as problem:
         raise TypeError(f"argument {name}: {problem}") from None
-
-
-def class_of_tensor(name: str, tensor, by_alignment: bool):
-    return ("*", element_of(name, tensor).name)
 
 
 def class_of_number(x, by_value: bool, by_alignment: bool):
@@ -169,7 +151,7 @@ class Classes:
             return None
         if is_tensor(x):
             run.append(flat(self.name, x))
-            return class_of_tensor(self.name, x, self.by_alignment)
+            return ("*", element_of(self.name, x).name)
         if isinstance(x, (tuple, list)):
             return tuple(("tuple", *(self.read(part, run) for part in x)))
         if hasattr(x, "item") and not isinstance(x, (bool, int, float)):

@@ -215,7 +215,7 @@ _REDUCE = {"sum": np.sum, "max": np.max, "min": np.min}
 class Interpreter:
     def __init__(self, program: Program, ints, floats):
         self.shape, self.tensors = program.shape, {"ints": ints, "floats": floats}
-        self.names = {"a": _WRAP(program.a), "b": _WRAP(program.b)}
+        self.names = {name: 1 if x == 1 else _WRAP(x) for name, x in (("a", program.a), ("b", program.b))}  # 1 is compiled in
         self.at = np.arange(np.prod(program.shape), dtype=_WRAP).reshape(program.shape)
         with np.errstate(all="ignore"):
             self.run(program.body)

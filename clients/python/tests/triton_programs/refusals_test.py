@@ -2,6 +2,8 @@
 """What is refused: the text names the file, the line and what to use."""
 
 import inspect
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -41,7 +43,18 @@ def descriptor(x, i, n):
 
 @triton.jit
 def atomic(x, i, n):
-    tl.atomic_add(x, 1.0)  # here: tl.atomic_add is not part of Kiln: let each program store its own result
+    tl.atomic_cas(i, 0, 1)  # here: tl.atomic_cas is not part of Kiln: let each program store its own result
+
+
+@triton.jit
+def atomic_result(x, i, n):
+    ticket = tl.atomic_add(i, 1)  # here: the value that tl.atomic_add returns; Kiln's atomics return nothing
+    tl.store(x + ticket, 1.0)
+
+
+@triton.jit
+def atomic_of_the_system(x, i, n):
+    tl.atomic_max(x, 1.0, scope="sys")  # here: Kiln's atomics are those of one device
 
 
 @triton.jit
@@ -326,7 +339,7 @@ X = np.zeros(64, np.float32)
     (lambda: plus_one[(1,)](X.astype(np.complex64), 1), TypeError, "argument x: .*complex64"),
     (lambda: triton.reinterpret(X, tl.float16), TypeError, "4 bytes"),
     (lambda: tl.load(X), RuntimeError, "called outside of a kernel"),
-    (lambda: tl.atomic_add(X, 1), NotImplementedError, "not part of Kiln"),
+    (lambda: tl.atomic_cas(X, 1), NotImplementedError, "not part of Kiln"),
     (lambda: triton.autotune([], key=["m"])(plus_one), ValueError, "autotune names the parameter 'm'"),
     (lambda: triton.autotune([triton.Config({"n": 1}), triton.Config({"n": 2})], key=[])(plus_one)[(1,)](X, 1), ValueError, "leave it out of the launch"),
     (lambda: triton.Config({}, ir_override="x"), ValueError, "ir_override"),
@@ -364,3 +377,9 @@ def test_pointers_of_two_tensors_are_not_chosen_at_run_time():
 
     with pytest.raises(triton.CompilationError, match="a pointer that points into x and y"):
         either.program(X, X.copy(), 7)
+
+
+def test_the_page_names_all_that_is_refused_by_name():
+    page = pathlib.Path(__file__).resolve().parents[2] / "TRITON.md"
+    table = page.read_text(encoding="utf-8").split("| --- | --- |")[1].split("\n\n")[0]
+    assert set(re.findall(r"`tl\.(\w+)`(?=[^|]*\|[^|]*\|$)", table, re.MULTILINE)) == set(tl.ABSENT)

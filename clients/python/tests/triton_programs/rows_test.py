@@ -142,3 +142,20 @@ def test_softmax_of_the_language():
     x, out = normal(7, 64).astype(np.float32), np.zeros(64, np.float32)
     softmax_in_one[(1,)](x, out, N=64)
     assert error(out, np.exp(x) / np.exp(x).sum()) < 3e-6
+
+
+@triton.jit
+def counted(x_ptr, bins_ptr, high_ptr, total_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, at < n, other=0)
+    tl.atomic_add(bins_ptr + x, 1, mask=at < n)
+    tl.atomic_max(high_ptr, tl.max(x, 0), sem="relaxed")
+    tl.atomic_min(high_ptr + 1, tl.min(x, 0))
+    tl.atomic_add(total_ptr, tl.sum(x.to(tl.float32), 0))
+
+
+def test_atomics_whose_result_nothing_uses():
+    x = np.random.default_rng(8).integers(1, 20, 300, np.int32)
+    bins, high, total = np.zeros(20, np.int32), np.array([0, 99], np.int32), np.zeros(1, np.float32)
+    counted[(triton.cdiv(300, 64),)](x, bins, high, total, 300, BLOCK=64)
+    assert np.array_equal(bins, np.bincount(x, minlength=20)) and high[0] == x.max() and high[1] == 0 and total[0] == x.sum()
