@@ -102,6 +102,7 @@ TEST(Builder, EveryStatement) {
     b.Reduce(ReduceKind::kAbsMax, t, r, 1);
     b.Reduce(ReduceKind::kSum, t.Slice({0, 0}, {64, 64}), r, 1, false);
     b.Store(one[0], s);
+    b.Store(one[0], Masked(n > 3, x[bx, 0, 0], 2));
     b.Serial(n, [&](Expr i) { b.If(i >= 3, [&] { b.Break(); }, [&] { b.Store(one[0], one[0] * 2); }); });
     b.While(one[0] < 1e3, [&] { b.Store(one[0], one[0] + 1); });
     b.Parallel({64}, [&](Expr i) {
@@ -128,6 +129,7 @@ func @all[%rows: i64](%s: f32, %n: i32, %x: global f32[4, 64, 64] strides(%rows,
     reduce absmax %t[0, 0; 64, 64] -> %r[0; 64] dim 1
     reduce sum %t[0, 0; 64, 64] -> %r[0; 64] dim 1 accumulate
     store %one[0] = %s
+    store %one[0] = masked(%n > 3, %x[%bx, 0, 0], 2.0)
     for serial %i in %n {
       if %i >= 3 {
         break

@@ -102,6 +102,26 @@ def test_what_a_mask_leaves_out_is_not_touched(emulator, target):
     assert emulator.call(emulator.module(program(T.if_then_else).serialized), target, tensors, check=1)[1]["findings"]
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_element_that_lies_elsewhere(call, target):
+    """A tensor in an order of its own, and a view of its numbers as others."""
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64,), "float32"), C: T.Tensor((64, 64), "float32"), D: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            T.annotate_layout({A: T.Layout(A.shape, lambda i, j: [i, 63 - j])})
+            bits = T.view(B, (64,), "int32")
+            for i, j in T.Parallel(64, 64):
+                C[i, j] = T.masked(j > 0, A[i, j - 1], -1.0)
+            for i in T.Parallel(64):
+                D[i] = T.masked(i % 3 == 0, bits[i], 5)
+
+    a, b = numbers("float32", 64, 64), numbers("float32", 64)
+    after = call(program, target, a, b, np.zeros((64, 64), np.float32), np.zeros(64, np.int32))
+    i, j = np.indices((64, 64))
+    assert np.array_equal(after[2], np.where(j > 0, a[i, 64 - np.maximum(j, 1)], -1).astype(np.float32))
+    assert np.array_equal(after[3], np.where(np.arange(64) % 3 == 0, b.view(np.int32), 5))
+
+
 @pytest.mark.parametrize("k", [96, 75])
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_product_of_masked_tiles(call, target, k):

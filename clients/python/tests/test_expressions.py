@@ -223,6 +223,8 @@ def test_functions():
         T.reinterpret(T.uint32, h)
     assert tm.isfinite(h).dtype == "bool"
     assert T.if_then_else(True, 1, 2) == 1
+    with pytest.raises(TypeError, match="no element of a tensor or tile"):
+        T.masked(x > 0, x, 1)
     assert T.fma(h, x, 1.0).dtype == "float32"
 
 

@@ -179,10 +179,12 @@ def test_conditional_values_and_chained_comparison():
         with T.Kernel(8) as bx:
             A[bx] = A[0] if 1 < bx < 5 else 0
             A[bx] = T.if_then_else(not bx == 2, -T.infinity("float32"), A[bx])
+            A[bx] = T.masked(bx > 1, A[0], 2)
 
     check(f, """
         A[bx] = select(((bx > 1) and (bx < 5)), A[0], 0.0)
         A[bx] = select(not((bx == 2)), -inf, A[bx])
+        A[bx] = masked((bx > 1), A[0], 2.0)
         """)
 
 

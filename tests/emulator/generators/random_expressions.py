@@ -146,7 +146,11 @@ class Expressions(Text):
         rows = 1 if len(shape) == 1 else shape[-2]
         begins = [self.offset("by", rows), self.offset("bx", shape[-1])]
         indices = [begins[0], f"{begins[1]} + {at[0]}"] if len(at) == 1 else [f"{b} + {i}" for b, i in zip(begins, at)]
-        return f"T.cast({tensor.name}[{', '.join(indices)}], '{'int32' if dtype in INTEGERS else 'float32'}')"
+        element = f"{tensor.name}[{', '.join(indices)}]"
+        if self.chance(0.4):
+            mask = self.pick(f"{at[-1]} >= {self.pick(1, 3, 8)}", f"({' + '.join(at)}) % 3 == 0", f"{at[-1]} < {shape[-1] // 8 * 4}", "bx + by < 1")
+            element = f"T.masked({mask}, {element}, {self.pick(0, 1, at[0])})"
+        return f"T.cast({element}, '{'int32' if dtype in INTEGERS else 'float32'}')"
 
     def condition(self, at, shape, target):
         return self.pick(f"{at[0]} < {shape[0] // 2 + 1}", f"({' + '.join(at)}) % 3 == 0", f"{at[-1]} >= {self.pick(1, 3, 8)}", f"{at[0]} * 2 >= {at[-1]}",
