@@ -17,7 +17,8 @@ from .graph import Block, Function, Op, Value
 _DEEPEST_CALL = 48
 _INSTEAD = {"Break": "break; make the bound of the loop the smaller one, or write a while loop", "Continue": "continue; put the rest under an if",
             "With": "with", "Try": "try", "FunctionDef": "a function inside of a kernel; define it outside, with @triton.jit", "ClassDef": "a class",
-            "Global": "global", "Import": "import; do it at the head of the file", "Delete": "del", "Raise": "raise; tl.static_assert says what must hold"}
+            "Global": "global", "Import": "import; do it at the head of the file", "Delete": "del",
+            "Raise": "raise; tl.static_assert says what must hold"}
 
 
 class Returned:

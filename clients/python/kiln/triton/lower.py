@@ -248,8 +248,8 @@ class Lowering:
 
     def atomic(self, op: Op) -> None:
         if op.result.uses:
-            raise Refusal(f"the value that tl.{op.attrs['called']} returns; Kiln's atomics return nothing. Number the results by tl.program_id, or count "
-                          "in a kernel of its own")
+            raise Refusal(f"the value that tl.{op.attrs['called']} returns; Kiln's atomics return nothing. Number the results by tl.program_id, or "
+                          "count in a kernel of its own")
         self.guarded(op, lambda buffer, index, value: ir.Atomic(op.attrs["kind"], buffer, [index], value))
 
     def guarded(self, op: Op, made) -> None:
@@ -336,7 +336,7 @@ class Lowering:
 
 from . import flow  # noqa: E402
 
-_LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.atomic_rmw": Lowering.atomic, "tt.reduce": Lowering.reduce, "tt.dot": Lowering.dot,
-            "llvm.intr.assume": Lowering.assume, "gpu.barrier": Lowering.barrier, "scf.for": flow.lower_for, "scf.while": flow.lower_while,
+_LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.atomic_rmw": Lowering.atomic, "tt.reduce": Lowering.reduce,
+            "tt.dot": Lowering.dot, "llvm.intr.assume": Lowering.assume, "gpu.barrier": Lowering.barrier, "scf.for": flow.lower_for, "scf.while": flow.lower_while,
             "scf.if": flow.lower_if}
 __all__ = ["Lowering", "Region"]
