@@ -15,7 +15,7 @@ from ..remote import emulation_asked
 from . import language as tl
 from .build import is_number
 from .builtin import Builtin, constexpr, unwrapped
-from .errors import CompilationError, Refusal
+from .errors import Refusal
 from .expressions import StaticFunction
 from .interpret import graph_of
 from .lower import Lowering
@@ -55,9 +55,9 @@ class JITFunction(KernelInterface):
 
     kiln_kernel = True
 
-    def __init__(self, function, do_not_specialize=(), do_not_specialize_on_alignment=(), noinline=False):
+    def __init__(self, function, do_not_specialize=(), do_not_specialize_on_alignment=()):
         functools.update_wrapper(self, function)
-        self.fn, self.signature, self.noinline = function, inspect.signature(function), noinline
+        self.fn, self.signature = function, inspect.signature(function)
         self.file, self.first_line = function.__code__.co_filename, function.__code__.co_firstlineno
         self.arg_names = list(self.signature.parameters)
         self.constexprs = [i for i, p in enumerate(self.signature.parameters.values()) if _is_constexpr(p.annotation)]
@@ -264,4 +264,4 @@ def _next_power_of_2(n: int) -> int:
 _cdiv.__name__, _next_power_of_2.__name__ = "cdiv", "next_power_of_2"
 cdiv = StaticFunction(_cdiv, tl.cdiv if isinstance(tl.cdiv, Builtin) else None)
 next_power_of_2 = StaticFunction(_next_power_of_2)
-__all__ = ["CompilationError", "JITFunction", "KernelInterface", "cdiv", "constexpr_function", "jit", "next_power_of_2"]
+__all__ = ["JITFunction", "KernelInterface", "cdiv", "constexpr_function", "jit", "next_power_of_2"]
