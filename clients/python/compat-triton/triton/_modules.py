@@ -12,7 +12,8 @@ _NAMES = {
     "runtime": {name: getattr(kiln.triton, name) for name in ("Autotuner", "Config", "Heuristics", "JITFunction", "KernelInterface", "OutOfResources",
                                                               "TensorWrapper", "autotune", "heuristics", "reinterpret")},
     "runtime.jit": {"JITFunction": runtime.JITFunction, "KernelInterface": runtime.KernelInterface, "jit": runtime.jit},
-    "runtime.autotuner": {name: getattr(kiln.triton, name) for name in ("Autotuner", "Config", "Heuristics", "OutOfResources", "autotune", "heuristics")},
+    "runtime.autotuner": {name: getattr(kiln.triton, name)
+                          for name in ("Autotuner", "Config", "Heuristics", "OutOfResources", "autotune", "heuristics")},
     "runtime.errors": {"OutOfResources": errors.OutOfResources},
     "compiler": {"CompilationError": errors.CompilationError},
     "compiler.errors": {"CompilationError": errors.CompilationError},

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ..language import program as ir
 from ..language.buffer import Buffer, load
-from ..language.expr import Expr, Var, as_expr, binary, cast, const, floordiv, select
+from ..language.expr import Expr, Var, as_expr, binary, cast, const, constant_value, floordiv, select
 from .graph import PURE, Block, Op, Value
 from .symbolic import Advanced, Alias, Held, Known
 from .types import kiln_of
@@ -16,7 +16,7 @@ _ELEMENTWISE = frozenset(("arith.binary", "arith.unary", "arith.select", "arith.
 
 def lower_for(lowering, op: Op) -> None:
     lower, upper, step, *inits = op.operands
-    begin, end, by = (lowering.scalar(value, "a bound of a loop") for value in (lower, upper, step))
+    begin, end, by = (lowering.at(value) for value in (lower, upper, step))
     trips = _trips(begin, end, by)
     region = op.regions[0]
     index, *arguments = region.args
@@ -49,8 +49,6 @@ def lower_for(lowering, op: Op) -> None:
 
 def _trips(begin: Expr, end: Expr, by: Expr) -> Expr:
     """How often a range is run; 0 or less: never."""
-    from ..language.expr import constant_value
-
     known = constant_value(by)
     if known is not None and known < 0:
         begin, end, by = end, begin, as_expr(-known)

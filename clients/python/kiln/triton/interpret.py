@@ -17,7 +17,8 @@ from .graph import Block, Function, Op, Value
 _DEEPEST_CALL = 48
 _INSTEAD = {"Break": "break; make the bound of the loop the smaller one, or write a while loop", "Continue": "continue; put the rest under an if",
             "With": "with", "Try": "try", "FunctionDef": "a function inside of a kernel; define it outside, with @triton.jit", "ClassDef": "a class",
-            "Global": "global", "Import": "import; do it at the head of the file", "Delete": "del", "Raise": "raise; tl.static_assert says what must hold"}
+            "Global": "global", "Import": "import; do it at the head of the file", "Delete": "del",
+            "Raise": "raise; tl.static_assert says what must hold"}
 
 
 class Returned:
@@ -66,8 +67,6 @@ class Interpreter(Expressions):
             result = self.block(jit.tree().body)
         except Refusal as problem:
             raise self.failed(problem) from problem
-        except CompilationError:
-            raise
         self.frames.pop()
         self.b.file, self.b.line = place
         return result.value if result is not None else None
@@ -282,8 +281,7 @@ class Interpreter(Expressions):
             if value not in (None, False):
                 tl._no_effect(self.b, f"tl.range({hint}={value!r})", "how a loop is scheduled is inferred; leave it out")
         lower, upper, step = self._bounds(source)
-        carried = self._carried([s for s in node.body])
-        carried = [(name, value) for name, value in carried if name != node.target.id]
+        carried = [(name, value) for name, value in self._carried(node.body) if name != node.target.id]
         block = Block(None, self.b.block)
         index = block.argument(lower.element)
         inits = [leaf for _, value in carried for leaf in flatten(value) if isinstance(leaf, Value)]

@@ -8,10 +8,9 @@ from __future__ import annotations
 import contextlib
 
 from ..language import program as ir
-from ..language.buffer import Buffer, Region, load
+from ..language.buffer import Buffer, load
 from ..language.dtypes import as_dtype, int32
 from ..language.expr import Expr, Var, as_expr, binary, cast, const, constant_value, masked
-from .build import describe
 from .errors import Refusal, at
 from .graph import PURE, Block, Function, Op, Value
 from .simplify import simplify
@@ -248,8 +247,8 @@ class Lowering:
 
     def atomic(self, op: Op) -> None:
         if op.result.uses:
-            raise Refusal(f"the value that tl.{op.attrs['called']} returns; Kiln's atomics return nothing. Number the results by tl.program_id, or count "
-                          "in a kernel of its own")
+            raise Refusal(f"the value that tl.{op.attrs['called']} returns; Kiln's atomics return nothing. Number the results by tl.program_id, or "
+                          "count in a kernel of its own")
         self.guarded(op, lambda buffer, index, value: ir.Atomic(op.attrs["kind"], buffer, [index], value))
 
     def guarded(self, op: Op, made) -> None:
@@ -327,16 +326,9 @@ class Lowering:
     def barrier(self, op: Op) -> None:
         self.emit(ir.Barrier())
 
-    def scalar(self, value: Value, what: str) -> Expr:
-        """A scalar that statements use more than once, or that may change its place later."""
-        if value.shape:
-            raise Refusal(f"{what} is {describe(value)}; a scalar is needed")
-        return self.at(value)
-
 
 from . import flow  # noqa: E402
 
-_LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.atomic_rmw": Lowering.atomic, "tt.reduce": Lowering.reduce, "tt.dot": Lowering.dot,
-            "llvm.intr.assume": Lowering.assume, "gpu.barrier": Lowering.barrier, "scf.for": flow.lower_for, "scf.while": flow.lower_while,
+_LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.atomic_rmw": Lowering.atomic, "tt.reduce": Lowering.reduce,
+            "tt.dot": Lowering.dot, "llvm.intr.assume": Lowering.assume, "gpu.barrier": Lowering.barrier, "scf.for": flow.lower_for, "scf.while": flow.lower_while,
             "scf.if": flow.lower_if}
-__all__ = ["Lowering", "Region"]

@@ -15,7 +15,7 @@ from ..remote import emulation_asked
 from . import language as tl
 from .build import is_number
 from .builtin import Builtin, constexpr, unwrapped
-from .errors import CompilationError, Refusal
+from .errors import Refusal
 from .expressions import StaticFunction
 from .interpret import graph_of
 from .lower import Lowering
@@ -25,7 +25,8 @@ _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}
 _INFERRED = "it is inferred; leave it out"
 # Options that other launches pass: the values that ask for nothing, why others have no effect.
 _NO_EFFECT = {
-    "num_ctas": ((1,), "clusters are inferred; leave it out"), "enable_fp_fusion": ((True, None), "a multiply-add may always round once; leave it out"),
+    "num_ctas": ((1,), "clusters are inferred; leave it out"),
+    "enable_fp_fusion": ((True, None), "a multiply-add may always round once; leave it out"),
     "launch_cooperative_grid": ((False, None), "programs do not wait for each other; leave it out"),
     "launch_pdl": ((False, None), "launches of one stream run one after the other; leave it out"),
     "debug": ((False, None), "run inside kiln.emulation(check=True), which finds races and accesses out of bounds"),
@@ -54,9 +55,9 @@ class JITFunction(KernelInterface):
 
     kiln_kernel = True
 
-    def __init__(self, function, do_not_specialize=(), do_not_specialize_on_alignment=(), noinline=False):
+    def __init__(self, function, do_not_specialize=(), do_not_specialize_on_alignment=()):
         functools.update_wrapper(self, function)
-        self.fn, self.signature, self.noinline = function, inspect.signature(function), noinline
+        self.fn, self.signature = function, inspect.signature(function)
         self.file, self.first_line = function.__code__.co_filename, function.__code__.co_firstlineno
         self.arg_names = list(self.signature.parameters)
         self.constexprs = [i for i, p in enumerate(self.signature.parameters.values()) if _is_constexpr(p.annotation)]
@@ -240,7 +241,8 @@ def jit(fn=None, *, version=None, repr=None, launch_metadata=None, do_not_specia
         return lambda function: jit(function, version=version, repr=repr, launch_metadata=launch_metadata, do_not_specialize=do_not_specialize,
                                     do_not_specialize_on_alignment=do_not_specialize_on_alignment, debug=debug, noinline=noinline)
     for name, value, instead in (("debug", debug, _NO_EFFECT["debug"][1]), ("noinline", noinline, "functions are written out where they are called"),
-                                 ("launch_metadata", launch_metadata, "nothing reads it"), ("repr", repr, "kernels have the names of their functions")):
+                                 ("launch_metadata", launch_metadata, "nothing reads it"),
+                                 ("repr", repr, "kernels have the names of their functions")):
         if value:
             warnings.warn(f"triton.jit({name}=…) has no effect in Kiln: {instead}", NoEffectWarning, stacklevel=2)
     return JITFunction(fn, do_not_specialize or (), do_not_specialize_on_alignment or ())
@@ -262,4 +264,4 @@ def _next_power_of_2(n: int) -> int:
 _cdiv.__name__, _next_power_of_2.__name__ = "cdiv", "next_power_of_2"
 cdiv = StaticFunction(_cdiv, tl.cdiv if isinstance(tl.cdiv, Builtin) else None)
 next_power_of_2 = StaticFunction(_next_power_of_2)
-__all__ = ["CompilationError", "JITFunction", "KernelInterface", "cdiv", "constexpr_function", "jit", "next_power_of_2"]
+__all__ = ["JITFunction", "KernelInterface", "cdiv", "constexpr_function", "jit", "next_power_of_2"]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import importlib.util
+import os
 import pathlib
 import sys
 
@@ -13,10 +14,10 @@ if importlib.util.find_spec("triton") is None:
 @pytest.fixture(autouse=True)
 def emulated(request, monkeypatch):
     """Kernels run on the emulator, through the daemon of the file's tests, which looks for races and accesses out of bounds. Files that
-    compile nothing say so: DAEMON = False."""
+    compile nothing say so: DAEMON = False. KILN_TRITON_TARGET names another target."""
     import kiln
 
-    monkeypatch.setenv("KILN_TARGET", "emu:sm_90a")
+    monkeypatch.setenv("KILN_TARGET", os.environ.get("KILN_TRITON_TARGET", "emu:sm_90a"))
     if not getattr(request.module, "DAEMON", True):
         yield
         return

@@ -112,7 +112,8 @@ def typed(x_ptr, y_ptr, out_ptr, OP: tl.constexpr, EXPECTED: tl.constexpr):
 
 TYPES = [("float16", "float16", "+", tl.float16), ("float16", "bfloat16", "+", tl.float16), ("bfloat16", "bfloat16", "+", tl.bfloat16),
          ("bfloat16", "float32", "+", tl.float32), ("float16", "float16", "/", tl.float32), ("int32", "int32", "/", tl.float32),
-         ("int32", "float16", "+", tl.float16), ("int8", "int64", "+", tl.int64), ("int32", "uint32", "+", tl.uint32), ("uint8", "int32", "+", tl.int32),
+         ("int32", "float16", "+", tl.float16), ("int8", "int64", "+", tl.int64), ("int32", "uint32", "+", tl.uint32),
+         ("uint8", "int32", "+", tl.int32),
          ("float64", "float32", "+", tl.float64), ("float16", "float16", "number", tl.float16), ("float16", "float16", "float", tl.float16),
          ("float16", "float16", "named", tl.float32), ("int32", "int32", "float", tl.float32), ("int8", "int8", "number", tl.int8),
          ("bfloat16", "bfloat16", "max", tl.float32), ("int32", "int32", "%", tl.int32), ("float16", "float16", "%", tl.float32),

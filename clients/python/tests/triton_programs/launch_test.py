@@ -183,3 +183,48 @@ for line in ("import triton.backends", "from triton.language.extra import libdev
 def test_the_package_has_the_names_that_programs_import():
     homes = [str(pathlib.Path(package.__file__).parents[1]) for package in (kiln, triton)]
     subprocess.run([sys.executable, "-c", PROGRAM], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join([*homes, *filter(None, sys.path)])})
+
+
+class TorchLike:
+    """What launches ask a torch tensor of the host."""
+
+    def __init__(self, storage, offset, shape, steps):
+        self.storage, self.offset, self.shape, self.steps = storage, offset, tuple(shape), tuple(steps)
+        self.dtype, self.device = "torch.float32", type("Device", (), {"type": "cpu", "index": None})()
+
+    def data_ptr(self):
+        return self.storage.__array_interface__["data"][0] + 4 * self.offset
+
+    def stride(self, dim=None):
+        return self.steps if dim is None else self.steps[dim]
+
+    def dim(self):
+        return len(self.shape)
+
+    def element_size(self):
+        return 4
+
+    def storage_offset(self):
+        return self.offset
+
+    def untyped_storage(self):
+        return type("Storage", (), {"nbytes": lambda _: self.storage.nbytes})()
+
+    def as_strided(self, shape, steps):
+        return TorchLike(self.storage, self.offset, shape, steps)
+
+
+@triton.jit
+def turned(x, out, rows, columns, stride_r, stride_c, BLOCK: tl.constexpr):
+    r, c = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    inside = (r < rows) & (c < columns)
+    tl.store(out + r * columns + c, tl.load(x + r * stride_r + c * stride_c, inside), inside)
+
+
+def test_tensors_of_torch_are_their_storage_from_their_first_element_on():
+    memory, out = np.arange(200, dtype=np.float32), np.zeros((6, 9), np.float32)
+    view = TorchLike(memory, 5, (6, 9), (3, 20))  # the last element is memory[5 + 15 + 160]
+    turned[(1,)](view, TorchLike(out, 0, (6, 9), (9, 1)), 6, 9, 3, 20, BLOCK=16)
+    assert np.array_equal(out, 5 + 3 * np.arange(6)[:, None] + 20 * np.arange(9))
+    turned[(1,)](TorchLike(memory, 5, (3, 3), (1, 3)), TorchLike(memory, 0, (3, 3), (3, 1)), 3, 3, 1, 3, BLOCK=4)
+    assert np.array_equal(memory[:9], (5 + np.arange(3)[:, None] + 3 * np.arange(3)).reshape(-1))

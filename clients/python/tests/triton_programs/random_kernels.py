@@ -36,7 +36,8 @@ class Program:
         if depth == 0 or r.random() < 0.2:
             leaves = [("number", r.randrange(-9, 10)), ("scalar", r.choice(["a", "b", *self.scalars]))]
             return r.choice([("var", r.choice(self.ints)), ("at",)] if block else leaves)
-        kind = r.choice(["+", "-", "*", "&", "|", "^", "max", "min", "where", ">>", "//", "%", "neg", "not"] + (["load", "sum", "mixed"] if block else []))
+        kind = r.choice(["+", "-", "*", "&", "|", "^", "max", "min", "where", ">>", "//", "%", "neg", "not"]
+                        + (["load", "sum", "mixed"] if block else []))
         if kind in (">>", "//", "%"):
             return (kind, self.integer(depth - 1, block), ("number", r.choice([1, 2, 3, 5, 7])))
         if kind in ("neg", "not"):
@@ -109,7 +110,8 @@ class Program:
         self.scalars.append(name)
         body = self.statements(r.randrange(1, 4), depth - 1)
         self.scalars.remove(name)
-        return ("for", name, r.choice([("number", 0), ("number", 1)]), r.choice([("scalar", "a"), ("number", 3)]), r.choice([1, 2]), _spared(body, name))
+        first, last = r.choice([("number", 0), ("number", 1)]), r.choice([("scalar", "a"), ("number", 3)])
+        return ("for", name, first, last, r.choice([1, 2]), _spared(body, name))
 
 
 def _spared(body, name: str) -> list:
