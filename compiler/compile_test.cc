@@ -344,6 +344,22 @@ func @f[%n: i64](%s: i32, %A: global f32[%n], %O: global f32[512]) {{
   EXPECT_EQ(Occurrences(code("%j >= 101"), "ld.global.nc.v4"), 0);
 }
 
+// Neighbours under one condition are stored together.
+TEST(Compile, AConditionOfWholeVectorsStoresVectors) {
+  const auto code = [](std::string_view cond) {
+    return Code(fmt::format("for parallel %j in 512 {{ if {} {{ store %O[%j] = %A[%j] + 1.0 }} }}", cond),
+                "%s: i32, %n: i32, %A: global f32[512], %O: global f32[512]");
+  };
+  for (const std::string_view whole : {"%j < 400", "%s > 3", "%j >= %s * 4", "%j < 400 && %n != %s"}) {
+    EXPECT_EQ(Occurrences(code(whole), "st.global.v4"), 1) << whole;
+    EXPECT_EQ(Occurrences(code(whole), "ld.global.nc.v4"), 1) << whole;
+  }
+  for (const std::string_view each : {"%j < 401", "%j < %n", "floormod(%j, 3) == 1"}) {
+    EXPECT_EQ(Occurrences(code(each), "st.global.v4"), 0) << each;
+    EXPECT_EQ(Occurrences(code(each), "st.global"), 4) << each;
+  }
+}
+
 TEST(Compile, AsyncCopiesOfAnyWidth) {
   for (const auto& [rows, columns, threads] : {std::tuple{64, 7, 32}, {64, 3, 32}, {64, 6, 64}, {33, 2, 128}}) {
     const std::string shape = fmt::format("{}, {}", rows, columns);

@@ -53,12 +53,32 @@ class Planner {
     const ThreadLoop loop(module_, facts, stmt);
     if (!loop.only_stores || loop.IsEmpty()) return;
     for (ir::Stmt& inner : std::get<ir::For>(stmt.op).body) {
+      if (auto* branch = std::get_if<ir::If>(&inner.op)) {
+        PlanUnder(*branch, loop, facts);
+        continue;
+      }
       auto& store = std::get<ir::Store>(inner.op);
       if (store.async && !MayBeAsync(loop, store)) {
         store.async = false;
         return Plan(stmt, facts);
       }
       store.plan = PlanOf(loop, facts, store);
+    }
+  }
+
+  // Where neighbours have one condition, their stores are made together: all of them or none.
+  void PlanUnder(ir::If& branch, const ThreadLoop& loop, const Facts& facts) const {
+    if (MaskWidth(module_, facts, *loop.loop, loop.loop->vars.size() - 1, branch.cond, loop.run) != loop.run) return;
+    Facts inner = facts;
+    inner.Assume(branch.cond);
+    std::vector<std::optional<ir::StorePlan>> plans;
+    for (const ir::Stmt& stmt : branch.then_body) plans.push_back(PlanOf(loop, inner, std::get<ir::Store>(stmt.op)));
+    if (!std::ranges::all_of(plans, [](const auto& plan) { return plan.has_value(); })) return;
+    for (size_t i = 0; i < plans.size(); ++i) {
+      // Such vectors serve registers beyond those that share the condition.
+      for (ir::LoadPlan& load : plans[i]->loads)
+        if (load.form >= ir::LoadForm::kAcross) load = {.buffer = load.buffer};
+      std::get<ir::Store>(branch.then_body[i].op).plan = std::move(plans[i]);
     }
   }
 

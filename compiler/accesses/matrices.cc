@@ -57,6 +57,7 @@ std::optional<std::array<int64_t, 2>> MatrixSteps(const ThreadLoop& loop, ir::Bu
 std::optional<ir::StoreForm> MatrixForm(const ir::Module& module, const Facts& facts, const target::Target& target, const ir::ThreadRange& threads,
                                         const ThreadLoop& loop, const ir::Store& store) {
   if (!target.Has(target::Feature::kStMatrix) || loop.loop->body.size() != 1 || loop.extents.size() < 2) return std::nullopt;
+  if (!std::holds_alternative<ir::Store>(loop.loop->body[0].op)) return std::nullopt;  // under a condition
   if (!IsOfWholeWarps(threads, target.warp_size)) return std::nullopt;
   const ir::Buffer& buffer = module[store.buffer];
   if (store.async || buffer.space != ir::Space::kShared || ir::Bits(buffer.dtype) != 16) return std::nullopt;

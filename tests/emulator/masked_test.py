@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T.masked on each family of targets, checked: results against numpy's, and nothing found of the elements that a mask leaves out."""
+"""T.masked, and stores under conditions, on each family of targets, checked: results against numpy's, and nothing found of the elements that
+a mask leaves out."""
 
 import kiln.language as T
 import numpy as np
@@ -51,6 +52,43 @@ def test_values(call, target, dtype, mask, size):
     after = call(program, target, a, np.zeros(256, dtype), np.zeros(256, np.float32))
     assert np.array_equal(after[1], first)
     assert np.allclose(after[2], second.astype(np.float32), rtol=2e-3 if dtype == "float16" else 0)
+
+
+@pytest.mark.parametrize("size", [256, 100])
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_stores_under_a_condition(call, target, dtype, mask, size):
+    """To a tensor, a shared tile and a fragment."""
+    holds, expected = MASKS[mask]
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def program(A: T.Tensor((n,), dtype), B: T.Tensor((256,), dtype), C: T.Tensor((256,), dtype)):
+        with T.Kernel(1, threads=64):
+            T.assume(n % 4 == 0)
+            tile, held = T.alloc_shared((256,), dtype), T.alloc_fragment((256,), dtype)
+            for j in T.Parallel(256):
+                tile[j] = 1
+                if holds(j, n):
+                    tile[j] = A[j]
+                    B[j] = A[j]
+            for j in T.Parallel(256):
+                held[j] = tile[j]
+                if holds(j, n):
+                    held[j] = held[j] + T.masked(j % 2 == 0, A[j], 3)
+            T.copy(held, C)
+
+    a, j = numbers(dtype, size), np.arange(256)
+    padded = np.zeros(256, dtype)
+    padded[:size] = a
+    where, one = expected(j, size), np.dtype(dtype).type
+    tile = np.where(where, padded, one(1))
+    with np.errstate(over="ignore"):
+        held = np.where(where, tile + np.where(j % 2 == 0, padded, one(3)), tile).astype(dtype)
+    before = numbers(dtype, 256)[::-1].copy()
+    after = call(program, target, a, before, np.zeros(256, dtype))
+    assert np.array_equal(after[1], np.where(where, padded, before)) and np.array_equal(after[2], held)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -17,8 +17,13 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Space;
 
+bool IsStore(const ir::Stmt& stmt) { return std::holds_alternative<ir::Store>(stmt.op); }
+
 bool OnlyStores(const ir::Block& body) {
-  return std::ranges::all_of(body, [](const ir::Stmt& stmt) { return std::holds_alternative<ir::Store>(stmt.op); });
+  return std::ranges::all_of(body, [](const ir::Stmt& stmt) {
+    const auto* branch = std::get_if<ir::If>(&stmt.op);
+    return IsStore(stmt) || (branch != nullptr && branch->else_body.empty() && std::ranges::all_of(branch->then_body, IsStore));
+  });
 }
 
 // Whether the body is one async copy. The width of such a copy was chosen with its instruction.

@@ -48,7 +48,7 @@ class ThreadLoop {
   std::vector<int64_t> extents;
   std::vector<ir::Indices> parts;  // register → what it adds to each variable
   std::vector<bool> padded;        // variable may run beyond its extent
-  bool only_stores;                // so that several registers can be done at once
+  bool only_stores;                // perhaps under conditions, so that several registers can be done at once
   int64_t run;                     // registers first · run … + run − 1 are done at once; they are neighbours in the last variable
   std::set<ir::BufferId> stored;   // buffers that it writes
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/llvm/lower/loop/parallel_loop.h"
 
+#include <algorithm>
+
 #include "compiler/analysis/access.h"
 #include "compiler/llvm/lower/loop/matrix_store.h"
 
@@ -45,6 +47,14 @@ void ParallelLoop::MakeAddresses(const ir::Stmt& stmt) {
     const Space space = module()[access.buffer].space;
     if (!access.tile && (IsMemory(space) || space == Space::kFragment)) addresses_.Of(access.buffer, access.indices, access.mask);
   }
+  for (const ir::Stmt& inner : loop_.loop->body) {
+    const auto* branch = loop_.only_stores ? std::get_if<ir::If>(&inner.op) : nullptr;
+    if (branch == nullptr) continue;
+    for (const ir::Stmt& within : branch->then_body) {
+      const auto& store = std::get<ir::Store>(within.op);
+      addresses_.Of(store.buffer, store.indices, branch->cond);
+    }
+  }
 }
 
 void ParallelLoop::LowerElements(const std::function<void(const ir::Block&)>& lower_body) {
@@ -67,8 +77,9 @@ void ParallelLoop::LowerChunks() {
     iterations_.SetGuard(iterations_.Exists(first));
     for (const ir::Stmt& stmt : body) {
       context().EnterStmt(stmt);
-      const auto& store = std::get<ir::Store>(stmt.op);
-      if (store.async) {
+      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
+        LowerBranch(*branch, first, loop_.run);
+      } else if (const auto& store = std::get<ir::Store>(stmt.op); store.async) {
         LowerAsyncChunk(store, first, loop_.run);
       } else {
         LowerChunk(store, first, loop_.run);
@@ -79,7 +90,26 @@ void ParallelLoop::LowerChunks() {
   }
 }
 
-void ParallelLoop::LowerChunk(const ir::Store& store, int64_t first, int64_t count) {
+// The iterations of planned stores share the condition; others are done one after the other.
+void ParallelLoop::LowerBranch(const ir::If& branch, int64_t first, int64_t count) {
+  const bool together = std::ranges::all_of(branch.then_body, [](const ir::Stmt& stmt) { return std::get<ir::Store>(stmt.op).plan.has_value(); });
+  const int64_t step = together ? count : 1;
+  for (int64_t i = 0; i < count; i += step) {
+    iterations_.Enter(first + i);
+    When(evaluator_.Eval(branch.cond), [&] {
+      const FactsScope scope(context());
+      context().facts().Assume(branch.cond);
+      for (const ir::Stmt& stmt : branch.then_body) {
+        context().EnterStmt(stmt);
+        iterations_.Enter(first + i);
+        const auto& store = std::get<ir::Store>(stmt.op);
+        together ? LowerChunk(store, first, count, branch.cond) : StoreElement(store);
+      }
+    });
+  }
+}
+
+void ParallelLoop::LowerChunk(const ir::Store& store, int64_t first, int64_t count, std::optional<ir::ExprId> cond) {
   if (!store.plan) {
     for (int64_t i = 0; i < count; ++i) {
       iterations_.Enter(first + i);
@@ -88,7 +118,7 @@ void ParallelLoop::LowerChunk(const ir::Store& store, int64_t first, int64_t cou
     return;
   }
   const ir::Buffer& buffer = module()[store.buffer];
-  const ElementAddress& address = addresses_.Of(store.buffer, store.indices);
+  const ElementAddress& address = addresses_.Of(store.buffer, store.indices, cond);
   Values values = neighbours_.Eval(store, first, count);
   if (store.plan->form == ir::StoreForm::kRegisters) {
     for (int64_t i = 0; i < count; ++i) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "compiler/llvm/lower/element_access.h"
 #include "compiler/llvm/lower/loop/neighbours.h"
@@ -28,9 +29,11 @@ class ParallelLoop final : public ElementAccess, Part {
 
  private:
   void MakeAddresses(const ir::Stmt& stmt);
+  void LowerBranch(const ir::If& branch, int64_t first, int64_t count);
   void LowerElements(const std::function<void(const ir::Block&)>& lower_body);
   void LowerChunks();
-  void LowerChunk(const ir::Store& store, int64_t first, int64_t count);
+  // `cond`: the store is made only where it holds.
+  void LowerChunk(const ir::Store& store, int64_t first, int64_t count, std::optional<ir::ExprId> cond = {});
   void LowerAsyncChunk(const ir::Store& store, int64_t first, int64_t count);
   void StoreElement(const ir::Store& store);
   void StoreRegister(const ir::Store& store, int64_t reg, Value* v);
