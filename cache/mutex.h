@@ -75,7 +75,7 @@ class CondVar {
     condition_.wait(lock);
     lock.release();
   }
-  // False when the time ran out.
+  // False when the time ran out. The kernel measures it, so it is real time: a test that moves its clock must also wake who waits.
   bool WaitFor(Mutex& mutex, std::chrono::microseconds timeout) KILN_REQUIRES(mutex) {
     std::unique_lock lock(mutex.mutex_, std::adopt_lock);
     const auto status = condition_.wait_for(lock, timeout);

@@ -51,7 +51,7 @@ int WriteAndKill(const std::filesystem::path& directory, int first, int commits)
   while (read(pipes[0], &number, sizeof number) == sizeof number) {
     last = number;
     if (number == first + commits) {
-      usleep(static_cast<useconds_t>(37 * commits % 500));
+      usleep(static_cast<useconds_t>(37 * commits % 500));  // paces the kills: each finds the child at another place
       kill(child, SIGKILL);
     }
   }

@@ -101,7 +101,7 @@ struct Service final : v1::Kiln::Service {
       run_data += request.data();
     }
     if (RefusesThis()) return Refusal();
-    while (!run_ends && !context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    while (!run_ends && !context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));  // between looks
     v1::RunReply reply;
     *reply.mutable_result() = run_result;
     reply.mutable_result()->set_finished(true);
@@ -117,7 +117,7 @@ struct Service final : v1::Kiln::Service {
     v1::CacheChunk chunk;
     chunk.set_data("new");
     for (int i = 0; i < number; ++i) writer->Write(chunk);
-    while (exports < exports_together) std::this_thread::sleep_for(milliseconds(5));
+    while (exports < exports_together) std::this_thread::sleep_for(milliseconds(5));  // between looks
     return export_ends;
   }
 

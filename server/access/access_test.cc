@@ -18,6 +18,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cache/testing.h"
 #include "kiln/v1/compile.pb.h"
 #include "kiln/v1/ir.pb.h"
 #include "server/access/access_file.h"
@@ -91,11 +92,12 @@ TEST(Authenticator, ReadsAgainWhatItCouldNotRead) {
   ASSERT_TRUE(WriteTokens(path, {}));
   std::atomic<int> failed = 0;
   std::atomic<int> succeeded = 0;
-  const auto open =
-      Authenticator::Open({.tokens = path, .access = {}, .on_reload = [&](std::string_view error) { ++(error.empty() ? succeeded : failed); }});
+  const cache::testing::ManualClock clock;
+  const auto open = Authenticator::Open(
+      {.tokens = path, .access = {}, .on_reload = [&](std::string_view error) { ++(error.empty() ? succeeded : failed); }}, clock);
   ASSERT_TRUE(open) << open.error();
   const auto eventually = [](const std::atomic<int>& count) {
-    for (int i = 0; i < 500 && count == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    for (int i = 0; i < 500 && count == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));  // between looks
     return count > 0;
   };
   ASSERT_TRUE(WriteTokens(path.string() + ".next", {{"ci", "team", 3, HashToken("s"), {}}}));
@@ -111,15 +113,35 @@ TEST(Authenticator, ReadsAgainWhatItCouldNotRead) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Authenticator, ATokenExpiresByTheClockItIsGiven) {
+  const cache::testing::TemporaryDirectory folder;
+  cache::testing::ManualClock clock;
+  const auto expires = std::chrono::floor<std::chrono::seconds>(clock.WallNow()) + std::chrono::minutes(1);
+  const cache::Digest hash = HashToken("s");
+  ASSERT_TRUE(WriteTokens(folder / "tokens", {{"ci", "team", 3, hash, expires}}));
+  const auto open = Authenticator::Open({.tokens = folder / "tokens", .access = {}, .on_reload = {}}, clock);
+  ASSERT_TRUE(open) << open.error();
+  const Caller caller{.tenant = {}, .name = {}, .scopes = 0, .credential = hash};
+  clock.Advance(std::chrono::seconds(59));
+  const auto known = (*open)->Again(caller);
+  ASSERT_TRUE(known) << known.error().message;
+  EXPECT_EQ(known->tenant, "team");
+  clock.Advance(std::chrono::seconds(1));
+  const auto expired = (*open)->Again(caller);
+  ASSERT_FALSE(expired);
+  EXPECT_THAT(expired.error().message, HasSubstr("the token ci has expired"));
+}
+
 TEST(Authenticator, RefusesAnAccessFileThatOthersCanWrite) {
   std::string folder = (std::filesystem::temp_directory_path() / "kiln-tokens-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   const std::filesystem::path path = std::filesystem::path(folder) / "access.toml";
   std::ofstream(path) << "[[tenant]]\nname = \"t\"\nrequests = 1\n";
   ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
-  EXPECT_TRUE(Authenticator::Open({.tokens = {}, .access = path, .on_reload = {}}));
+  const cache::testing::ManualClock clock;
+  EXPECT_TRUE(Authenticator::Open({.tokens = {}, .access = path, .on_reload = {}}, clock));
   ASSERT_EQ(::chmod(path.c_str(), 0664), 0);
-  const auto refused = Authenticator::Open({.tokens = {}, .access = path, .on_reload = {}});
+  const auto refused = Authenticator::Open({.tokens = {}, .access = path, .on_reload = {}}, clock);
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error(), HasSubstr("can be written by others"));
   std::filesystem::remove_all(folder);

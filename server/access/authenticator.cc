@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include <fmt/format.h>
@@ -66,10 +65,10 @@ const Token* TokenOf(const std::vector<Token>& tokens, std::string_view header) 
 
 Failure NoSuchToken() { return Unknown("this kilnd does not know the bearer token; it may have been revoked. `kilnd token new` makes one"); }
 
-std::expected<Caller, Failure> ByToken(const std::vector<Token>& tokens, const cache::Digest& hash) {
+std::expected<Caller, Failure> ByToken(const std::vector<Token>& tokens, const cache::Digest& hash, cache::WallTime now) {
   const auto token = std::ranges::find(tokens, hash, &Token::hash);
   if (token == tokens.end()) return std::unexpected(NoSuchToken());
-  if (token->IsOver(std::chrono::system_clock::now())) {
+  if (token->IsOver(now)) {
     return std::unexpected(Unknown(fmt::format("the token {} has expired; `kilnd token new` makes another", token->name)));
   }
   return Caller{token->tenant, "token " + token->name, token->scopes};
@@ -77,10 +76,11 @@ std::expected<Caller, Failure> ByToken(const std::vector<Token>& tokens, const c
 
 }  // namespace
 
-Authenticator::Authenticator(Options options) : options_(std::move(options)), rules_(std::make_shared<const Rules>()) {}
+Authenticator::Authenticator(Options options, const cache::Clock& clock)
+    : options_(std::move(options)), clock_(clock), rules_(std::make_shared<const Rules>()) {}
 
-std::expected<std::unique_ptr<Authenticator>, std::string> Authenticator::Open(Options options) {
-  std::unique_ptr<Authenticator> opened(new Authenticator(std::move(options)));
+std::expected<std::unique_ptr<Authenticator>, std::string> Authenticator::Open(Options options, const cache::Clock& clock) {
+  std::unique_ptr<Authenticator> opened(new Authenticator(std::move(options), clock));
   Authenticator& self = *opened;
   auto files = FileWatch::Start({{self.options_.tokens, [&self] { return self.ReadTokenFile(); }, self.options_.on_reload},
                                  {self.options_.access, [&self] { return self.ReadAccessFile(); }, self.options_.on_reload}});
@@ -141,7 +141,7 @@ std::expected<Caller, Failure> Authenticator::Resolve(const Rules& rules, const 
   const bool listed = !options_.access.empty();
   std::expected<Caller, Failure> caller;
   if (const auto* hash = std::get_if<cache::Digest>(&credential)) {
-    caller = ByToken(rules.tokens, *hash);
+    caller = ByToken(rules.tokens, *hash, clock_.WallNow());
   } else if (const auto* certificate = std::get_if<CertificateOf>(&credential)) {
     caller = ByCertificate(rules.access, listed, certificate->name);
   } else {

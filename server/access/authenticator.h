@@ -20,6 +20,7 @@
 
 #include <grpcpp/server_context.h>
 
+#include "cache/clock.h"
 #include "cache/mutex.h"
 #include "server/access/access_file.h"
 #include "server/access/caller.h"
@@ -38,7 +39,7 @@ class Authenticator {
   };
 
   // The error says which file is wrong, and where.
-  static std::expected<std::unique_ptr<Authenticator>, std::string> Open(Options options);
+  static std::expected<std::unique_ptr<Authenticator>, std::string> Open(Options options, const cache::Clock& clock);
 
   std::expected<Caller, Failure> Identify(const grpc::ServerContextBase& context) const;
 
@@ -56,7 +57,7 @@ class Authenticator {
     AccessFile access;
   };
 
-  explicit Authenticator(Options options);
+  Authenticator(Options options, const cache::Clock& clock);
   std::expected<void, std::string> ReadTokenFile();
   std::expected<void, std::string> ReadAccessFile();
   void Use(const std::function<void(Rules&)>& change);
@@ -64,6 +65,7 @@ class Authenticator {
   std::expected<Caller, Failure> Resolve(const Rules& rules, const Credential& credential) const;
 
   const Options options_;
+  const cache::Clock& clock_;  // tokens expire by it
   mutable cache::Mutex mutex_;
   std::shared_ptr<const Rules> rules_ KILN_GUARDED_BY(mutex_);
   std::unique_ptr<FileWatch> files_;  // last: its thread uses the others

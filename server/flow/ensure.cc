@@ -217,6 +217,7 @@ void EnsureReactor::Pause(std::chrono::milliseconds time) {
   paused_ = true;
   ++running_;
   alarm_ = std::make_unique<grpc::Alarm>();
+  // gRPC's alarms ring by its own clock, which nobody can inject.
   alarm_->Set(std::chrono::system_clock::now() + time, [this](bool) {
     {
       cache::MutexLock lock(mutex_);

@@ -18,6 +18,7 @@
 #include "server/service/shared_stores.h"
 #include "server/service/upstream.h"
 #include "server/system/script.h"
+#include "server/system/system_clock.h"
 
 namespace kiln::server {
 namespace {
@@ -94,7 +95,9 @@ std::vector<std::string> ProblemsOf(const Config& config) {
       check.Says("tls-cert", tls.error());
     }
   }
-  if (const auto rules = Authenticator::Open({.tokens = config.tokens, .access = config.access, .on_reload = [](std::string_view) {}}); !rules) {
+  const SystemClock clock;
+  if (const auto rules = Authenticator::Open({.tokens = config.tokens, .access = config.access, .on_reload = [](std::string_view) {}}, clock);
+      !rules) {
     check.Says("access", rules.error());
   }
   for (const std::string& problem : ProblemsOfBundles(config.bundles)) check.Says("bundle", problem);

@@ -158,7 +158,8 @@ void Daemon::Parts::Reload() {
 
 std::expected<void, std::string> Daemon::Parts::OpenGate() {
   auto opened = Authenticator::Open(
-      {.tokens = config.tokens, .access = config.access, .on_reload = [this](std::string_view error) { NoteReload("access-reloaded", error); }});
+      {.tokens = config.tokens, .access = config.access, .on_reload = [this](std::string_view error) { NoteReload("access-reloaded", error); }},
+      clock);
   if (!opened) return std::unexpected(std::move(opened.error()));
   authenticator = std::move(*opened);
   gate = std::make_unique<Gate>(*authenticator, audit ? *audit : telemetry, clock);

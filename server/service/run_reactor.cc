@@ -58,6 +58,7 @@ void RunReactor::OnDone() {
 // From now on, for the phase that begins.
 void RunReactor::Watch(Phase phase) {
   alarm_ = std::make_unique<grpc::Alarm>();
+  // gRPC's alarms ring by its own clock, which nobody can inject.
   alarm_->Set(std::chrono::system_clock::now() + flow_.transfer(), [watched = watched_, phase](bool rang) {
     cache::MutexLock lock(watched->mutex);
     if (rang && watched->reactor != nullptr) watched->reactor->Expire(phase);

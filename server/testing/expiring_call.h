@@ -5,7 +5,6 @@
 #include <functional>
 #include <future>
 #include <string>
-#include <thread>
 
 #include "server/testing/daemon_fixture.h"
 
@@ -13,11 +12,10 @@ namespace kiln::server::testing {
 
 using ExpiringCall = std::function<grpc::Status(grpc::ClientContext&)>;
 
-inline void SleepUntilDeadline(const grpc::ClientContext& context) { std::this_thread::sleep_until(context.deadline()); }
-
 // A call whose deadline ends while it is where the test wants it: `there(before)` tells so, by what has changed since the Stats before the
 // call. It is tried again with more time on a machine that takes too long for that, once `free`. The daemon is done with it as well then, unless it
-// is `held`.
+// is `held`. Deadlines are gRPC's, on both sides, and so run in real time. A call that is to read nothing until its deadline calls Finish at once:
+// that waits for the call's end and reads nothing.
 inline void ExpectExpires(
     Daemon& daemon, const std::string& method, const ExpiringCall& call, const std::function<bool(const v1::StatsReply& before)>& there,
     bool held = false, const std::function<bool()>& free = [] { return true; }) {

@@ -33,12 +33,12 @@ using kiln::server::testing::kLong;
 using kiln::server::testing::Order;
 namespace v1 = kiln::v1;
 
-void Sleep(uint32_t milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+void Sleep(uint32_t milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }  // late, as the order asks
 
 void SleepUnlessWoken(std::chrono::milliseconds time) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
   const timespec wanted{seconds.count(), std::chrono::nanoseconds(time - seconds).count()};
-  ::nanosleep(&wanted, nullptr);  // a signal ends it
+  ::nanosleep(&wanted, nullptr);  // late, as the order asks; a signal ends it
 }
 
 void UseAllMemory() {

@@ -171,9 +171,6 @@ TEST_F(DeadlineTest, WhileTheReplyIsSent) {
       *daemon_, "CompileStream",
       [&](grpc::ClientContext& context) {
         const auto reader = daemon_->stub().CompileStream(&context, request);
-        SleepUntilDeadline(context);
-        for (v1::CompileProgress progress; reader->Read(&progress);) {
-        }
         return reader->Finish();
       },
       [&](const auto&) { return daemon_->Stats().compiles() > 0; });
@@ -196,8 +193,7 @@ class ManifestDeadlineTest : public DeadlineTest {
         *daemon_, "EnsureKernels",
         [&](grpc::ClientContext& context) {
           const auto reader = daemon_->stub().EnsureKernels(&context, manifest);
-          if (!reads) SleepUntilDeadline(context);
-          for (v1::EnsureProgress progress; reader->Read(&progress);) {
+          for (v1::EnsureProgress progress; reads && reader->Read(&progress);) {
           }
           return reader->Finish();
         },
@@ -243,7 +239,7 @@ TEST_F(ManifestDeadlineTest, WhileItsAnswersAreNotRead) {
   manifest.add_targets("cuda:sm_80");
   std::uint64_t last = 0;
   const auto stands_still = [&](const v1::StatsReply& before) {
-    std::this_thread::sleep_for(milliseconds(100));
+    std::this_thread::sleep_for(milliseconds(100));  // real time of gRPC's windows: that they stay full has no event
     const std::uint64_t now = daemon_->Stats().requests();
     return now > before.requests() + 1000 && std::exchange(last, now) == now;
   };
@@ -403,9 +399,6 @@ TEST_F(StoreDeadlineTest, WhileABundleIsSent) {
           const auto reader = daemon_->stub().CacheExport(&context, {});
           v1::CacheChunk chunk;
           sending = reader->Read(&chunk);
-          SleepUntilDeadline(context);
-          while (reader->Read(&chunk)) {
-          }
           return reader->Finish();
         },
         [&](const auto&) { return sending.exchange(false); });

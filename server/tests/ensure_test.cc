@@ -251,7 +251,7 @@ TEST_F(EnsureTest, NothingIsStartedForAClientThatDoesNotRead) {
   const auto reader = daemon_->stub().EnsureKernels(&context, manifest);
   std::uint64_t before = 0;
   ASSERT_TRUE(daemon_->Eventually([&] {
-    std::this_thread::sleep_for(milliseconds(300));
+    std::this_thread::sleep_for(milliseconds(300));  // real time of gRPC's windows: that they stay full has no event
     const std::uint64_t now = daemon_->Stats().requests();
     return now > 0 && std::exchange(before, now) == now;
   }));

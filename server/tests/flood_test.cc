@@ -150,7 +150,7 @@ TEST_F(FloodTest, OfLargeModulesLeavesThreadsToOthers) {
     const Lookups small = Send(small_, 1);
     ASSERT_TRUE(AllEnd(small));
     EXPECT_EQ(small[0]->status.error_code(), StatusCode::NOT_FOUND) << small[0]->status.error_message();
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // paces the lookups
   }
   EXPECT_EQ(ended_, 0);
 }

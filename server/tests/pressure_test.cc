@@ -103,8 +103,8 @@ TEST_F(DaemonTest, OnSigtermUnderLoadNoAcceptedRequestFails) {
   std::atomic<bool> told = false;
   std::atomic<unsigned> hits = 0;
   std::atomic<bool> down = false;
-  Callers callers(12, [&](unsigned caller, unsigned call) {  // the first asks for what is known
-    if (down) return std::this_thread::sleep_for(milliseconds(10));
+  Callers callers(12, [&](unsigned caller, unsigned call) {          // the first asks for what is known
+    if (down) return std::this_thread::sleep_for(milliseconds(10));  // paces who is refused
     auto request = caller == 0 ? MakeRequest(Order::kAnswer, 1) : MakeRequest(Order::kSleep, caller);
     request.set_refresh(caller > 0);
     const auto result = daemon_->Compile(request);
@@ -131,7 +131,7 @@ TEST_F(DaemonTest, StatsAreTrueUntilTheEndOfADrain) {
   Callers watchers(8, [&](unsigned, unsigned) {
     grpc::ClientContext context;
     v1::StatsReply reply;
-    if (!daemon_->stub().Stats(&context, {}, &reply).ok()) return std::this_thread::sleep_for(milliseconds(5));
+    if (!daemon_->stub().Stats(&context, {}, &reply).ok()) return std::this_thread::sleep_for(milliseconds(5));  // paces who is refused
     ++answers;
     wrong += reply.workers() != 2 || reply.workers_busy() > 2;
   });
@@ -290,7 +290,7 @@ class TenantTest : public DaemonTest {
     } else {
       EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
       ++tenant.refused;
-      std::this_thread::sleep_for(milliseconds(100));
+      std::this_thread::sleep_for(milliseconds(100));  // paces who is refused
     }
   }
 

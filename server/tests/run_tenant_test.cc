@@ -299,7 +299,7 @@ TEST_F(RunTenantTest, AFloodLeavesAnotherItsShareOfTheDevice) {
     } else {
       EXPECT_EQ(answer.status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << answer.status.error_message();
       ++counts.refused;
-      std::this_thread::sleep_for(milliseconds(100));
+      std::this_thread::sleep_for(milliseconds(100));  // paces who is refused
     }
   };
   Callers many(24, [&](unsigned, unsigned) { run_as(alice_, flood); });

@@ -185,7 +185,7 @@ bool StaysRunning(pid_t process) {
     std::getline(stat, line);
     const size_t name = line.rfind(')');
     if (name == std::string::npos || line.compare(name, 3, ") R") != 0) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // between looks
   }
   return true;
 }

@@ -315,7 +315,7 @@ TEST(Sandbox, IsNotEnteredOnceTheParentHasEnded) {
     const pid_t self = ::getpid();
     const Sandbox sandbox({.program = {}, .user = {}, .readable = {}, .parent = self});
     if (::fork() != 0) ::_exit(0);
-    while (::getppid() == self) ::usleep(1000);
+    while (::getppid() == self) ::usleep(1000);  // between looks
     const char entered = sandbox.Enter(WorkerRole::kEmulator) ? 'y' : 'n';
     ::_exit(::write(ends[1], &entered, 1) == 1 ? 0 : 1);
   }

@@ -78,7 +78,9 @@ class StoreUpgradeTest : public DaemonTest {
     pid_t pid = 0;
     ASSERT_EQ(::posix_spawn(&pid, argv[0], nullptr, nullptr, argv.data(), environ), 0);
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (LogBytes() < 65536 && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    while (LogBytes() < 65536 && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));  // between looks
+    }
     ::kill(pid, SIGKILL);
     ::waitpid(pid, nullptr, 0);
   }

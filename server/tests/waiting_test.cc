@@ -24,6 +24,7 @@
 #include <gtest/gtest.h>
 
 #include "cache/testing.h"
+#include "cache/testing/watched_clock.h"
 #include "kiln/v1/service.pb.h"
 #include "server/pool/device_line.h"
 #include "server/pool/ptxas.h"
@@ -45,7 +46,7 @@ constexpr auto kNever = [] { return false; };
 
 template <class Condition>
 bool Eventually(Condition condition) {
-  for (int i = 0; i < 3000 && !condition(); ++i) std::this_thread::sleep_for(milliseconds(10));
+  for (int i = 0; i < 3000 && !condition(); ++i) std::this_thread::sleep_for(milliseconds(10));  // between looks
   return condition();
 }
 
@@ -169,7 +170,7 @@ class DeviceLineTest : public testing::Test {
     task->tenant = tenant;
     task->stop = run.stop.get_token();
     task->may_begin = [this, takes]() -> std::expected<void, Failure> {
-      clock_.Advance(takes);
+      time_.Advance(takes);
       return std::unexpected(Failure{});
     };
     task->done = [&run, ends = std::move(ends)](DeviceOutcome) {
@@ -180,7 +181,8 @@ class DeviceLineTest : public testing::Test {
   }
   void Submit(std::unique_ptr<DeviceTask> task) { ASSERT_TRUE(line_.Submit(task)); }
 
-  cache::testing::ManualClock clock_;
+  cache::testing::ManualClock time_;
+  const cache::testing::WatchedClock clock_{time_};
   Zygote zygote_{{}, clock_};
   DeviceLine line_{{.name = "emu", .workers = 2, .on_replaced = [](std::string_view, std::string_view) {}}, zygote_, clock_};
 };
@@ -196,10 +198,15 @@ TEST_F(DeviceLineTest, ARunThatIsTakenOutMakesRoomForTheNextTenants) {
   at_its_end.get_future().wait();
   Submit(Task(others, "y", milliseconds(100)));  // which has used more from then on
   others.ended.get_future().wait();
-  Submit(Task(taken_out, "x", milliseconds(0)));
-  Submit(Task(last, "y", milliseconds(0)));
+  // Whenever something comes, the slot that sleeps looks whose turn it is.
+  const auto looks_after = [&](Run& run, const std::string& tenant) {
+    const auto before = clock_.looks();
+    Submit(Task(run, tenant, milliseconds(0)));
+    return Eventually([&] { return clock_.looks() > before; });
+  };
+  ASSERT_TRUE(looks_after(taken_out, "x"));
+  ASSERT_TRUE(looks_after(last, "y"));
   EXPECT_EQ(line_.Stats().queued(), 2u);
-  std::this_thread::sleep_for(milliseconds(50));  // the other slot has looked and sleeps
   taken_out.stop.request_stop();
   auto end = last.ended.get_future();
   EXPECT_EQ(end.wait_for(seconds(20)), std::future_status::ready) << "before the first one's end has been told";

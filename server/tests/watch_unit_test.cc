@@ -238,7 +238,9 @@ TEST(Notes, AStageIsAWordHoweverItIsCalled) {
 template <class Condition>
 bool Eventually(Condition condition) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!condition() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  while (!condition() && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // between looks
+  }
   return condition();
 }
 

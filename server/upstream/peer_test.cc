@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "cache/testing.h"
+#include "cache/testing/watched_clock.h"
 #include "kiln/v1/service.grpc.pb.h"
 #include "server/system/system_clock.h"
 #include "server/upstream/peer.h"
@@ -28,7 +29,7 @@ using ::testing::HasSubstr;
 
 template <class Condition>
 bool Eventually(Condition condition) {
-  for (int i = 0; i < 3000 && !condition(); ++i) std::this_thread::sleep_for(milliseconds(5));
+  for (int i = 0; i < 3000 && !condition(); ++i) std::this_thread::sleep_for(milliseconds(5));  // between looks
   return condition();
 }
 
@@ -68,7 +69,7 @@ class OtherKilnd final : public v1::Kiln::Service {
   }
 
   void Wait(const grpc::ServerContext& context) const {
-    while (holds && !context.IsCancelled()) std::this_thread::sleep_for(milliseconds(2));
+    while (holds && !context.IsCancelled()) std::this_thread::sleep_for(milliseconds(2));  // between looks
   }
   bool Knows(const grpc::ServerContext& context) const {
     const auto sent = context.client_metadata().find("authorization");
@@ -106,6 +107,14 @@ class PeerTest : public ::testing::Test {
     peer->Begin();
     ASSERT_TRUE(Eventually([&] { return peer->available() && peer->description(); }));
   }
+  // The keeper is woken until it has gone through all that may be due. Each time it reads the clock at least twice, and, with two tenants, no more
+  // than seven times.
+  bool KeeperLooks() {
+    return Eventually([&, before = clock.looks()] {
+      peer->LookAgain();
+      return clock.looks() > before + 20;
+    });
+  }
   void Note(bool good, std::string_view what) {
     const std::lock_guard lock(mutex);
     events += std::string(good ? "+ " : "- ") + std::string(what) + "\n";
@@ -131,7 +140,8 @@ class PeerTest : public ::testing::Test {
   static constexpr milliseconds kTimeout{500};
   const cache::testing::TemporaryDirectory folder{"/tmp/"};
   const std::string address = "unix:" + (folder / "socket").string();
-  SystemClock clock;
+  const SystemClock system;  // gRPC's deadlines are of its time
+  cache::testing::WatchedClock clock{system};
   OtherKilnd other;
   std::unique_ptr<grpc::Server> server;
   std::mutex mutex;
@@ -204,12 +214,15 @@ TEST_F(PeerTest, WrongTokensAreNotTriedAgainAndAgain) {
   peer->UseTokens({{"team-a", "wrong"}, {"team-b", "wrong as well"}});
   peer->Begin();
   EXPECT_TRUE(Eventually([&] { return other.describes >= 2; }));
-  std::this_thread::sleep_for(milliseconds(1'000));
+  ASSERT_TRUE(KeeperLooks());
   EXPECT_EQ(other.describes, 2);
   EXPECT_TRUE(peer->available()) << "it answers";
-  peer->LookAgain();
-  std::this_thread::sleep_for(milliseconds(1'500));
+  clock.Advance(milliseconds(1'500));
+  ASSERT_TRUE(KeeperLooks());
   EXPECT_EQ(other.describes, 2) << "they are still shut out";
+  clock.Advance(std::chrono::seconds(10));
+  ASSERT_TRUE(KeeperLooks());
+  EXPECT_EQ(other.describes, 4) << "each once more";
   const auto began = clock.SteadyNow();
   peer->UseTokens({{"team-a", "wrong"}, {"team-c", "right"}});
   EXPECT_TRUE(Eventually([&] { return peer->description().has_value(); }));
@@ -280,7 +293,7 @@ TEST_F(PeerTest, CallsThatEndWhileTheyAreCancelled) {
       for (int i = 0; i < 100; ++i) {
         std::stop_source stop;
         auto status = Compile(stop.get_token());
-        if (i % 3 != 0) std::this_thread::sleep_for(std::chrono::microseconds(37 * ((i + t) % 20)));
+        if (i % 3 != 0) std::this_thread::sleep_for(std::chrono::microseconds(37 * ((i + t) % 20)));  // paces the stops
         stop.request_stop();
         const auto code = status.get().error_code();
         ended += code == grpc::StatusCode::OK || code == grpc::StatusCode::CANCELLED;

@@ -114,7 +114,9 @@ TEXTS = (
     TextRule(r"\b(secure_)?getenv\s*\(", ("server/config/", "clients/common/", "clients/cpp/", "clients/cli/", "clients/python/", "tests/"),
              "the environment is read in the server's configuration and the clients only; pass the value in"),
     TextRule(r"(_clock|\bClock)::now\s*\(|\bclock_gettime\s*\(|\bgettimeofday\s*\(|\btime\s*\(\s*(nullptr|NULL|0)\s*\)",
-             # stage_timer.h reports how long a stage took; nothing can be decided by it.
+             # The clients are the outermost part: what they wait for (top's next picture, a call's deadline) is the user's own time, and no test
+             # of theirs waits for it. compiler/stage_timer.h reports how long a stage took: a compiler that were given a clock could decide by
+             # it, and its results would depend on the time; so the one class that reads the time hands it to nobody but the report.
              ("server/", "clients/cpp/", "clients/cli/", "clients/python/", "tests/", "compiler/stage_timer.h"),
              "clocks are read from the server upwards only; take a clock or a time as an argument"),
     TextRule(r"\b(steady_clock|high_resolution_clock|Clock)::now\s*\(",
@@ -140,6 +142,14 @@ IMPORTS = ((PACKAGES + "kiln/", PACKAGES + "kiln/examples/", "kiln.examples",
 
 # Headers one file alone may include.
 SINGLE = (("sqlite3.h", "everything SQLite goes through that file"),)
+
+# A test lets time pass by moving the clock it has injected (cache/testing.h, cache/testing/watched_clock.h), or waits for an event. Where its code
+# sleeps in spite of that, the end of the line says why, in one of these ways. That the first of them stands in a loop is checked; whether the others
+# are true a reader must judge, but nobody can sleep without saying so.
+SLEEP = re.compile(r"\b(sleep_for|sleep_until|usleep|nanosleep)\s*\(|::sleep\s*\(")
+SLEEP_POLLS = re.compile(r"//\s*between looks\b")
+SLEEP_OTHERWISE = re.compile(r"//\s*(late, as|paces|real time of) \S")
+LOOP = re.compile(r"^\W*(for|while|do)\b|\bEventually\(")
 
 # Spelt in halves, so that this file passes its own check.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
@@ -190,12 +200,41 @@ def check_include(path, header, quoted):
         yield f"{header}: {mine} may not see {theirs} (the order is RANK in tests/layering/layering.py)"
 
 
+def in_loop(lines, number):
+    """Whether that line, which begins with 1, stands in a loop of its function, by the indentation that clang-format gives."""
+    if LOOP.search(lines[number - 1]):
+        return True
+    width = len(lines[number - 1]) - len(lines[number - 1].lstrip())
+    for line in reversed(lines[:number - 1]):
+        its_width = len(line) - len(line.lstrip())
+        if line.strip() and its_width < width:
+            width = its_width
+            if LOOP.search(line):
+                return True
+        if line.strip() and its_width == 0:
+            return False
+    return False
+
+
+def check_sleep(lines, number):
+    line = lines[number - 1]
+    if not SLEEP.search(without_comments(line)) or SLEEP_OTHERWISE.search(line):
+        return
+    if not SLEEP_POLLS.search(line):
+        yield ("a test moves its clock or waits for an event; what must sleep says why at the end of the line: // between looks (in a loop), "
+               "// late, as …, // paces …, // real time of …")
+    elif not in_loop(lines, number):
+        yield "between looks at what? This sleep stands in no loop"
+
+
 def check_code(path, lines):
     for number, line in enumerate(lines, 1):
         include = INCLUDE.match(line)
         if include:
             yield from ((number, m) for m in check_include(path, include.group(2), include.group(1) == '"'))
             continue
+        if TEST_FILE.search(path) or "/tests/" in path:
+            yield from ((number, m) for m in check_sleep(lines, number))
         bare = without_comments(line)
         for rule in TEXTS:
             if re.search(rule.pattern, bare) and not path.startswith(rule.allowed) and not TEST_FILE.search(path):

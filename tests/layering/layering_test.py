@@ -128,6 +128,28 @@ class Layering(unittest.TestCase):
         self.allowed("cache/a_test.cc", "auto t = std::chrono::steady_clock::now();\n")
         self.allowed("cache/a.cc", "// steady_clock::now() is not called here\nusing T = std::chrono::steady_clock::time_point;\n")
 
+    def test_tests_do_not_wait_for_time(self):
+        sleep = "std::this_thread::sleep_for(milliseconds(50));"
+        says = "moves its clock or waits for an event"
+        for path in ("server/flow/a_test.cc", "server/tests/a.cc", "cache/redis/tests/a_test.cc", "cache/redis/tests/servers.h", "server/testing/a.h"):
+            self.refused(path, f"#pragma once\nvoid F() {{\n  {sleep}\n}}\n", says)
+        self.refused("cache/a_test.cc", f"void F() {{\n  {sleep}  // the other one has looked\n}}\n", says)
+        self.refused("cache/a_test.cc", f"void F() {{\n  {sleep}  // paces\n}}\n", says)
+        self.refused("cache/a_test.cc", "void F() {\n  std::this_thread::sleep_until(deadline);\n}\n", says)
+        self.refused("cache/a_test.cc", "void F() {\n  usleep(1);\n}\n", says)
+        self.refused("cache/a_test.cc", f"void F() {{\n  {sleep}  // between looks\n}}\n", "in no loop")
+        loop = "  while (!done) {\n    Look();\n  }\n"
+        self.refused("cache/a_test.cc", f"void F() {{\n{loop}  {sleep}  // between looks\n}}\n", "in no loop")
+        self.refused("cache/a_test.cc", f"void F() {{\n  for (;;) {{\n  }}\n}}\nvoid G() {{\n  {sleep}  // between looks\n}}\n", "in no loop")
+        self.allowed("cache/a_test.cc", f"void F() {{\n  while (!done) {sleep}  // between looks\n}}\n")
+        self.allowed("cache/a_test.cc", f"void F() {{\n  for (;;) {{\n    if (done) return;\n\n    {sleep}  // between looks\n  }}\n}}\n")
+        self.allowed("cache/a_test.cc", f"void F() {{\n  EXPECT_TRUE(Eventually([&] {{\n    {sleep}  // between looks\n  }}));\n}}\n")
+        self.allowed("cache/a_test.cc", f"void F() {{\n  {sleep}  // late, as a disk is\n}}\n")
+        self.allowed("cache/a_test.cc", f"void F() {{\n  {sleep}  // paces the puts\n}}\n")
+        self.allowed("cache/a_test.cc", f"void F() {{\n  // {sleep}\n}}\n")
+        self.allowed("server/flow/a.cc", f"void F() {{\n  {sleep}\n}}\n")
+        self.allowed("tests/bench/a.cc", f"void F() {{\n  {sleep}\n}}\n")
+
     def test_form(self):
         self.refused("ir/a.cc", "raw: int x;\n", "SPDX")
         self.refused("ir/a.h", "int x;\n", "#pragma once")

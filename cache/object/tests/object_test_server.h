@@ -187,7 +187,9 @@ class TestServer {
         MutexLock lock(mutex_);
         log_.push_back(asked->method);
       }
-      for (int waited = 0; waited < delay_ && !stopping(); ++waited) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      for (int waited = 0; waited < delay_ && !stopping(); ++waited) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));  // late, as Delay asks
+      }
       const Send send = [&](std::string_view what) {
         if (what.empty()) ::shutdown(fd, SHUT_RDWR);
         return !stopping() && !what.empty() && stream.Write(what);

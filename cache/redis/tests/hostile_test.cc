@@ -105,7 +105,7 @@ TEST_F(HostileTest, NobodyIsSentToAServerThatIsLeftAlone) {
       const SteadyTime began = clock_.SteadyNow();
       EXPECT_FALSE(tier_->Get(KeyOf(i)));
       waited += clock_.SteadyNow() - began;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // paces the requests, so that probes come between them
     }
     EXPECT_LT(waited, 15 * kTimeout) << sent << "the first waits, and few others; all of them would wait 40 times as long";
   }
@@ -162,7 +162,7 @@ class SlowServerTest : public HostileTest {
  protected:
   static constexpr std::chrono::milliseconds kLate{30};
   static std::optional<std::string> Late(const Words& words) {
-    if (words[0] == "HMGET" || words[0] == "EVAL") std::this_thread::sleep_for(kLate);
+    if (words[0] == "HMGET" || words[0] == "EVAL") std::this_thread::sleep_for(kLate);  // late, as its name says
     return std::nullopt;
   }
 };

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/redis/redis_leases.h"
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
 #include "cache/redis/names.h"
 #include "cache/redis/tests/redis_test_servers.h"
+#include "cache/testing/watched_clock.h"
 
 namespace kiln::cache::redis {
 namespace {
@@ -52,6 +57,23 @@ class RedisLeasesTest : public ::testing::Test {
     return std::chrono::duration_cast<std::chrono::milliseconds>(clock_.SteadyNow() - began);
   }
 
+  // Its listener looks what is due by its clock.
+  static void WakeListener(Host& host) {
+    const std::uint64_t wait = host.leases->NewWait();
+    host.leases->Await(wait, KeyOf(1000), std::chrono::hours(1), SteadyTime::max(), [] {});
+    host.leases->Leave(wait);
+  }
+  // Whoever waits for that key is told of its end from now on.
+  template <class Servers>
+  static bool IsListenedTo(const Servers& servers, int number) {
+    return Eventually([&] {
+      return std::ranges::any_of(servers, [&](const Server* server) {
+        const auto reply = server->Ask({"PUBSUB", "NUMSUB", Names(KeyOf(number)).channel});
+        return reply && reply->items.size() == 2 && reply->items[1].integer > 0;
+      });
+    });
+  }
+
   const testing::RealClock clock_;
 };
 
@@ -66,7 +88,7 @@ TEST_F(RedisLeasesTest, OneHostMakesIt) {
   EXPECT_GT(theirs.left.count(), 2'000);
   EXPECT_EQ(Take(other, KeyOf(2), false).end, End::kMine) << "each key has its own";
   const auto took = TimeUntilWoken(other, 1, theirs.left, [&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    EXPECT_TRUE(IsListenedTo(std::array{&server}, 1));
     one.tier->Put(NumberedEntry(1));
     one.leases->Release(KeyOf(1), mine.token);
   });
@@ -105,10 +127,21 @@ TEST_F(RedisLeasesTest, AnEndBeforeTheWaitIsSeen) {
 TEST_F(RedisLeasesTest, ALeaseIsRenewedWhileItIsHeld) {
   KILN_NEEDS_REDIS();
   const Server server;
-  Host one({server.at()}, clock_), other({server.at()}, clock_);
+  cache::testing::WatchedClock time(clock_);
+  Host one({server.at()}, time), other({server.at()}, clock_);
   const auto mine = Take(one, KeyOf(1), false);
-  std::this_thread::sleep_for(std::chrono::milliseconds(4'000));
-  EXPECT_EQ(Take(other, KeyOf(1), false).end, End::kOthers);
+  ASSERT_EQ(mine.end, End::kMine);
+  const Names names(KeyOf(1));
+  const auto left = [&] { return server.Ask({"PTTL", names.lease})->integer; };
+  for (int second = 0; second < 4; ++second) {
+    // The server's time is real. So that the lease does not end by itself, and its renewal shows, it has far more of it than a renewal gives.
+    ASSERT_EQ(server.Ask({"PEXPIRE", names.lease, "600000"})->integer, 1) << second;
+    time.Advance(std::chrono::seconds(1));
+    WakeListener(one);
+    EXPECT_TRUE(Eventually([&] { return left() <= 2'500; })) << second;
+    EXPECT_GT(left(), 0) << second;
+    EXPECT_EQ(Take(other, KeyOf(1), false).end, End::kOthers) << second;
+  }
   one.leases->Release(KeyOf(1), mine.token);
 }
 
@@ -205,7 +238,7 @@ TEST_F(RedisLeasesTest, ALeaseEndsAfterWhatWasPutBefore) {
     server_of(refused).Signal(SIGSTOP);
     host.tier->Put(NumberedEntry(refused));
     host.leases->Release(KeyOf(leased), mine.token);
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // real time of a write: that a lease does not end has no event
     EXPECT_EQ(server_of(leased).Ask({"EXISTS", names.lease})->integer, 1) << leased;
     server_of(refused).Signal(SIGCONT);
     EXPECT_TRUE(Eventually([&] { return server_of(leased).Ask({"EXISTS", names.lease})->integer == 0; }));
@@ -233,7 +266,7 @@ TEST_F(RedisLeasesTest, AStoreThatIsGoneGivesNone) {
   const auto mine = Take(one, KeyOf(1), false);
   const auto theirs = Take(other, KeyOf(1), false);
   const auto took = TimeUntilWoken(other, 1, theirs.left, [&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    EXPECT_TRUE(IsListenedTo(std::array{&std::as_const(server)}, 1));
     server.Kill();
   });
   ASSERT_TRUE(took);
@@ -267,13 +300,15 @@ TEST_F(RedisLeasesTest, AClusterHasLeasesToo) {
   testing::Servers servers;
   ASSERT_TRUE(servers.ready());
   Host one(servers.addresses(), clock_), other(servers.addresses(), clock_);
+  std::vector<const Server*> all;
+  for (std::size_t i = 0; i < servers.size(); ++i) all.push_back(&servers[i]);
   for (int i = 0; i < 12; ++i) {
     const auto mine = Take(one, KeyOf(i), false);
     ASSERT_EQ(mine.end, End::kMine) << i;
     const auto theirs = Take(other, KeyOf(i), false);
     ASSERT_EQ(theirs.end, End::kOthers) << i;
     const auto took = TimeUntilWoken(other, i, theirs.left, [&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      EXPECT_TRUE(IsListenedTo(all, i));
       one.tier->Put(NumberedEntry(i));
       one.leases->Release(KeyOf(i), mine.token);
     });

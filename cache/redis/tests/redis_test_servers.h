@@ -54,7 +54,7 @@ inline bool Eventually(const std::function<bool()>& holds, std::chrono::millisec
   const RealClock clock;
   for (const SteadyTime until = clock.SteadyNow() + patience; clock.SteadyNow() < until;) {
     if (holds()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // between looks
   }
   return holds();
 }

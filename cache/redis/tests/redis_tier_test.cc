@@ -70,13 +70,18 @@ TEST_F(RedisTierTest, LargeEntriesStayOut) {
 TEST_F(RedisTierTest, WhatIsNotUsedExpires) {
   KILN_NEEDS_REDIS();
   const Server server;
-  ConnectTo(server, {.queue = {.expiry = std::chrono::milliseconds(1'500)}});
+  ConnectTo(server, {.queue = {.expiry = std::chrono::hours(1)}});
   const Entry used = NumberedEntry(1), unused = NumberedEntry(2);
   ASSERT_TRUE(PutAndWait(*tier_, used) && PutAndWait(*tier_, unused));
-  for (int i = 0; i < 8; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    EXPECT_TRUE(tier_->Get(used.key())->has_value()) << i;
-  }
+  const auto minutes_left = [&](const Entry& entry) { return server.Ask({"PTTL", Names(entry.key()).entry})->integer / 60'000; };
+  const auto age = [&](const Entry& entry, const char* left) { server.Ask({"PEXPIRE", Names(entry.key()).entry, left}); };
+  EXPECT_GE(minutes_left(unused), 50);
+  for (const Entry* entry : {&used, &unused}) age(*entry, "600000");
+  EXPECT_TRUE(tier_->Get(used.key())->has_value());
+  EXPECT_TRUE(Eventually([&] { return minutes_left(used) >= 50; })) << "it has its whole time again";
+  EXPECT_LE(minutes_left(unused), 10);
+  age(unused, "1");
+  EXPECT_TRUE(Eventually([&] { return server.Ask({"EXISTS", Names(unused.key()).entry})->integer == 0; }));
   EXPECT_FALSE(tier_->Get(unused.key())->has_value());
 }
 

@@ -236,8 +236,8 @@ int cuGetErrorName(int status, const char** name) {
 }
 
 FAKE(cuInit, unsigned)
-const char* delay = std::getenv("KILN_FAKE_DRIVER_DELAY");  // in seconds
-if (delay != nullptr) std::this_thread::sleep_for(std::chrono::seconds(std::atoi(delay)));
+const char* delay = std::getenv("KILN_FAKE_DRIVER_DELAY");                                  // in seconds
+if (delay != nullptr) std::this_thread::sleep_for(std::chrono::seconds(std::atoi(delay)));  // late, as the test asks
 return 0;
 END FAKE(cuDriverGetVersion, int* v) * v = 13000;
 return 0;
