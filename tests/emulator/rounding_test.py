@@ -159,6 +159,8 @@ def test_conversions(call, target, mode, direction):
             if dtype in LARGEST and math.isinf(expected):
                 expected = math.copysign(LARGEST[dtype], value)
             assert float(result) == float(expected), (dtype, mode, float(value).hex(), float(result).hex())
+    after = run(call, target, lambda a: T.cast(T.cast(1.35, "float8_e4m3fn", round=mode), "float32") + a * 0, [x], "float32")
+    assert set(after) == {1.375 if mode in ("rn", "rp") else 1.25}, "a constant"
     wide = x.astype(np.float64) * (1 + 2.0**-30)
     after = run(call, target, lambda a: T.cast(T.cast(a, "float32", round=mode), "float64"), [wide], "float64")
     assert [float(a) for a in after] == [float(rounded(Fraction(float(w)), "float32", direction)) for w in wide]

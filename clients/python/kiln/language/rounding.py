@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from . import dtypes
 from .dtypes import as_dtype
-from .expr import Expr, as_expr, binary, const, logical, logical_not, select, unary
+from .expr import Expr, as_expr, binary, const, logical, logical_not, make, select, unary
 from .expr import cast as _convert
 from .math import fma, isfinite, isinf, max_value, nearbyint, reinterpret
 from .math import ceil as _ceil
@@ -175,6 +175,7 @@ for _name, _what in (("ieee_add", "x + y"), ("ieee_sub", "x - y"), ("ieee_mul", 
 
 # PTX's words for directions → those of T.ieee_add; "rs", by random bits, apart.
 _ROUNDS = {"rn": "rn", "rz": "rz", "rp": "ru", "rm": "rd"}
+CAST_ROUNDING_MODES = frozenset(("", "rs", *_ROUNDS))
 _INFINITE = {"float8_e5m2": 0x7C, "float8_e4m3fn": 0x7F, "float8_e4m3fnuz": 0x80, "float8_e5m2fnuz": 0x80}
 
 
@@ -187,7 +188,7 @@ def cast(value, dtype, round="", sat=True, rbits=None):
     converted by instructions where the target has them, else by their bits. Errors: TypeError for what is no scalar, and for an infinite
     Python float as an integer. ValueError for another ``round`` or ``sat``. TraceError for ``round="rs"``, and for a ``round`` of other
     dtypes."""
-    if round not in ("", "rs", *_ROUNDS):
+    if round not in CAST_ROUNDING_MODES:
         raise ValueError(f"T.cast(round={round!r}): Invalid round; known: {', '.join(_ROUNDS)}, rs")
     if not isinstance(sat, bool):
         raise ValueError(f"T.cast(sat={sat!r}): Invalid sat; it is True or False")
@@ -214,7 +215,7 @@ def _narrowed(x: Expr, dtype, mode: str, sat: bool) -> Expr:
         raise error(f"T.cast from {x.dtype} to {dtype} with round or sat: they are of a float that becomes a narrower one, float64 of float32; "
                     "convert to that first")
     wide = x if x.dtype == dtypes.float64 else _convert(x, dtypes.float32)
-    near = _convert(x, dtype)
+    near = make("CAST", dtype, (x,))  # of a constant too: what it becomes, the compiler knows
     finite = isfinite(wide)
     if mode != "rn":
         directed = _directed(mode, near, wide, const(0.0, wide.dtype))
