@@ -35,7 +35,13 @@ template <>
 struct EnumText<AtomicKind> {
   static constexpr std::string_view what = "an atomic operation";
   static constexpr AtomicKind first = AtomicKind::kAdd;
-  static constexpr std::string_view names[] = {"add", "max", "min"};
+  static constexpr std::string_view names[] = {"add", "max", "min", "bitand", "bitor", "bitxor", "exchange", "compare_exchange", "load"};
+};
+template <>
+struct EnumText<MemoryOrder> {
+  static constexpr std::string_view what = "a memory order";
+  static constexpr MemoryOrder first = MemoryOrder::kRelaxed;
+  static constexpr std::string_view names[] = {"relaxed", "acquire", "release", "acq_rel", "seq_cst"};
 };
 template <>
 struct EnumText<CopyInstruction> {

@@ -8,6 +8,7 @@
 //   v.Evaluates(expr, name)       an expression that the statement evaluates
 //   v.Region(region, name, use)   a tile; its offsets are expressions, too
 //   v.Element(buffer, indices, use)
+//   ElementIfAny(v, element, name)  an optional one that is written
 //   v.Whole(buffer, name, use)    all of a buffer
 //   v.Names(buffer, name)         one that the op needs in another way: barriers, flags
 //   v.Declares(buffer, name)
@@ -79,6 +80,17 @@ void BindsEach(V& v, List& list, std::string_view name) {
   } else {
     v.Counts(list.size());
     for (auto& var : list) v.Binds(var, name);
+  }
+}
+
+// For a visitor that takes an optional element as such, or one to which it is a list of none or one.
+template <typename V, typename Optional>
+void ElementIfAny(V& v, Optional& element, std::string_view name) {
+  if constexpr (requires { v.ElementIfAny(element, name); }) {
+    v.ElementIfAny(element, name);
+  } else {
+    v.Counts(element ? 1 : 0);
+    if (element) v.Element(element->buffer, element->indices, Use::kWrite);
   }
 }
 
@@ -158,8 +170,10 @@ void Fields(Same<Reduce> auto& op, auto&& v) {
 void Fields(Same<Atomic> auto& op, auto&& v) {
   v.Is(op.kind, {"kind"});
   v.Element(op.buffer, op.indices, Use::kAtomic);
-  v.Says("=");
-  v.Evaluates(op.value, "value");
+  if (op.TakesValue()) v.Says("="), v.Evaluates(op.value, "value");
+  if (op.Compares()) v.Says("where"), v.Evaluates(op.compare, "compare");
+  ElementIfAny(v, op.old, "old");
+  v.Is(op.order, {"order", "order"});
   v.Is(op.each_thread, {"each_thread", "each_thread"});
 }
 void Fields(Same<Barrier> auto& op, auto&& v) { v.Decided(op.by_group, "groups"); }

@@ -183,14 +183,42 @@ struct Reduce {
   bool cluster = false;             // decided: also combined with the results of the cluster's other blocks
 };
 
-enum class AtomicKind : uint8_t { kAdd = 1, kMax = 2, kMin = 3 };
-// buffer[indices] = kind(buffer[indices], value), in one step for all threads that see the buffer; relaxed. Global or shared, of 16 bits or more.
+// kBitAnd, kBitOr, kBitXor: of integers. kExchange: the value. kCompareExchange: the value where the element has the bits of `compare`, else
+// what it was. kLoad: what it was.
+enum class AtomicKind : uint8_t {
+  kAdd = 1,
+  kMax = 2,
+  kMin = 3,
+  kBitAnd = 4,
+  kBitOr = 5,
+  kBitXor = 6,
+  kExchange = 7,
+  kCompareExchange = 8,
+  kLoad = 9
+};
+// What else an atomic orders, for all threads of the device. kRelease: whoever acquires what it leaves sees all that the block did before it.
+// kAcquire: the block then sees what was done before the release of what it read. kSeqCst: those of all threads are in one order, too.
+enum class MemoryOrder : uint8_t { kRelaxed = 0, kAcquire = 1, kRelease = 2, kAcqRel = 3, kSeqCst = 4 };
+struct Element {
+  BufferId buffer{};
+  std::vector<ExprId> indices;
+};
+// buffer[indices] = kind(buffer[indices], value), in one step for all threads that see the buffer. Global or shared, of 16 bits or more.
+// Those of one kind on one buffer, but for exchanges, come in any order, except within a thread; so do all where threads run apart.
 struct Atomic {
   AtomicKind kind;
   BufferId buffer;
   std::vector<ExprId> indices;
-  ExprId value;
-  bool each_thread = false;  // outside of parallel loops: by each thread that comes to it, also where they all do the same
+  ExprId value{};                   // not of kLoad
+  bool each_thread = false;         // outside of parallel loops: by each thread that comes to it, also where they all do the same
+  ExprId compare{};                 // of kCompareExchange
+  std::optional<Element> old = {};  // local, takes the element from before; where that does not exist: the pad value
+  MemoryOrder order = MemoryOrder::kRelaxed;
+
+  bool TakesValue() const { return kind != AtomicKind::kLoad; }
+  bool Compares() const { return kind == AtomicKind::kCompareExchange; }
+  bool Acquires() const { return order != MemoryOrder::kRelaxed && order != MemoryOrder::kRelease; }
+  bool Releases() const { return order >= MemoryOrder::kRelease; }
 };
 
 // All threads that come here wait for each other. Programs need none: synchronize inserts the barriers that their statements need.

@@ -65,6 +65,9 @@ def _erf(x):
     return np.sign(x) * (1 - series * np.exp(-x * x))
 
 
+ATOMICS = {"ATOMIC_ADD": np.add, "ATOMIC_MAX": np.maximum, "ATOMIC_MIN": np.minimum, "ATOMIC_BIT_AND": np.bitwise_and,
+           "ATOMIC_BIT_OR": np.bitwise_or, "ATOMIC_BIT_XOR": np.bitwise_xor}
+
 # The ops of the family elementwise: what the elements of ``dst`` become, given the parts of the statement that the function's parameters
 # name. Random programs (random_tiles.py) call each as T.NAME, with tiles of small numbers and with small numbers.
 ELEMENTWISE = {"fill": lambda value: value}
@@ -335,8 +338,27 @@ class Interpreter:
         assert kept, f"lanes store different values to one element of {s.buffer!r}"
 
     def do_atomic(self, s, mask):
-        memory, at, value = self._targets(s, mask)
-        {"ATOMIC_ADD": np.add, "ATOMIC_MAX": np.maximum, "ATOMIC_MIN": np.minimum}[s.kind].at(memory, at, value)
+        if s.kind in ATOMICS and s.old is None:
+            memory, at, value = self._targets(s, mask)
+            return ATOMICS[s.kind].at(memory, at, value)
+        # One lane after the other: each finds what those before it left.
+        inside, at = self._inside(s.buffer, [self.value(i) for i in s.indices])
+        lanes = np.ones(self.threads, bool) if s.each_thread else np.True_
+        values = [np.asarray(0 if e is None else self.value(e)) for e in (s.value, s.compare)]
+        active, value, compare, *at = np.broadcast_arrays(mask & inside & lanes, *values, *at)
+        memory = self.memory[s.buffer]
+        old = np.full(active.shape, rounded(s.buffer.pad_value or 0, s.buffer.dtype)).astype(memory.dtype)
+        for lane in zip(*np.nonzero(active)):
+            place = tuple(i[lane] for i in at)
+            before = old[lane] = memory[place]
+            if s.kind in ATOMICS:
+                memory[place] = ATOMICS[s.kind](before, value[lane].astype(memory.dtype))
+            elif s.kind == "ATOMIC_EXCHANGE" or (s.kind == "ATOMIC_COMPARE_EXCHANGE" and before == compare[lane]):
+                memory[place] = value[lane]
+        if s.old is not None:
+            to = np.broadcast_arrays(mask & lanes, old, *self._own(s.old.buffer, [self.value(i) for i in s.old.indices]))
+            taken = to[0]
+            self.memory[s.old.buffer][tuple(i[taken] for i in to[2:])] = to[1][taken]
 
     # Tile operations. With an array of each thread's own, each thread does all of one for itself: what it reads and writes has a last
     # dimension more, that of the lanes.

@@ -96,7 +96,8 @@ class Region {
 };
 
 enum class ReduceKind : std::uint8_t { kSum = 1, kMax, kMin, kAbsMax, kAbsSum, kBitAnd, kBitOr, kBitXor };
-enum class AtomicKind : std::uint8_t { kAdd = 1, kMax, kMin };
+enum class AtomicKind : std::uint8_t { kAdd = 1, kMax, kMin, kBitAnd, kBitOr, kBitXor, kExchange, kCompareExchange, kLoad };
+enum class MemoryOrder : std::uint8_t { kRelaxed, kAcquire, kRelease, kAcqRel, kSeqCst };
 enum class WarpPolicy : std::uint8_t { kSquare, kFullRow, kFullCol };
 
 struct LaunchOptions {
@@ -106,6 +107,12 @@ struct LaunchOptions {
   std::uint32_t raster_panel = 0;  // width of the panels in which blocks are ordered, for the L2 cache; 0: rows
   std::uint32_t min_blocks = 0;    // on a multiprocessor, for which registers are kept few enough; 0: not asked for
   std::string name = "main";
+};
+
+struct AtomicOptions {
+  bool each_thread = false;         // outside of parallel loops: by each thread that comes to it, also where they all do the same
+  std::optional<Element> old = {};  // of a local: takes what the element was before
+  MemoryOrder order = MemoryOrder::kRelaxed;
 };
 
 struct GemmOptions {
@@ -162,7 +169,11 @@ class Builder {
   void Reduce(ReduceKind kind, const Region& from, const Region& to, int dim, bool clear = true, Where where = Where::current());
   void Store(const Element& to, const Expr& value, Where where = Where::current());
   // In a parallel loop it is done for each iteration. Elsewhere once for the block, or with `each_thread` by each of its threads.
-  void Atomic(AtomicKind kind, const Element& to, const Expr& value, bool each_thread = false, Where where = Where::current());
+  void Atomic(AtomicKind kind, const Element& to, const Expr& value, const AtomicOptions& options = {}, Where where = Where::current());
+  // to = value if it has the bits of `compare`.
+  void CompareExchange(const Element& to, const Expr& compare, const Expr& value, const AtomicOptions& options = {}, Where where = Where::current());
+  // old = from
+  void AtomicLoad(const Element& from, const Element& old, MemoryOrder order = MemoryOrder::kRelaxed, Where where = Where::current());
   Expr Let(std::string name, const Expr& value, Where where = Where::current());
   void Assume(const Expr& condition, Where where = Where::current());
   void Barrier(Where where = Where::current());

@@ -109,7 +109,10 @@ TEST(Builder, EveryStatement) {
       const Expr v = b.Let("v", Exp2(r[i] - s) / Sqrt(Abs(s)));
       b.Atomic(AtomicKind::kAdd, w[i], Select(v > 1, v, 1));
       b.Atomic(AtomicKind::kMax, y[i], Cast(DType::kI32, v) & 255);
+      b.CompareExchange(y[i], 1, 2, {.order = MemoryOrder::kAcqRel});
     });
+    b.Atomic(AtomicKind::kExchange, w[n], s, {.each_thread = true, .old = one[0]});
+    b.AtomicLoad(w[0], one[0], MemoryOrder::kAcquire);
     b.Barrier();
   });
   b.Launch({.grid = {1, 1, 1}, .threads = 32, .name = "second"}, [&](Expr, Expr, Expr) {
@@ -144,7 +147,10 @@ func @all[%rows: i64](%s: f32, %n: i32, %x: global f32[4, 64, 64] strides(%rows,
       let %v = exp2(%r[%i_1] - %s) / sqrt(abs(%s))
       atomic add %w[%i_1] = select(%v > 1.0, %v, 1.0)
       atomic max %y[%i_1] = i32(%v) & 255
+      atomic compare_exchange %y[%i_1] = 2 where 1 order acq_rel
     }
+    atomic exchange %w[%n] = %s -> %one[0] each_thread
+    atomic load %w[0] -> %one[0] order acquire each_thread
     barrier
   }
   kernel @second grid(1, 1, 1) threads 32 blocks(%bx_1, %by, %bz) {

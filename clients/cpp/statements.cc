@@ -12,7 +12,8 @@
 namespace kiln {
 
 static_assert(int(ReduceKind::kBitXor) == int(ir::ReduceKind::kBitXor));
-static_assert(int(AtomicKind::kMin) == int(ir::AtomicKind::kMin));
+static_assert(int(AtomicKind::kLoad) == int(ir::AtomicKind::kLoad));
+static_assert(int(MemoryOrder::kSeqCst) == int(ir::MemoryOrder::kSeqCst));
 static_assert(int(WarpPolicy::kFullCol) == int(ir::WarpPolicy::kFullCol));
 
 namespace {
@@ -111,14 +112,29 @@ void Builder::Store(const Element& to, const Expr& value, Where where) {
                  where);
 }
 
-void Builder::Atomic(AtomicKind kind, const Element& to, const Expr& value, bool each_thread, Where where) {
-  const ir::BufferId buffer{to.tile_.id_};
-  state_->Append(ir::Atomic{.kind = ir::AtomicKind(kind),
-                            .buffer = buffer,
-                            .indices = state_->TakeAll(to.index_),
-                            .value = state_->Take(value, state_->module[buffer].dtype),
-                            .each_thread = each_thread},
-                 where);
+ir::Atomic BuilderState::AtomicOf(AtomicKind kind, const Element& to, const AtomicOptions& options) {
+  ir::Atomic atomic{.kind = ir::AtomicKind(kind), .buffer = ir::BufferId{to.tile_.id_}, .indices = TakeAll(to.index_)};
+  atomic.each_thread = options.each_thread;
+  if (options.old) atomic.old = ir::Element{ir::BufferId{options.old->tile_.id_}, TakeAll(options.old->index_)};
+  atomic.order = ir::MemoryOrder(options.order);
+  return atomic;
+}
+
+void Builder::Atomic(AtomicKind kind, const Element& to, const Expr& value, const AtomicOptions& options, Where where) {
+  ir::Atomic atomic = state_->AtomicOf(kind, to, options);
+  atomic.value = state_->Take(value, state_->module[atomic.buffer].dtype);
+  state_->Append(std::move(atomic), where);
+}
+
+void Builder::CompareExchange(const Element& to, const Expr& compare, const Expr& value, const AtomicOptions& options, Where where) {
+  ir::Atomic atomic = state_->AtomicOf(AtomicKind::kCompareExchange, to, options);
+  atomic.value = state_->Take(value, state_->module[atomic.buffer].dtype);
+  atomic.compare = state_->Take(compare, state_->module[atomic.buffer].dtype);
+  state_->Append(std::move(atomic), where);
+}
+
+void Builder::AtomicLoad(const Element& from, const Element& old, MemoryOrder order, Where where) {
+  state_->Append(state_->AtomicOf(AtomicKind::kLoad, from, {.each_thread = true, .old = old, .order = order}), where);
 }
 
 Expr Builder::Let(std::string name, const Expr& value, Where where) {

@@ -124,7 +124,33 @@ bool ReadsItsWrites(const ir::Module& module, const ir::Stmt& loop) {
     const ir::Space space = module[access.buffer].space;
     if (space == ir::Space::kShared || space == ir::Space::kGlobal) (access.write ? written : read).insert(access.buffer);
   }
-  return std::ranges::any_of(read, [&](ir::BufferId id) { return written.contains(id); });
+  return GivesOld(loop) || std::ranges::any_of(read, [&](ir::BufferId id) { return written.contains(id); });
+}
+
+namespace {
+
+bool AnyAtomic(const ir::Stmt& stmt, auto is) {
+  bool any = false;
+  ir::WalkWithin(stmt, [&](const ir::Stmt& inner) {
+    const auto* atomic = std::get_if<ir::Atomic>(&inner.op);
+    any |= atomic != nullptr && is(*atomic);
+  });
+  return any;
+}
+
+}  // namespace
+
+bool GivesOld(const ir::Stmt& stmt) {
+  return AnyAtomic(stmt, [](const ir::Atomic& atomic) { return atomic.old.has_value(); });
+}
+bool Acquires(const ir::Stmt& stmt) {
+  return AnyAtomic(stmt, [](const ir::Atomic& atomic) { return atomic.Acquires(); });
+}
+bool Releases(const ir::Stmt& stmt) {
+  return AnyAtomic(stmt, [](const ir::Atomic& atomic) { return atomic.Releases(); });
+}
+bool MeetsOtherBlocks(const ir::Kernel& kernel) {
+  return std::ranges::any_of(kernel.body, [](const ir::Stmt& stmt) { return GivesOld(stmt) || Acquires(stmt) || Releases(stmt); });
 }
 
 }  // namespace kiln::compiler

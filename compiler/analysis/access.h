@@ -36,5 +36,11 @@ int64_t CountAccesses(const ir::Module& module, const ir::Stmt& stmt, ir::Buffer
 bool WritesGlobal(const ir::Module& module, const ir::Stmt& stmt);
 // Whether a parallel loop reads a buffer in memory that it also writes. Where several threads run an iteration, they may then meet.
 bool ReadsItsWrites(const ir::Module& module, const ir::Stmt& loop);
+// Whether an atomic in the statement gives the value from before; acquires what other threads of the device did; releases what was done.
+bool GivesOld(const ir::Stmt& stmt);
+bool Acquires(const ir::Stmt& stmt);
+bool Releases(const ir::Stmt& stmt);
+// Whether a block of the kernel may learn by atomics how far others are, and so wait for them.
+bool MeetsOtherBlocks(const ir::Kernel& kernel);
 
 }  // namespace kiln::compiler

@@ -21,7 +21,9 @@ class Tracer {
   Tracer(ir::Module& module, const ir::For& loop) : module_(module) {
     ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
       if (const auto* store = std::get_if<ir::Store>(&stmt.op)) written_.insert(store->buffer);
-      if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.op)) written_.insert(atomic->buffer);
+      const auto* atomic = std::get_if<ir::Atomic>(&stmt.op);
+      if (atomic != nullptr) written_.insert(atomic->buffer);
+      if (atomic != nullptr && atomic->old) written_.insert(atomic->old->buffer);
     });
   }
 

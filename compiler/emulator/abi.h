@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "ir/op.h"
+
 namespace kiln::emulator {
 
 // A matrix instruction by what its vendor's manual calls it, packed in 64 bits. Types are the numbers of ir::DType.
@@ -31,8 +33,22 @@ struct MatrixForm {
 // replaces.
 inline constexpr uint32_t kWordsOfA = 0, kWordsOfB = 16, kWordsOfC = 32, kMatrixWords = 48;
 
-// What a tensor copy does to global memory. Numbers 0 to 2 are llvm_ir::AtomicOp's.
-enum class TensorOp : uint32_t { kAdd, kMax, kMin, kAnd, kOr, kXor, kInc, kDec, kStore };
+// What a tensor copy does to global memory, or an atomic to an element: an exchange stores. The numbers are llvm_ir::AtomicOp's.
+enum class TensorOp : uint32_t { kAdd, kMax, kMin, kAnd, kOr, kXor, kInc, kDec, kStore, kCompareExchange, kLoad };
+
+// An atomic finds its value in the first word, and what it compares with in this one. What was there before replaces the value.
+inline constexpr uint32_t kWordsOfCompared = 2;
+struct AtomicCall {
+  TensorOp op{};
+  ir::MemoryOrder order{};
+  bool gives_old = false;
+
+  uint32_t Pack() const { return uint32_t(op) | uint32_t(order) << 8 | uint32_t(gives_old) << 16; }
+  static AtomicCall Unpack(uint32_t v) { return {TensorOp(v & 0xff), ir::MemoryOrder(v >> 8 & 0xff), v >> 16 != 0}; }
+  bool IsStore() const { return op == TensorOp::kStore && !gives_old; }
+  bool Releases() const { return order >= ir::MemoryOrder::kRelease; }
+  bool Acquires() const { return order != ir::MemoryOrder::kRelaxed && order != ir::MemoryOrder::kRelease; }
+};
 
 }  // namespace kiln::emulator
 
@@ -86,6 +102,9 @@ enum class TensorOp : uint32_t { kAdd, kMax, kMin, kAnd, kOr, kXor, kInc, kDec, 
   KILN_EMU_CALL(take_flag, v, kMemory, g, i)                  \
   KILN_EMU_CALL(atomic_global, v, kMemory, i, i, g, p, i)     \
   KILN_EMU_CALL(atomic_shared, v, kMemory, i, i, s, p, i)     \
+  KILN_EMU_CALL(give_way, v, kMemory, i)                      \
+  KILN_EMU_CALL(meet_global, v, kMemory, g, i, i)             \
+  KILN_EMU_CALL(meet_shared, v, kMemory, s, i, i)             \
   KILN_EMU_CALL(access, v, kMemory, p, i, i, i, p, i)         \
   KILN_EMU_CALL(own, v, kMemory, g, i, i)                     \
   KILN_EMU_CALL(allocate, v, kMemory, i)                      \

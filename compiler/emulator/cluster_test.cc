@@ -134,7 +134,7 @@ struct Distributed {
       Value* place = at(there, k.b.CreateSub(k.I32(31), k.thread));
       Value* v = k.b.CreateLoad(k.b.getInt32Ty(), place);
       k.Store(v, k.out(), k.thread);
-      if (has.by_atomic) d.Atomic(llvm_ir::AtomicOp::kAdd, ir::DType::kI32, place, k.I32(1));
+      if (has.by_atomic) d.Atomic({llvm_ir::AtomicOp::kAdd, ir::DType::kI32}, place, k.I32(1));
       else k.b.CreateStore(k.b.CreateAdd(v, k.I32(1)), place);
     });
     if (has.last_barrier) d.ClusterBarrier();

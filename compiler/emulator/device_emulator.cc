@@ -189,11 +189,20 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
 
   Value* Dp4a(Value* a, Value* b, Value* c, bool a_signed, bool b_signed) override { return PlainDp4a(a, b, c, a_signed, b_signed); }
 
-  void Atomic(AtomicOp op, DType dtype, Value* ptr, Value* v) override {
-    builder().CreateStore(v, Words());
+  Value* Atomic(const llvm_ir::AtomicForm& form, Value* ptr, Value* v, Value* compare) override {
+    if (v != nullptr) builder().CreateStore(v, Words());
+    if (compare != nullptr) builder().CreateStore(compare, Word(kWordsOfCompared));
     const bool shared = ptr->getType()->getPointerAddressSpace() != llvm_ir::kGlobalSpace;
     if (shared) ptr = builder().CreateAddrSpaceCast(ptr, builder().getPtrTy(llvm_ir::kSharedSpace));  // of another block too
-    CallRuntime(shared ? k_atomic_shared : k_atomic_global, {I32(int(op)), I32(int(dtype)), ptr, Words(), Location()});
+    const AtomicCall call{TensorOp(form.op), form.order, form.gives_old};
+    const bool ordered = form.order != ir::MemoryOrder::kRelaxed;
+    if (ordered || (form.gives_old && !shared)) {
+      CallRuntime(shared ? k_meet_shared : k_meet_global, {ptr, I32(int(call.Pack())), Location()});
+    } else if (form.gives_old) {
+      CallRuntime(k_give_way, {Location()});
+    }
+    CallRuntime(shared ? k_atomic_shared : k_atomic_global, {I32(int(call.Pack())), I32(int(form.dtype)), ptr, Words(), Location()});
+    return form.gives_old ? builder().CreateLoad(llvm_ir::ValueType(builder().getContext(), form.dtype), Words()) : nullptr;
   }
 
   // The indices, then the extents.

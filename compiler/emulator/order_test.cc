@@ -54,7 +54,7 @@ TEST(Orders, OfAtomicSumsOfFloats) {
     Value* lane = k.b.CreateUIToFP(k.thread, k.b.getFloatTy());
     Value* small = k.b.CreateFAdd(k.b.CreateFMul(block, Constant(k, 1.37e-3)), lane);
     Value* sum = k.b.CreateFAdd(small, Constant(k, 0.3));
-    k.device->Atomic(llvm_ir::AtomicOp::kAdd, ir::DType::kF32, k.out(), k.b.CreateFDiv(Constant(k, 1), sum));
+    k.device->Atomic({llvm_ir::AtomicOp::kAdd, ir::DType::kF32}, k.out(), k.b.CreateFDiv(Constant(k, 1), sum));
     EXPECT_GT(OutcomesOfSeeds(k, check), 3u);
   }
 }

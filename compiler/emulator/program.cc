@@ -317,8 +317,8 @@ class JitProgram final : public Program {
 
   // Do threads of this code meet in other ways than at barriers of their block?
   static bool NeedsClocks(const llvm::Module& module) {
-    constexpr const char* kNames[] = {"wgmma_begin",  "fence_async_proxy", "phase_init",      "tensor_store", "named_barrier",
-                                      "named_arrive", "lanes_barrier",     "cluster_barrier", "grid_barrier", "take_flag"};
+    constexpr const char* kNames[] = {"wgmma_begin",   "fence_async_proxy", "phase_init",   "tensor_store", "named_barrier", "named_arrive",
+                                      "lanes_barrier", "cluster_barrier",   "grid_barrier", "take_flag",    "meet_global",   "meet_shared"};
     return std::ranges::any_of(kNames, [&](const char* name) { return module.getFunction(std::string("kiln_emu_") + name) != nullptr; });
   }
 
@@ -341,7 +341,7 @@ class JitProgram final : public Program {
     if (!check_) DropChecks(**parsed);
     clocks_ = NeedsClocks(**parsed);
     waits_for_all_ = (*parsed)->getFunction("kiln_emu_grid_barrier") != nullptr;
-    takes_flags_ = (*parsed)->getFunction("kiln_emu_take_flag") != nullptr;
+    takes_flags_ = (*parsed)->getFunction("kiln_emu_take_flag") != nullptr || (*parsed)->getFunction("kiln_emu_meet_global") != nullptr;
     std::vector<std::string> names;
     for (llvm::Function& function : **parsed) {
       if (!function.isDeclaration()) names.push_back(function.getName().str());

@@ -75,7 +75,7 @@ TEST(Threads, ReduceOverTheirWarp) {
 
 TEST(Threads, AtomicsOfAllBlocksAddUp) {
   Kernel k("emu:sm_80");
-  k.device->Atomic(llvm_ir::AtomicOp::kAdd, ir::DType::kI32, k.out(), k.I32(2));
+  k.device->Atomic({llvm_ir::AtomicOp::kAdd, ir::DType::kI32}, k.out(), k.I32(2));
   const Report report = k.Run({}, {.threads = 2}, true, 10);
   EXPECT_TRUE(report.findings.empty()) << report.findings[0].message;
   EXPECT_EQ(k.output[0], 1280u);
@@ -195,7 +195,7 @@ TEST(Findings, AnAtomicBeforeTheReadersOwn) {
       if (std::string_view(target) == "emu:sm_90a") k.device->FenceAsyncProxy();
       k.device->SetLocation(3);
       Value* adds = blocks == 1 ? k.b.CreateOr(k.Is(k.thread, 4), k.Is(k.thread, 40)) : k.Is(k.thread, 40);
-      k.If(adds, [&] { k.device->Atomic(llvm_ir::AtomicOp::kAdd, ir::DType::kI32, k.out(), k.I32(2)); });
+      k.If(adds, [&] { k.device->Atomic({llvm_ir::AtomicOp::kAdd, ir::DType::kI32}, k.out(), k.I32(2)); });
       k.device->SetLocation(4);
       k.If(k.Is(k.thread, 40), [&] { k.Store(k.Load(k.out(), k.I32(0)), k.out(), k.b.CreateAdd(k.device->BlockIndex(0), k.I32(8))); });
       for (uint64_t seed = 0; seed < 10; ++seed) {
@@ -210,7 +210,7 @@ TEST(Findings, AnAtomicBeforeTheReadersOwn) {
 
 TEST(Findings, AnAtomicAndAnOrdinaryWrite) {
   Kernel k("emu:sm_80");
-  k.device->Atomic(llvm_ir::AtomicOp::kMax, ir::DType::kI32, k.out(), k.I32(2));
+  k.device->Atomic({llvm_ir::AtomicOp::kMax, ir::DType::kI32}, k.out(), k.I32(2));
   k.If(k.b.CreateICmpEQ(k.thread, k.I32(3)), [&] { k.Store(k.I32(5), k.out(), k.I32(0)); });
   EXPECT_EQ(k.Run().findings.at(0).kind, FindingKind::kRace);
 }

@@ -292,9 +292,8 @@ uint32_t ExpectedOf(TensorOp op, uint32_t a, uint32_t b) {
     case TensorOp::kXor: return a ^ b;
     case TensorOp::kInc: return a >= b ? 0 : a + 1;
     case TensorOp::kDec: return a == 0 || a > b ? b : a - 1;
-    case TensorOp::kStore: break;
+    default: return b;
   }
-  return b;
 }
 
 TEST(TensorReductions, AllOperations) {

@@ -54,7 +54,7 @@ TEST(Timeout, EndsBlocksThatWaitForTheirTurn) {
   Kernel k("emu:sm_80", 32);
   k.If(k.Is(k.device->BlockIndex(0), 0), [&] { Spin(k); });
   k.device->SetLocation(8);
-  k.device->Atomic(llvm_ir::AtomicOp::kAdd, ir::DType::kF32, k.out(), llvm::ConstantFP::get(k.b.getFloatTy(), 1.0));
+  k.device->Atomic({llvm_ir::AtomicOp::kAdd, ir::DType::kF32}, k.out(), llvm::ConstantFP::get(k.b.getFloatTy(), 1.0));
   const Report report = RunForASecond(k, false, 2, 2);
   EXPECT_FALSE(report.finished);
   ASSERT_FALSE(report.findings.empty());

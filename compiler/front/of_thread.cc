@@ -31,6 +31,7 @@ class Iterations {
       if (const auto* let = std::get_if<ir::Let>(&stmt.op)) lets_.emplace(let->var, let->value);
       if (const auto* inner = std::get_if<ir::For>(&stmt.op)) variables_.insert(inner->vars.begin(), inner->vars.end());
       if (const auto* store = std::get_if<ir::Store>(&stmt.op)) written_.insert(store->buffer);
+      if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.op); atomic != nullptr && atomic->old) written_.insert(atomic->old->buffer);
     });
     Visit(loop.body);
   }
@@ -39,20 +40,26 @@ class Iterations {
   void Visit(const ir::Block& block) {
     for (const ir::Stmt& stmt : block) {
       if (told_) return;
-      if (const auto* store = std::get_if<ir::Store>(&stmt.op)) Check(stmt, store->buffer, store->indices, store->value);
-      if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.op)) Check(stmt, atomic->buffer, atomic->indices, atomic->value);
+      if (const auto* store = std::get_if<ir::Store>(&stmt.op)) Check(stmt, store->buffer, store->indices, {store->value});
+      if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.op)) {
+        std::vector<ExprId> values;
+        if (atomic->TakesValue()) values.push_back(atomic->value);
+        if (atomic->Compares()) values.push_back(atomic->compare);
+        Check(stmt, atomic->buffer, atomic->indices, values);
+      }
       if (const auto* branch = std::get_if<ir::If>(&stmt.op)) masks_.push_back(branch->cond);
       ir::ForEachBody(stmt.op, [&](const ir::Block& body) { Visit(body); });
       if (std::holds_alternative<ir::If>(stmt.op)) masks_.pop_back();
     }
   }
 
-  void Check(const ir::Stmt& stmt, ir::BufferId buffer, const std::vector<ExprId>& indices, ExprId value) {
+  void Check(const ir::Stmt& stmt, ir::BufferId buffer, const std::vector<ExprId>& indices, const std::vector<ExprId>& values) {
     if (module_[buffer].space == ir::Space::kLocal) return;
     if (std::ranges::any_of(indices, [&](ExprId index) { return IsOfThread(index); })) return;
     if (std::ranges::none_of(indices, [&](ExprId index) { return IsOfIteration(index); })) return;
     std::optional<ExprId> differs;
-    if (IsOfThread(value)) differs = value;
+    for (const ExprId value : values)
+      if (IsOfThread(value)) differs = value;
     for (const ExprId mask : masks_)
       if (IsOfThread(mask)) differs = mask;
     if (!differs) return;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "compiler/analysis/access.h"
 #include "compiler/grid/stream_k.h"
 #include "compiler/grid/tile_order.h"
 #include "compiler/rules/roles.h"
@@ -93,7 +94,8 @@ std::optional<size_t> PairedAxis(const ir::Kernel& kernel) {
 
 bool MayPersist(const ir::Module& module, const ir::Kernel& kernel, const Context& context) {
   const int64_t tiles = Tiles(module, kernel);
-  return kernel.producers != 0 && kernel.threads >= kLargeBlock && tiles > int64_t(context.target->multiprocessors) && tiles <= kMostTiles;
+  return kernel.producers != 0 && !MeetsOtherBlocks(kernel) && kernel.threads >= kLargeBlock && tiles > int64_t(context.target->multiprocessors) &&
+         tiles <= kMostTiles;
 }
 
 void Persist(ir::Module& module, ir::Kernel& kernel, const Context& context) {

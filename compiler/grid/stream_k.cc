@@ -219,7 +219,7 @@ class Streamer {
 }  // namespace
 
 void StreamK(ir::Module& module, ir::Kernel& kernel, const Context& context) {
-  if (context.options.stream_k() == v1::STREAM_K_NEVER || kernel.producers == 0 || !kernel.cluster.empty()) return;
+  if (context.options.stream_k() == v1::STREAM_K_NEVER || kernel.producers == 0 || !kernel.cluster.empty() || MeetsOtherBlocks(kernel)) return;
   const Planner planner(module, kernel, context);
   const std::optional<size_t> at = planner.FindLoop();
   if (!at) return;

@@ -122,7 +122,7 @@ class LoopPipeliner {
   }
 
   // A copy can move if nothing else writes its tile, nothing reads the tile earlier in the body or outside of the loop, nothing in the loop
-  // writes its source, and the loop variable alone determines where it reads.
+  // writes its source or acquires what other blocks wrote there, and the loop variable alone determines where it reads.
   bool Movable(ir::Copy& copy, size_t position, const std::vector<Access>& inside) {
     const BufferId dst = copy.dst.buffer;
     if (module_[dst].space != Space::kShared || module_[copy.src.buffer].space != Space::kGlobal) return false;
@@ -139,8 +139,12 @@ class LoopPipeliner {
       if (access.write && access.buffer == copy.src.buffer) return false;
     }
     int everywhere = 0;
-    for (const Access& access : AllAccesses(module_, kernel_.body)) everywhere += access.buffer == dst;
-    if (writes != 1 || uses != everywhere) return false;
+    bool written = false;
+    for (const Access& access : AllAccesses(module_, kernel_.body)) {
+      everywhere += access.buffer == dst;
+      written |= access.write && access.buffer == copy.src.buffer;
+    }
+    if (writes != 1 || uses != everywhere || (written && std::ranges::any_of(loop_.body, Acquires))) return false;
     return std::ranges::all_of(copy.src.offsets, [&](ExprId& offset) { return Replayable(offset, inside); });
   }
 

@@ -59,6 +59,7 @@ class Analysis {
   // a barrier stands as late as it can. But in a loop, a need that a later iteration finds further up may cover one found earlier.
   void Run(const Block& body) {
     ir::Walk(body, [&](const Stmt& stmt) {
+      if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.op)) orders_ |= atomic->order != ir::MemoryOrder::kRelaxed;
       const auto* copy = std::get_if<ir::Copy>(&stmt.op);
       if (copy != nullptr && copy->plan && copy->plan->ring) in_rings_.insert(copy->dst.buffer);
       if (copy != nullptr && copy->plan && copy->plan->groups_m != 0) by_group_.insert(copy->src.buffer);
@@ -380,16 +381,28 @@ class Analysis {
   // Atomics of one kind on one buffer may come in either order. A sum of floats rounds by its order, which atomics leave open anyway.
   static bool Commute(const Stmt& a, const Stmt& b) {
     const auto *one = std::get_if<ir::Atomic>(&a.op), *other = std::get_if<ir::Atomic>(&b.op);
-    return one != nullptr && other != nullptr && one->kind == other->kind && one->buffer == other->buffer;
+    if (one == nullptr || other == nullptr || one->kind != other->kind || one->buffer != other->buffer) return false;
+    return one->kind != ir::AtomicKind::kExchange && one->kind != ir::AtomicKind::kCompareExchange;
+  }
+
+  // Threads that run apart order their atomics by nothing else.
+  static bool AreAtomics(const Stmt& a, const Stmt& b) { return ir::IsOneOf<ir::Atomic>(a.op) && ir::IsOneOf<ir::Atomic>(b.op); }
+
+  // What an atomic releases, all threads of the block did before it; what it acquires is there for all of them after it. Where threads cannot
+  // meet, each has its own.
+  bool AreOrdered(const Pending& p, const Stmt& stmt, const Access& access) const {
+    const auto is_global = [&](BufferId buffer) { return module_[buffer].space == Space::kGlobal; };
+    return (is_global(p.buffer) && Releases(stmt)) || (is_global(access.buffer) && Acquires(*p.stmt));
   }
 
   bool Conflict(const Pending& p, const Stmt& stmt, const Access& access) const {
     if (in_rings_.contains(p.buffer) || in_rings_.contains(access.buffer)) return false;
-    if (!p.write && !access.write) return false;
     if (p.met > 0) return false;
+    if (orders_ && divergent_ == 0 && AreOrdered(p, stmt, access)) return true;
+    if (!p.write && !access.write) return false;
     if (!Overlap(p.buffer, access.buffer)) return false;
     if (p.buffer != access.buffer) return true;
-    if (p.within_group || (p.write && access.write && Commute(*p.stmt, stmt))) return false;
+    if (p.within_group || (p.write && access.write && (Commute(*p.stmt, stmt) || (divergent_ > 0 && AreAtomics(*p.stmt, stmt))))) return false;
     // A statement that runs again writes the same elements with the same threads.
     const bool same = module_[p.buffer].space == Space::kGlobal && p.write && access.write && p.stmt == &stmt;
     if (same && !MayMeetItself(digits_, access, loops_)) return false;
@@ -500,7 +513,8 @@ class Analysis {
   int64_t visits_ = 0, limit_ = kMostVisited;
   const Stmt* beyond_ = nullptr;  // where the limit was reached
   const Stmt* endless_ = nullptr;
-  bool fixed_ = false;  // needs are given; only check whether they are enough
+  bool orders_ = false;  // an atomic acquires or releases
+  bool fixed_ = false;   // needs are given; only check whether they are enough
   bool met_ = true;
   std::set<ir::VarId> loops_;  // serial loops entered so far
 };

@@ -59,9 +59,7 @@ class Filler {
           break;
         case FieldDescriptor::CPPTYPE_DOUBLE: reflection->SetDouble(&message, field, number + 0.5); break;
         case FieldDescriptor::CPPTYPE_BOOL: reflection->SetBool(&message, field, true); break;
-        case FieldDescriptor::CPPTYPE_ENUM:
-          reflection->SetEnumValue(&message, field, field->enum_type()->value(field->enum_type()->value_count() - 1)->number());
-          break;
+        case FieldDescriptor::CPPTYPE_ENUM: reflection->SetEnumValue(&message, field, LastOf(*field->enum_type())); break;
         case FieldDescriptor::CPPTYPE_MESSAGE:
           FillMessage(repeated ? *reflection->AddMessage(&message, field) : *reflection->MutableMessage(&message, field));
           break;
@@ -71,6 +69,11 @@ class Filler {
   }
 
  private:
+  // The last, but for atomics the one that takes all operands.
+  static int LastOf(const google::protobuf::EnumDescriptor& type) {
+    if (&type == v1::AtomicKind_descriptor()) return v1::ATOMIC_COMPARE_EXCHANGE;
+    return type.value(type.value_count() - 1)->number();
+  }
   void FillMessage(Message& message) {
     // A nested block gets one statement of its own kind, which ends the recursion.
     if (auto* block = dynamic_cast<v1::Block*>(&message)) block->add_stmts()->mutable_let()->set_var(3 + next_++ % 2);

@@ -56,6 +56,7 @@ class OpReader {
   Op ReadFields(const google::protobuf::Message& message);
   class FieldReader;
   Region ReadRegion(const v1::Region& region, std::string_view what);
+  Element ReadElement(const v1::Element& element);
   template <typename E>
   E Enum(int number, std::string_view what);
   SourceLoc NextLocation();

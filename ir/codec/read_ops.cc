@@ -144,6 +144,11 @@ class OpReader::FieldReader : public FieldVisitor {
     Names(buffer, "buffer");
     EvaluatesEach(indices, "indices");
   }
+  void ElementIfAny(std::optional<ir::Element>& element, std::string_view name) {
+    const FieldDescriptor* field = fields_.Of(name);
+    if (reflection_.HasField(message_, field))
+      element = reader_.ReadElement(static_cast<const v1::Element&>(reflection_.GetMessage(message_, field)));
+  }
   void Whole(BufferId& buffer, std::string_view name, Use) { Names(buffer, name); }
   void Names(BufferId& buffer, std::string_view name) { buffer = reader_.Buffer(Number(name), name); }
   void Declares(BufferId& buffer, std::string_view name) { Names(buffer, name); }
@@ -191,6 +196,11 @@ Op OpReader::ReadFields(const Message& message) {
       Problem(fmt::format("{} variables and {} extents; a loop has 1 to {} of each", loop.vars_size(), loop.extents_size(), kMaxRank));
       return Barrier{};
     }
+  }
+  if constexpr (std::same_as<T, Atomic>) {
+    const auto& atomic = static_cast<const v1::Atomic&>(message);
+    if ((atomic.value() != 0 && !op.TakesValue()) || (atomic.compare() != 0 && !op.Compares()))
+      Problem(fmt::format("an operand that an atomic {} does not take", Name(op.kind)));
   }
   return op;
 }
@@ -246,6 +256,11 @@ Region OpReader::ReadRegion(const v1::Region& region, std::string_view what) {
   }
   result.extents.assign(region.extents().begin(), region.extents().end());
   return result;
+}
+
+Element OpReader::ReadElement(const v1::Element& element) {
+  RefuseUnknownFields(element);
+  return {Buffer(element.buffer(), "buffer"), Exprs(element.indices(), "indices")};
 }
 
 MessageFields::MessageFields(const google::protobuf::Descriptor& message) {

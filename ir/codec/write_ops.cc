@@ -26,6 +26,12 @@ class FieldWriter : public FieldVisitor {
     Names(buffer, "buffer");
     EvaluatesEach(indices, "indices");
   }
+  void ElementIfAny(const std::optional<ir::Element>& element, std::string_view name) {
+    if (!element) return;
+    auto& out = static_cast<v1::Element&>(*reflection_.MutableMessage(&out_, fields_.Of(name)));
+    out.set_buffer(Index(element->buffer));
+    for (ExprId index : element->indices) out.add_indices(Index(index));
+  }
   void Whole(BufferId buffer, std::string_view name, Use) { Names(buffer, name); }
   void Names(BufferId buffer, std::string_view name) { Set(name, Index(buffer)); }
   void Declares(BufferId buffer, std::string_view name) { Names(buffer, name); }

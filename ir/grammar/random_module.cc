@@ -300,7 +300,18 @@ Op RandomModule::MakeAtomic() {
     return (buffer.space == Space::kGlobal || buffer.space == Space::kShared) && Bits(buffer.dtype) >= 16;
   });
   const BufferId buffer = Pick(shared);  // the workspace, if nothing else
-  return Atomic{AtomicKind(1 + Below(3)), buffer, Indices(buffer), Expr(module_[buffer].dtype, 2), Coin()};
+  const DType type = module_[buffer].dtype;
+  Atomic atomic{.kind = AtomicKind(1 + Below(9)), .buffer = buffer, .indices = Indices(buffer), .each_thread = Coin()};
+  if (IsFloat(type) && atomic.kind >= AtomicKind::kBitAnd && atomic.kind <= AtomicKind::kBitXor) atomic.kind = AtomicKind::kExchange;
+  if (atomic.TakesValue()) atomic.value = Expr(type, 2);
+  if (atomic.Compares()) atomic.compare = Expr(type, 2);
+  const bool loads = atomic.kind == AtomicKind::kLoad;
+  atomic.order = loads ? Pick<MemoryOrder>({MemoryOrder::kRelaxed, MemoryOrder::kAcquire, MemoryOrder::kSeqCst}) : MemoryOrder(Below(5));
+  if (loads || Coin()) {
+    atomic.each_thread = true;
+    atomic.old = Element{AddTile(Space::kLocal, type, {2}), {module_.exprs.Int(Below(2))}};
+  }
+  return atomic;
 }
 
 Op RandomModule::MakeGemm() {

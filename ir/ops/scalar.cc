@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "ir/op.h"
@@ -77,10 +78,32 @@ void Check(Verifier& verifier, const Store& op) {
 
 void Check(Verifier& verifier, const Assume& op) { verifier.CheckCondition(op.cond); }
 
+namespace {
+
+void CheckOld(Verifier& verifier, const Atomic& op) {
+  if (op.kind == AtomicKind::kLoad && !op.old) verifier.Error("an atomic load of nothing", "say where the value goes: -> %x[0], of a local");
+  if (op.kind == AtomicKind::kLoad && (op.order == MemoryOrder::kRelease || op.order == MemoryOrder::kAcqRel)) {
+    verifier.Error(fmt::format("an atomic load of order {}, which has nothing to release", Name(op.order)), "use relaxed, acquire or seq_cst");
+  }
+  if (!op.old) return;
+  const Buffer& buffer = verifier.module()[op.old->buffer];
+  verifier.CheckElement(op.old->buffer, op.old->indices);
+  if (buffer.space != Space::kLocal || buffer.dtype != verifier.module()[op.buffer].dtype) {
+    verifier.Error(fmt::format("the value from before goes to {}, which is {} in {} memory", verifier.Name(op.old->buffer), Name(buffer.dtype),
+                               Name(buffer.space)),
+                   "it goes to a local of the element's type");
+  }
+  if (!op.each_thread && std::ranges::find(verifier.loops, LoopKind::kParallel) == verifier.loops.end())
+    verifier.Error("a value from before that only one thread of the block has", "say each_thread, or write the atomic in a parallel loop");
+}
+
+}  // namespace
+
 void Check(Verifier& verifier, const Atomic& op) {
   const Buffer& buffer = verifier.module()[op.buffer];
   verifier.CheckElement(op.buffer, op.indices);
-  verifier.CheckTyped(op.value, buffer.dtype, "the value");
+  if (op.TakesValue()) verifier.CheckTyped(op.value, buffer.dtype, "the value");
+  if (op.Compares()) verifier.CheckTyped(op.compare, buffer.dtype, "the value to compare with");
   if (buffer.space != Space::kGlobal && buffer.space != Space::kShared) {
     verifier.Error(fmt::format("an atomic on {}, which is in {} memory", verifier.Name(op.buffer), Name(buffer.space)),
                    "threads share global and shared memory only; use store");
@@ -88,6 +111,10 @@ void Check(Verifier& verifier, const Atomic& op) {
   if (buffer.dtype == DType::kBool || Bits(buffer.dtype) < 16) {
     verifier.Unsupported(fmt::format("an atomic on elements of type {}", Name(buffer.dtype)), "use 16 bits or more");
   }
+  const bool bitwise = op.kind >= AtomicKind::kBitAnd && op.kind <= AtomicKind::kBitXor;
+  if (bitwise && IsFloat(buffer.dtype))
+    verifier.Error(fmt::format("an atomic {} on elements of type {}", Name(op.kind), Name(buffer.dtype)), "bits are those of integers");
+  CheckOld(verifier, op);
 }
 
 }  // namespace kiln::ir

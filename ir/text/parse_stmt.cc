@@ -54,6 +54,9 @@ class Parser::FieldParser : public FieldVisitor {
     parser_.Expect("[");
     indices = parser_.ParseExprs("]");
   }
+  void ElementIfAny(std::optional<ir::Element>& element, std::string_view) {
+    if (parser_.Accept("->")) element.emplace(), Element(element->buffer, element->indices, Use::kWrite);
+  }
   void Whole(BufferId& buffer, std::string_view, Use) { buffer = parser_.ParseBuffer(); }
   void Names(BufferId& buffer, std::string_view) { buffer = parser_.ParseBuffer(); }
   void Body(Block& block, std::string_view) { block = parser_.ParseBlock(); }

@@ -24,6 +24,9 @@ class StmtPrinter::FieldPrinter : public FieldVisitor {
     Add(fmt::format("{}[{}; {}]", exprs_(region.buffer), exprs_(region.offsets), Joined(region.extents)));
   }
   void Element(BufferId buffer, const std::vector<ExprId>& indices, Use) { Add(fmt::format("{}[{}]", exprs_(buffer), exprs_(indices))); }
+  void ElementIfAny(const std::optional<ir::Element>& element, std::string_view) {
+    if (element) Add("->"), Element(element->buffer, element->indices, Use::kWrite);
+  }
   void Whole(BufferId buffer, std::string_view, Use) { Add(exprs_(buffer)); }
   void Names(BufferId buffer, std::string_view) { Add(exprs_(buffer)); }
   void Body(const Block&, std::string_view) { Add("{"); }

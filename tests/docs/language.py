@@ -24,8 +24,9 @@ SECTIONS = (
     ("Launches, memory and annotations", ("launch", "buffer", "layout", "views", "scripted")),
     ("Loops", ("loops",)),
     ("Tile operations", ("tile_ops", "gathers", "reducers")),
+    ("Atomic operations", ("atomics",)),
     ("Warps and blocks", ("votes", "thread_reductions")),
-    ("Scalars", ("math", "expr", "kinds")),
+    ("Scalars", ("math", "rounding", "expr", "kinds")),
     ("Element types", ("dtypes", "fp8")),
 )
 

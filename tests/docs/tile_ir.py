@@ -68,7 +68,7 @@ class Structs:
             end = _end(lines, at)
             last_comment, last_end = comment, end
             text = "\n".join(lines[at:end + 1])
-            body = text[text.index("{") + 1:text.rindex("}")]
+            body = re.sub(r"\n[^\n;]*\) const \{[^\n]*\}(?=\n)", "", text[text.index("{") + 1:text.rindex("}")])  # without what is derived
             if kind[1] == "struct" and kind[2] in ops and kind[2] not in self.meaning:
                 self.meaning[kind[2]], self.fields[kind[2]], self.helpers[kind[2]] = comment, _fields(body), helpers
                 helpers = []

@@ -46,7 +46,7 @@ class Counter {
                      [&](const ir::If& op) { Take(op.then_body, times), Take(op.else_body, times); },
                      [&](const ir::Let& op) { Expression(op.value, times); },
                      [&](const ir::Store& op) { Element(op.buffer, op.value, times); },
-                     [&](const ir::Atomic& op) { Element(op.buffer, op.value, times), counted_.arithmetic += times; },
+                     [&](const ir::Atomic& op) { Atomic(op, times); },
                      [&](const ir::Copy& op) { Tile(op.src, times), Tile(op.dst, times); },
                      [&](const ir::Elementwise auto& op) { Elementwise(op, times); },
                      [&](const ir::Reduce& op) { counted_.arithmetic += times * Elements(op.src); },
@@ -99,6 +99,12 @@ class Counter {
       return module_.exprs.Load(region.buffer, module_[region.buffer].dtype, region.offsets);
     };
     Element(dst.buffer, ir::Becomes(module_, op, element), times * Elements(dst));
+  }
+  void Atomic(const ir::Atomic& op, double times) {
+    Moved(op.buffer, times);
+    if (op.TakesValue()) Expression(op.value, times);
+    if (op.Compares()) Expression(op.compare, times);
+    counted_.arithmetic += times;
   }
   void Element(ir::BufferId buffer, ir::ExprId value, double times) { Moved(buffer, times), Expression(value, times); }
 

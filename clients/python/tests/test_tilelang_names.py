@@ -89,8 +89,13 @@ def test_modules_that_hold_names_of_kiln(tilelang):
     from tilelang.cuda.intrinsics import get_swizzle_layout, make_mma_swizzle_layout
     from tilelang.language import dtypes
     from tilelang.language.dtypes import DType, _all_dtypes, _TORCH_DTYPE_TO_STR
+    from tilelang.language.tir import op
+    from tilelang.language.tir.ir import _VALID_CAST_ROUNDING_MODES
     from tilelang.transform.simplify import apply_simplify
 
+    assert op.exp is T.exp and sys.modules["tilelang.language.tir"].cast is T.cast
+    for mode in _VALID_CAST_ROUNDING_MODES - {"", "rs"}:
+        assert T.cast(T.float32(1.0), "float8_e4m3fn", round=mode).dtype == "float8_e4m3fn"
     assert tilelang.jit is kiln.jit, "the decorator, not the module of that name"
     assert sys.modules["tilelang.jit.kernel"].JITKernel is tilelang.JITKernel
     assert determine_target("sm_90a") == "cuda:sm_90a" and dtypes.DType is DType is T.DType

@@ -95,8 +95,11 @@ void Divergence::VisitStmt(const ir::Stmt& stmt, bool divergent) {
                  [&](const ir::Break&) { Leave(); },
                  [&](const ir::Continue&) { Leave(); },
                  [&](const ir::Let& let) { Bind(let); },
-                 [&](const ir::Store& store) { Write(stmt, store.buffer, store.indices, store.value, divergent); },
-                 [&](const ir::Atomic& atomic) { Write(stmt, atomic.buffer, atomic.indices, atomic.value, divergent || atomic.each_thread); },
+                 [&](const ir::Store& store) { Write(stmt, store.buffer, divergent); },
+                 [&](const ir::Atomic& atomic) {
+                   Write(stmt, atomic.buffer, divergent || atomic.each_thread);
+                   if (atomic.old) TakeOld(atomic.old->buffer);
+                 },
                  [&]<ir::OneOf<ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce> T>(const T& op) { WriteTiles(op, divergent); },
                  ir::Ignored<ir::Alloc, ir::Assume, ir::Barrier, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
              },
@@ -128,16 +131,22 @@ void Divergence::Bind(const ir::Let& let) {
   if (!first && it->second != value) it->second.reset();
 }
 
-void Divergence::Write(const ir::Stmt& stmt, ir::BufferId buffer, const std::vector<ir::ExprId>& indices, ir::ExprId value, bool divergent) {
-  const bool differs =
-      divergent || in_parallel_ || Differs(value, scope_) || std::ranges::any_of(indices, [&](ir::ExprId index) { return Differs(index, scope_); });
+void Divergence::Write(const ir::Stmt& stmt, ir::BufferId buffer, bool divergent) {
+  std::vector<ir::ExprId> exprs;
+  ir::ForEachExpr(stmt.op, [&](ir::ExprId id) { exprs.push_back(id); });
+  const bool differs = divergent || in_parallel_ || std::ranges::any_of(exprs, [&](ir::ExprId id) { return Differs(id, scope_); });
   if (module_[buffer].space == Space::kLocal) {
     if (differs || !scope_.Holds(all_)) Mark(buffer, {scope_.begin, scope_.end, !differs});
-    Given given{scope_.begin, scope_.end, !divergent && !in_parallel_, indices, {}};
-    given.exprs.push_back(value);
-    given_[buffer].insert(std::move(given));
+    given_[buffer].insert({scope_.begin, scope_.end, !divergent && !in_parallel_, std::move(exprs), {}});
   }
   if ((differs || in_range_) && !in_parallel_) of_each_thread_.insert(&stmt);
+}
+
+// No two threads come first to an element, so each gets a value of its own.
+void Divergence::TakeOld(ir::BufferId local) {
+  const bool alone = scope_.Count() == 1;
+  if (!alone || !scope_.Holds(all_)) Mark(local, {scope_.begin, scope_.end, alone});
+  given_[local].insert({scope_.begin, scope_.end, alone, {}, {}});
 }
 
 // An operation on tiles gives each thread's local what the thread itself evaluates and reads.

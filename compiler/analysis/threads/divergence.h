@@ -60,7 +60,8 @@ class Divergence {
   }
   void Mark(ir::BufferId local, const Writers& writers) { writers_ += locals_[local].insert(writers).second ? 1 : 0; }
   void Bind(const ir::Let& let);
-  void Write(const ir::Stmt& stmt, ir::BufferId buffer, const std::vector<ir::ExprId>& indices, ir::ExprId value, bool divergent);
+  void Write(const ir::Stmt& stmt, ir::BufferId buffer, bool divergent);
+  void TakeOld(ir::BufferId local);
   template <typename T>
   void WriteTiles(const T& op, bool divergent);
 

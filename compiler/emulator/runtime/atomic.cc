@@ -38,6 +38,8 @@ T CombineIntegers(TensorOp op, T a, T b) {
 template <typename T>
 T Combine(uint32_t number, T a, T b) {
   const auto op = TensorOp(number);
+  if (op == TensorOp::kStore) return b;
+  if (op == TensorOp::kLoad) return a;
   if constexpr (std::is_floating_point_v<T>) {
     return op == TensorOp::kAdd ? a + b : op == TensorOp::kMax ? std::fmax(a, b) : std::fmin(a, b);
   } else {
@@ -58,14 +60,14 @@ void ChangeHalf(uint32_t op, DType dtype, void* data, const void* value) {
   uint16_t a, b;
   std::memcpy(&a, data, sizeof a);
   std::memcpy(&b, value, sizeof b);
+  if (op == uint32_t(TensorOp::kStore) || op == uint32_t(TensorOp::kLoad))
+    return void(std::memcpy(data, op == uint32_t(TensorOp::kStore) ? &b : &a, 2));
   a = Narrow(dtype, Combine(op, ValuesOf(dtype)[a], ValuesOf(dtype)[b]));
   std::memcpy(data, &a, sizeof a);
 }
 
-}  // namespace
-
-void Atomically(uint32_t op, DType dtype, void* data, const void* value) {
-  const std::lock_guard lock(locks[reinterpret_cast<uintptr_t>(data) / 8 % kLocks]);
+// What the change by itself does. Whoever calls it holds the lock.
+void ChangeOne(uint32_t op, DType dtype, void* data, const void* value) {
   switch (dtype) {
     case DType::kI8: return Change<int8_t>(op, data, value);
     case DType::kU8: return Change<uint8_t>(op, data, value);
@@ -81,6 +83,25 @@ void Atomically(uint32_t op, DType dtype, void* data, const void* value) {
     case DType::kBF16: return ChangeHalf(op, dtype, data, value);
     default: return;  // the verifier admits no others
   }
+}
+
+std::mutex& LockOf(const void* data) { return locks[reinterpret_cast<uintptr_t>(data) / 8 % kLocks]; }
+
+}  // namespace
+
+void Atomically(uint32_t op, DType dtype, void* data, const void* value) {
+  const std::lock_guard lock(LockOf(data));
+  ChangeOne(op, dtype, data, value);
+}
+
+void AtomicallyGivingOld(uint32_t op, DType dtype, void* data, void* value, const void* compare) {
+  const std::lock_guard lock(LockOf(data));
+  const size_t bytes = size_t(ir::Bits(dtype)) / 8;
+  std::array<std::byte, 8> before;
+  std::memcpy(before.data(), data, bytes);
+  if (TensorOp(op) != TensorOp::kCompareExchange) ChangeOne(op, dtype, data, value);
+  else if (std::memcmp(data, compare, bytes) == 0) std::memcpy(data, value, bytes);
+  std::memcpy(value, before.data(), bytes);
 }
 
 // Sums round, and of two zeros or NaN the later is the minimum.

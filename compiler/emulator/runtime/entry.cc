@@ -15,6 +15,12 @@ namespace {
 
 Block& Current() { return Block::Current(); }
 
+void Change(const AtomicCall& call, ir::DType dtype, std::byte* data, void* value) {
+  const void* compare = static_cast<const uint32_t*>(value) + kWordsOfCompared;
+  call.gives_old || call.op == TensorOp::kCompareExchange ? AtomicallyGivingOld(uint32_t(call.op), dtype, data, value, compare)
+                                                          : Atomically(uint32_t(call.op), dtype, data, value);
+}
+
 void Move(const AsyncCopy& copy) {
   if (copy.copied > 0) std::memcpy(copy.to, copy.from, copy.copied);
   std::memset(copy.to + copy.copied, 0, copy.bytes - copy.copied);
@@ -201,20 +207,27 @@ void kiln_emu_matrix(uint64_t form, void* words, uint32_t site, uint32_t locatio
   });
 }
 
-void kiln_emu_atomic_global(uint32_t op, uint32_t dtype, std::byte* data, void* value, uint32_t location) {
+void kiln_emu_atomic_global(uint32_t form, uint32_t dtype, std::byte* data, void* value, uint32_t location) {
   Block& block = Current();
   const uint32_t bytes = uint32_t(ir::Bits(ir::DType(dtype))) / 8;
   CheckGlobal(block, {block.thread().index, location, Touch::kAtomic}, data, bytes, bytes);
-  if (block.grid().orders_atomics || DependsOnOrder(op, ir::DType(dtype))) block.gang().AwaitTurn();
-  Atomically(op, ir::DType(dtype), data, value);
+  const AtomicCall call = AtomicCall::Unpack(form);
+  const bool ordered = block.grid().orders_atomics || call.IsStore() || DependsOnOrder(uint32_t(call.op), ir::DType(dtype));
+  if (ordered) block.gang().AwaitTurn();
+  Change(call, ir::DType(dtype), data, value);
 }
 
-void kiln_emu_atomic_shared(uint32_t op, uint32_t dtype, std::byte* data, void* value, uint32_t location) {
+void kiln_emu_atomic_shared(uint32_t form, uint32_t dtype, std::byte* data, void* value, uint32_t location) {
   Block& block = Current();
   const uint32_t bytes = uint32_t(ir::Bits(ir::DType(dtype))) / 8;
   CheckShared(block, {block.thread().index, location, Touch::kAtomic}, data, bytes, bytes);
-  Atomically(op, ir::DType(dtype), data, value);
+  Change(AtomicCall::Unpack(form), ir::DType(dtype), data, value);
 }
+
+// Before an atomic that may tell a thread how far others are.
+void kiln_emu_give_way(uint32_t location) { Current().gang().GiveWay(location); }
+void kiln_emu_meet_global(std::byte* data, uint32_t form, uint32_t location) { Current().gang().Meet(data, AtomicCall::Unpack(form), location); }
+void kiln_emu_meet_shared(std::byte* data, uint32_t form, uint32_t location) { Current().gang().Meet(data, AtomicCall::Unpack(form), location); }
 
 // `flags`: 1 a write of `value`, 2 shared memory.
 void kiln_emu_access(void* data, uint32_t bytes, uint32_t align, uint32_t flags, void* value, uint32_t location) {

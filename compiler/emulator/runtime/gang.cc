@@ -50,7 +50,7 @@ void Gang::Prepare() {
     cluster_barriers_.push_back({Meeting::kClusterBarrier, first, grid_.cluster_blocks(), 0, {}});
   }
   grid_barrier_ = {Meeting::kGridBarrier, 0, size(), 0, {}};
-  if (!grid_.follows) flags_.clear();
+  if (!grid_.follows) flags_.clear(), released_.clear();
   ahead_.clear();
   ready_.clear();
   agents_.clear();
@@ -195,6 +195,28 @@ void Gang::TakeFlag(uint32_t* flag, uint32_t location) {
   if (has_clocks() && !grid_.follows) joiner_.Acquire(self.view, state.sync.Take());
   state.sync = {};
   *flag = 0;
+}
+
+// A thread that waits in a loop of its own is always ready, so what is under way lands now and then meanwhile.
+void Gang::GiveWay(uint32_t location) {
+  running_->location = location;
+  if (!in_flight_.empty() && Random(8) == 0) LandOne();
+  Ready(*running_);
+  Suspend();
+}
+
+// A store leaves only what it releases itself; a change also leaves what others released before (PTX ISA, "Release and Acquire Patterns").
+void Gang::Meet(const std::byte* data, const AtomicCall& call, uint32_t location) {
+  GiveWay(location);
+  if (call.order == ir::MemoryOrder::kRelaxed && !call.IsStore()) return;
+  Thread& self = *running_;
+  Released& released = released_[data];
+  if (call.IsStore()) released = {};
+  if (call.Acquires() && grid_.follows) ahead_.insert(released.gangs.begin(), released.gangs.end());
+  if (call.Acquires() && has_clocks() && !grid_.follows) joiner_.Acquire(self.view, released.sync.Take());
+  if (!call.Releases()) return;
+  released.gangs.insert(number() + 1);
+  if (has_clocks()) released.sync.Release(self.agent, self.view);
 }
 
 // A cluster's "waits for all the non-exited threads of the cluster" (PTX ISA, barrier.cluster); a grid's for all that there were.

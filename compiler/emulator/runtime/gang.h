@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/emulator/abi.h"
 #include "compiler/emulator/runtime/block.h"
 #include "compiler/emulator/runtime/tensor_copy.h"
 
@@ -66,6 +67,10 @@ class Gang {
   // Words of global memory by which blocks of a grid that runs together hand on what they wrote.
   void RaiseFlag(uint32_t* flag, uint32_t location);
   void TakeFlag(uint32_t* flag, uint32_t location);  // waits until it is up, and lowers it
+  // Others may run before the running thread goes on.
+  void GiveWay(uint32_t location);
+  // The same, before an atomic that gives its old value or orders more than itself.
+  void Meet(const std::byte* data, const AtomicCall& call, uint32_t location);
   const std::set<uint64_t>& ahead() const { return ahead_; }
   void End();  // the running thread is at its end
   [[noreturn]] void GiveUp();
@@ -98,6 +103,11 @@ class Gang {
     SyncPoint sync;
     std::vector<Thread*> waiting;
   };
+  // What those who acquire an element learn.
+  struct Released {
+    std::set<uint64_t> gangs;  // from 1
+    SyncPoint sync;
+  };
   void Complete(BarrierState& barrier);
   BarrierState& ClusterBarrierOf(const Thread& thread) { return cluster_barriers_[thread.block->rank() / grid_.cluster_blocks()]; }
   void ReportStuck();
@@ -118,8 +128,9 @@ class Gang {
   uint32_t ended_ = 0;
   std::vector<BarrierState> cluster_barriers_;
   BarrierState grid_barrier_;
-  std::map<uint32_t*, FlagState> flags_;  // asked for by address only
-  std::set<uint64_t> ahead_;              // where blocks follow each other: gangs, from 1, whose flags it took
+  std::map<uint32_t*, FlagState> flags_;           // asked for by address only
+  std::map<const std::byte*, Released> released_;  // asked for by address only
+  std::set<uint64_t> ahead_;                       // where blocks follow each other: gangs, from 1, whose flags it took, or what they released
   std::vector<AsyncAgent> agents_;
   std::vector<std::unique_ptr<TensorTransfer>> in_flight_;
   Joiner joiner_;

@@ -125,6 +125,8 @@ const char* CheckOp(TensorOp op, TensorType type) {
     case TensorOp::kAnd:
     case TensorOp::kOr:
     case TensorOp::kXor: return bits ? "" : "combines bits of 32 and 64";
+    case TensorOp::kCompareExchange:
+    case TensorOp::kLoad: break;
   }
   return "knows no such operation";
 }

@@ -94,6 +94,8 @@ namespace {
 
 llvm::AtomicRMWInst::BinOp AtomicOperation(AtomicOp op, DType dtype) {
   using Rmw = llvm::AtomicRMWInst;
+  if (op == AtomicOp::kExchange) return Rmw::Xchg;
+  if (op >= AtomicOp::kAnd) return op == AtomicOp::kAnd ? Rmw::And : op == AtomicOp::kOr ? Rmw::Or : Rmw::Xor;
   if (ir::IsFloat(dtype)) {
     return op == AtomicOp::kAdd ? Rmw::FAdd : op == AtomicOp::kMax ? Rmw::FMax : Rmw::FMin;
   }
@@ -102,14 +104,41 @@ llvm::AtomicRMWInst::BinOp AtomicOperation(AtomicOp op, DType dtype) {
   return op == AtomicOp::kMax ? Rmw::UMax : Rmw::UMin;
 }
 
+llvm::AtomicOrdering Ordering(ir::MemoryOrder order) {
+  using llvm::AtomicOrdering;
+  constexpr AtomicOrdering kOrders[] = {AtomicOrdering::Monotonic, AtomicOrdering::Acquire, AtomicOrdering::Release, AtomicOrdering::AcquireRelease,
+                                        AtomicOrdering::SequentiallyConsistent};
+  return kOrders[size_t(order)];
+}
+
 }  // namespace
 
-void DeviceBase::Atomic(AtomicOp op, DType dtype, Value* ptr, Value* v) {
+// Exchanges, comparisons, loads and stores are of bits, which every target has for integers.
+Value* DeviceBase::Atomic(const AtomicForm& form, Value* ptr, Value* v, Value* compare) {
+  llvm::IRBuilderBase& b = builder();
   const std::string_view name = DeviceScope();
-  const llvm::SyncScope::ID scope = builder().getContext().getOrInsertSyncScopeID(llvm::StringRef(name.data(), name.size()));
-  llvm::AtomicRMWInst* atomic =
-      builder().CreateAtomicRMW(AtomicOperation(op, dtype), ptr, v, llvm::MaybeAlign(), llvm::AtomicOrdering::Monotonic, scope);
-  MarkAtomic(*atomic);
+  const llvm::SyncScope::ID scope = b.getContext().getOrInsertSyncScopeID(llvm::StringRef(name.data(), name.size()));
+  const llvm::AtomicOrdering order = Ordering(form.order);
+  const llvm::Align align(uint64_t(ir::Bytes(form.dtype)));
+  llvm::Type* bits = b.getIntNTy(unsigned(ir::Bits(form.dtype)));
+  const auto as_bits = [&](Value* value) { return b.CreateBitCast(value, bits); };
+  Value* old = nullptr;
+  if (form.op == AtomicOp::kLoad) {
+    llvm::LoadInst* load = b.CreateAlignedLoad(bits, ptr, align);
+    load->setAtomic(order, scope);
+    old = load;
+  } else if (form.op == AtomicOp::kExchange && !form.gives_old && form.order != ir::MemoryOrder::kAcquire && form.order != ir::MemoryOrder::kAcqRel) {
+    b.CreateAlignedStore(as_bits(v), ptr, align)->setAtomic(order, scope);
+  } else if (form.op == AtomicOp::kCompareExchange) {
+    const llvm::AtomicOrdering failure = llvm::AtomicCmpXchgInst::getStrongestFailureOrdering(order);
+    old = b.CreateExtractValue(b.CreateAtomicCmpXchg(ptr, as_bits(compare), as_bits(v), align, order, failure, scope), 0);
+  } else {
+    Value* operand = form.op == AtomicOp::kExchange ? as_bits(v) : v;
+    llvm::AtomicRMWInst* atomic = b.CreateAtomicRMW(AtomicOperation(form.op, form.dtype), ptr, operand, llvm::MaybeAlign(), order, scope);
+    MarkAtomic(*atomic);
+    old = atomic;
+  }
+  return form.gives_old ? b.CreateBitCast(old, ValueType(b.getContext(), form.dtype)) : nullptr;
 }
 
 Value* DeviceBase::PlainDp4a(Value* a, Value* b, Value* c, bool a_signed, bool b_signed) {

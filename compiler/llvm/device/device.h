@@ -24,7 +24,13 @@ inline constexpr unsigned kGlobalSpace = 1;
 inline constexpr unsigned kSharedSpace = 3;
 inline constexpr unsigned kClusterSpace = 7;  // shared memory of any block of the cluster; NVPTX alone
 
-enum class AtomicOp { kAdd, kMax, kMin };
+enum class AtomicOp : uint8_t { kAdd, kMax, kMin, kAnd, kOr, kXor, kExchange = 8, kCompareExchange, kLoad };
+struct AtomicForm {
+  AtomicOp op;
+  ir::DType dtype;
+  ir::MemoryOrder order = ir::MemoryOrder::kRelaxed;
+  bool gives_old = false;  // the element from before
+};
 enum class VoteOp { kAll, kAny, kBallot };
 enum class WarpReduceOp { kAdd, kMin, kMax, kAnd, kOr, kXor };
 
@@ -180,8 +186,8 @@ class Device {
   // c + Σ a.i8[j] · b.i8[j]; `is_signed` of both. Where !Has(kDp4a): the same by plain arithmetic.
   virtual llvm::Value* Dp4a(llvm::Value* a, llvm::Value* b, llvm::Value* c, bool a_signed, bool b_signed) = 0;
 
-  // Relaxed, device scope; `ptr` in global or shared memory.
-  virtual void Atomic(AtomicOp op, ir::DType dtype, llvm::Value* ptr, llvm::Value* v) = 0;
+  // Device scope; `ptr` in global or shared memory. `v`: nullptr of kLoad; `compare`: of kCompareExchange. nullptr: nobody wants the result.
+  virtual llvm::Value* Atomic(const AtomicForm& form, llvm::Value* ptr, llvm::Value* v, llvm::Value* compare = nullptr) = 0;
 
  protected:
   Device(const target::Target& target, llvm::IRBuilderBase& builder) : target_(&target), builder_(&builder) {}

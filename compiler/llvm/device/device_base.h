@@ -19,7 +19,7 @@ class DeviceBase : public Device, protected NativeMath, protected NativeConvert 
   llvm::Value* ConvertPacked(std::span<llvm::Value* const> v, ir::DType from, ir::DType to) override;
   std::vector<llvm::Value*> Mma(const target::MmaInstruction& instruction, std::span<llvm::Value* const> a, std::span<llvm::Value* const> b,
                                 std::span<llvm::Value* const> c) override;
-  void Atomic(AtomicOp op, ir::DType dtype, llvm::Value* ptr, llvm::Value* v) override;
+  llvm::Value* Atomic(const AtomicForm& form, llvm::Value* ptr, llvm::Value* v, llvm::Value* compare) override;
 
  protected:
   using Device::Device;

@@ -144,8 +144,33 @@ TEST_P(DeviceTest, Atomics) {
     for (DType type : {DType::kI32, DType::kU32, DType::kI64, DType::kU64, DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
       for (AtomicOp op : {AtomicOp::kAdd, AtomicOp::kMax, AtomicOp::kMin}) {
         Value* v = k.Load(ValueType(k.context, type));
-        k.device->Atomic(op, type, k.Place(k.kernel->getArg(1), v->getType(), 0), v);
-        k.device->Atomic(op, type, k.shared, v);
+        k.device->Atomic({op, type}, k.Place(k.kernel->getArg(1), v->getType(), 0), v);
+        k.device->Atomic({op, type}, k.shared, v);
+      }
+    }
+  });
+}
+
+TEST_P(DeviceTest, AtomicsOfEveryOrder) {
+  using ir::MemoryOrder;
+  Compile([](TestKernel& k) {
+    for (DType type : {DType::kI32, DType::kU64, DType::kF32, DType::kF64, DType::kF16, DType::kBF16, DType::kI16}) {
+      for (MemoryOrder order : {MemoryOrder::kRelaxed, MemoryOrder::kAcquire, MemoryOrder::kRelease, MemoryOrder::kAcqRel, MemoryOrder::kSeqCst}) {
+        for (AtomicOp op : {AtomicOp::kAdd, AtomicOp::kMax, AtomicOp::kAnd, AtomicOp::kOr, AtomicOp::kXor, AtomicOp::kExchange,
+                            AtomicOp::kCompareExchange, AtomicOp::kLoad}) {
+          const bool bitwise = op == AtomicOp::kAnd || op == AtomicOp::kOr || op == AtomicOp::kXor;
+          if ((bitwise && ir::IsFloat(type)) || (op == AtomicOp::kLoad && (order == MemoryOrder::kRelease || order == MemoryOrder::kAcqRel)))
+            continue;
+          for (bool gives_old : {true, false}) {
+            if (op == AtomicOp::kLoad && !gives_old) continue;
+            Value* v = op == AtomicOp::kLoad ? nullptr : k.Load(ValueType(k.context, type));
+            for (Value* pointer : std::initializer_list<Value*>{k.Place(k.kernel->getArg(1), ValueType(k.context, type), 0), k.shared}) {
+              Value* old = k.device->Atomic({op, type, order, gives_old}, pointer, v, op == AtomicOp::kCompareExchange ? v : nullptr);
+              EXPECT_EQ(old != nullptr, gives_old);
+              if (old != nullptr) k.Store(old);
+            }
+          }
+        }
       }
     }
   });

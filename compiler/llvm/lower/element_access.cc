@@ -32,10 +32,7 @@ void ThreadAccess::Store(const ir::Stmt& stmt) {
 
 void ThreadAccess::Update(const ir::Stmt& stmt) {
   const auto& atomic = std::get<ir::Atomic>(stmt.op);
-  When(WhoWrites(stmt, atomic.buffer), [&] {
-    Value* value = evaluator_.Eval(atomic.value);
-    memory_.Update(atomic, value, memory_.ElementExists(atomic.buffer, atomic.indices));
-  });
+  When(WhoWrites(stmt, atomic.buffer), [&] { memory_.Update(atomic, memory_.ElementExists(atomic.buffer, atomic.indices)); });
 }
 
 }  // namespace kiln::llvm_ir

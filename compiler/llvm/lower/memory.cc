@@ -31,11 +31,32 @@ void Memory::Store(BufferId id, std::span<const ExprId> indices, Value* v, Value
   When(condition, [&] { b().CreateAlignedStore(v, pointer, AlignOf(id, 1)); });
 }
 
-void Memory::Update(const ir::Atomic& atomic, Value* v, Value* condition) {
-  constexpr AtomicOp kOps[] = {AtomicOp::kAdd, AtomicOp::kMax, AtomicOp::kMin};
+void Memory::Update(const ir::Atomic& atomic, Value* condition) {
+  constexpr AtomicOp kOps[] = {AtomicOp::kAdd, AtomicOp::kMax, AtomicOp::kMin,      AtomicOp::kAnd,
+                               AtomicOp::kOr,  AtomicOp::kXor, AtomicOp::kExchange, AtomicOp::kCompareExchange,
+                               AtomicOp::kLoad};
+  const ir::Buffer& buffer = module()[atomic.buffer];
+  Value* value = atomic.TakesValue() ? evaluator_.Eval(atomic.value) : nullptr;
+  Value* compare = atomic.Compares() ? evaluator_.Eval(atomic.compare) : nullptr;
   CheckInside(atomic.buffer, atomic.indices, condition, /*write=*/true);
   Value* pointer = ElementPointer(atomic.buffer, atomic.indices);
-  When(condition, [&] { device().Atomic(kOps[int(atomic.kind) - 1], module()[atomic.buffer].dtype, pointer, v); });
+  llvm::BasicBlock* from = b().GetInsertBlock();
+  llvm::BasicBlock* done = from;
+  Value* old = nullptr;
+  When(condition, [&] {
+    const AtomicForm form{kOps[int(atomic.kind) - 1], buffer.dtype, atomic.order, atomic.old.has_value()};
+    old = device().Atomic(form, pointer, value, compare);
+    done = b().GetInsertBlock();
+  });
+  if (!atomic.old) return;
+  if (condition != nullptr) {
+    llvm::PHINode* either = b().CreatePHI(old->getType(), 2);
+    either->addIncoming(old, done);
+    either->addIncoming(PadValue(buffer), from);
+    old = either;
+  }
+  const ir::Element& to = *atomic.old;
+  Store(to.buffer, to.indices, old, ElementExists(to.buffer, to.indices));
 }
 
 Value* Memory::PadValue(const ir::Buffer& buffer) const { return ToMemory(Constant(buffer.dtype, buffer.pad_value.value_or(0)), buffer.dtype); }

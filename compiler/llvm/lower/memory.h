@@ -27,7 +27,7 @@ class Memory : Part {
   // the buffer's pad value.
   Value* Load(ir::BufferId buffer, std::span<const ir::ExprId> indices, Value* condition);
   void Store(ir::BufferId buffer, std::span<const ir::ExprId> indices, Value* v, Value* condition);
-  void Update(const ir::Atomic& atomic, Value* v, Value* condition);
+  void Update(const ir::Atomic& atomic, Value* condition);
   Value* ElementPointer(ir::BufferId buffer, std::span<const ir::ExprId> indices);
 
   // Whether the element exists (i1; nullptr: always). ElementExists: outside of tensors it does not; of other buffers the program sees to it.

@@ -59,9 +59,22 @@ int Weight(const Writer& writer, Tag<Atomic>) { return writer.sizes().flat ? 1 :
 Op Write(Writer& writer, Tag<Atomic>) {
   const std::optional<BufferId> buffer = AtomicBuffer(writer);
   if (!buffer) return Write(writer, Tag<Store>());
-  return Atomic{AtomicKind(1 + writer.Below(3)), *buffer,
-                writer.place.parallel && writer.Coin() ? writer.OwnIndices(*buffer) : writer.Indices(*buffer),
-                writer.Value(writer.module[*buffer].dtype, 1), writer.OneIn(4)};
+  const DType type = writer.module[*buffer].dtype;
+  Atomic atomic{.kind = writer.OneIn(2) ? AtomicKind(1 + writer.Below(3)) : AtomicKind(1 + writer.Below(9)),
+                .buffer = *buffer,
+                .indices = writer.place.parallel && writer.Coin() ? writer.OwnIndices(*buffer) : writer.Indices(*buffer)};
+  if (IsFloat(type) && atomic.kind >= AtomicKind::kBitAnd && atomic.kind <= AtomicKind::kBitXor) atomic.kind = AtomicKind::kExchange;
+  if (atomic.TakesValue()) atomic.value = writer.Value(type, 1);
+  if (atomic.Compares()) atomic.compare = writer.Value(type, 1);
+  atomic.each_thread = writer.OneIn(4);
+  if (writer.OneIn(3)) atomic.order = MemoryOrder(writer.Below(5));
+  const bool must = atomic.kind == AtomicKind::kLoad;
+  if (must && atomic.order != MemoryOrder::kSeqCst) atomic.order = MemoryOrder(writer.Below(2));
+  if (must || writer.OneIn(3)) {
+    atomic.each_thread = true;
+    atomic.old = Element{writer.AddTile(Space::kLocal, type, {1}), {writer.module.exprs.Int(0)}};
+  }
+  return atomic;
 }
 
 }  // namespace kiln::ir::grammar

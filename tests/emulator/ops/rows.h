@@ -115,6 +115,10 @@ inline constexpr Row kRows[] = {
       for parallel %i in 8 {
         atomic add %s[%v, %i // 4 + %v] = %X[%i, %v] + f32(%v)
       })"},
+    {"atomic", R"(
+      for parallel %i in 8 {
+        atomic min %Y[%v, %i + %v] = %X[%v, %i] order acq_rel
+      })"},
     {"barrier", R"(
       barrier)"},
     {"break", R"(

@@ -17,6 +17,11 @@ _SOURCE = "there is no generated CUDA source to process: Kiln emits PTX"
 _TILES = "Kiln chooses tile sizes with kiln.autotune and kiln.tiles"
 _PAGE = "`kiln explain --html` draws the layouts and says what a program costs"
 
+_SCALARS = {name: f"kiln.language:{name}" for name in (
+    "abs bitwise_and bitwise_not bitwise_or bitwise_xor cast ceil ceildiv cos erf exp exp10 exp2 floor floordiv floormod fmod "
+    "if_then_else infinity isfinite isinf isnan likely log log10 log1p log2 max max_value min min_value nearbyint pow "
+    "reinterpret round rsqrt shift_left shift_right sigmoid sin sqrt tan tanh trunc truncdiv truncmod").split()}
+
 # module: {name: "module:name" of Kiln's, or ("instead",)}
 _MODULES = {
     "backend": {},
@@ -47,6 +52,10 @@ _MODULES = {
     "jit.kernel": {"JITKernel": "tilelang:JITKernel"},
     "language.dtypes": {name: f"tilelang._dtypes:{name}" for name in (
         "DType", "dtype", "_TORCH_DTYPE_TO_STR", "_all_dtypes", "resolve_torch_storage_dtype")},
+    "language.tir": {**_SCALARS, "prim_func": "kiln.language:prim_func", "macro": "kiln.language:macro"},
+    "language.tir.entry": {"prim_func": "kiln.language:prim_func", "macro": "kiln.language:macro"},
+    "language.tir.ir": {**_SCALARS, "_VALID_CAST_ROUNDING_MODES": "kiln.language.rounding:CAST_ROUNDING_MODES"},
+    "language.tir.op": _SCALARS,
     "layout.swizzle": {
         f"make_{part}_bank_swizzled_layout": f"tilelang.layout:make_{part}_bank_swizzled_layout"
         for part in ("full", "half", "quarter")},
@@ -81,7 +90,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     @staticmethod
     def _of_the_language(name):
         part = name.removeprefix(_PREFIX + "language.")
-        return part != name and importlib.util.find_spec("kiln.language." + part) is not None
+        return part != name and "." not in part and importlib.util.find_spec("kiln.language." + part) is not None
 
     def create_module(self, spec):
         return None

@@ -3,10 +3,11 @@
 
 from ..names import unknown as _unknown
 from . import dtypes as _dtypes
+from .atomics import *  # noqa: F403
 from .buffer import LocalVar
 from .dtypes import DType, as_dtype
 from .dtypes import DType as dtype
-from .expr import Expr, as_expr, cast, floordiv, floormod, truncdiv, truncmod
+from .expr import Expr, as_expr, floordiv, floormod, truncdiv, truncmod
 from .elsewhere import INSTEAD as _INSTEAD
 from .function import (
     FragmentBuffer, LocalBuffer, Ref, SharedBuffer, StridedTensor, Tensor, const, dynamic, empty, macro, prim_func, symbolic,
@@ -20,6 +21,7 @@ from .layout import Fragment, Layout
 from .loops import Parallel, Persistent, Pipelined, grid, serial, unroll, vectorized
 from .math import *  # noqa: F403
 from .program import PrimFunc
+from .rounding import *  # noqa: F403
 from .reducers import alloc_reducer, finalize_reducer, reducer_init, reducer_update
 from .thread_reductions import attr, comm_reducer, evaluate, tvm_thread_allreduce
 from .scripted import *  # noqa: F403

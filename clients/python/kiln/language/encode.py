@@ -30,8 +30,20 @@ def _write_kind(encoder, op, name, value):
     setattr(op, name, op.DESCRIPTOR.fields_by_name[name].enum_type.values_by_name[value].number)
 
 
+def _write_optional(encoder, op, name, value):
+    if value is not None:
+        setattr(op, name, encoder.use(value))
+
+
+def _write_element(encoder, op, name, value):
+    if value is not None:
+        getattr(op, name).CopyFrom(encoder.pb.Element(buffer=encoder.buffer(value.buffer), indices=[encoder.use(i) for i in value.indices]))
+
+
 _WRITERS = {
     "Region": _write_region,
+    "Element | None": _write_element,
+    "Expr | None": _write_optional,
     "Expr": lambda encoder, op, name, value: setattr(op, name, encoder.use(value)),
     "list[Expr]": _write_list,
     "Buffer": lambda encoder, op, name, value: setattr(op, name, encoder.buffer(value)),

@@ -62,7 +62,6 @@ cos = _float_function("COS", "cos", "The cosine of x radians, of any size", 2, 2
 tanh = _float_function("TANH", "tanh", "The hyperbolic tangent", 5, 3)
 erf = _float_function("ERF", "erf", "The error function", 4, 3)
 sigmoid = _float_function("SIGMOID", "sigmoid", "1 / (1 + e^-x)", 6, 4)
-__exp, __log, __log2, __sin, __cos = exp, log, log2, sin, cos
 
 
 def _rounding(op: str, name: str, what: str):
@@ -159,7 +158,6 @@ def cosh(x):
     return (exp(x) + exp(-x)) * 0.5
 
 
-__exp10, __log10, __tan = exp10, log10, tan
 
 
 def abs(x):
@@ -441,5 +439,22 @@ def constant(value):
 _HELPERS = {"annotations", "builtins", "dtypes", "notices", "as_dtype", "as_expr", "binary", "condition", "const", "constant_value",
             "is_scalar", "make",
             "unary", "select", "logical", "logical_not", "constant"}
+def _fast(name: str):
+    plain = globals()[name]
+
+    def function(x):
+        e = as_expr(x)
+        if e.dtype not in ("float16", "bfloat16", "float32", "float64"):
+            raise TypeError(f"T.__{name} only supports floating-point inputs of 16 bits or more, not {e.dtype}: convert with T.cast, or write "
+                            f"T.{name}, which takes integers as float32")
+        return plain(e)
+
+    function.__name__ = function.__qualname__ = f"__{name}"
+    function.__doc__ = (f"T.{name}. It is as fast as ``fast_math`` makes that.\nShapes: a scalar.\nDtypes: floats of 16 bits or more; the result has "
+                        "the same.\nTargets: all.\nErrors: TypeError for another dtype.")
+    return function
+
+
 _FAST = {"__exp", "__exp10", "__log", "__log2", "__log10", "__sin", "__cos", "__tan"}
+globals().update({name: _fast(name.removeprefix("__")) for name in _FAST})
 __all__ = [name for name in dir() if name in _FAST or not name.startswith("_") and name not in _HELPERS]

@@ -204,7 +204,10 @@ class _Rewriter:
             s.buffer, inside = place.base, logical("AND", inside, has)
             if not isinstance(place, View):
                 break
-        return [self._guarded(inside, [s])]
+        guarded = self._guarded(inside, [s])
+        if isinstance(guarded, ir.If) and getattr(s, "old", None) is not None:
+            guarded.else_body = [ir.Store(s.old.buffer, s.old.indices, const(0, s.old.buffer.dtype), location=s.location)]
+        return [guarded]
 
     def _store(self, buffer: Buffer, index, value: Expr, location) -> list:
         place = self._place(buffer)

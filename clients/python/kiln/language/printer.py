@@ -79,6 +79,15 @@ def _reduce(s: ir.Reduce, _):
     return [f"{s.kind.lower()} {s.src!r} -> {s.dst!r} dim={s.dim}" + ("" if s.clear else " accumulate")]
 
 
+def _atomic(s, _):
+    text = f"{s.kind.lower()} {s.buffer.name}[{_indices(s.indices)}]"
+    text += f", {_plain(s.value)}" if s.value is not None else ""
+    text += f" where {_plain(s.compare)}" if s.compare is not None else ""
+    text += f" -> {s.old.buffer.name}[{_indices(s.old.indices)}]" if s.old is not None else ""
+    text += f" {s.order.removeprefix('MEMORY_ORDER_').lower()}" if s.order != "MEMORY_ORDER_RELAXED" else ""
+    return [text + " each_thread" * s.each_thread]
+
+
 _STATEMENT = {
     ir.Alloc: lambda s, _: [f"alloc {s.buffer!r}"],
     ir.For: _for,
@@ -91,7 +100,7 @@ _STATEMENT = {
     ir.Gemm: _gemm,
     ir.Fill: lambda s, _: [f"fill {s.dst!r} = {_plain(s.value)}"],
     ir.Reduce: _reduce,
-    ir.Atomic: lambda s, _: [f"{s.kind.lower()} {s.buffer.name}[{_indices(s.indices)}], {_plain(s.value)}{' each_thread' * s.each_thread}"],
+    ir.Atomic: _atomic,
     ir.Barrier: lambda s, _: ["barrier"],
     ir.Break: lambda s, _: ["break"],
     ir.Continue: lambda s, _: ["continue"],

@@ -109,12 +109,21 @@ class Reduce(Stmt):
 
 
 @dataclass(slots=True)
+class Element:
+    buffer: Buffer
+    indices: list[Expr]
+
+
+@dataclass(slots=True)
 class Atomic(Stmt):
     kind: str
     buffer: Buffer
     indices: list[Expr]
-    value: Expr
+    value: Expr | None  # None: of ATOMIC_LOAD
     each_thread: bool = False
+    compare: Expr | None = None
+    old: Element | None = None  # of a local, which takes what was there before
+    order: str = "MEMORY_ORDER_RELAXED"
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ and is as large as the other operand, right-aligned."""
 from __future__ import annotations
 
 from .buffer import Buffer, LocalVar, Region, show_shape
-from .expr import Expr, constant_value
+from .expr import Expr, as_expr, constant_value
 from .trace import error
 
 
@@ -85,3 +85,8 @@ def tile_extents(region: Region) -> list[int]:
 
 def describe(region: Region) -> str:
     return f"{region!r} of extents {show_shape(region.extents)}"
+
+
+def shifted(region: Region, steps: dict) -> tuple:
+    """The index so many steps from the region's start, by dimension."""
+    return tuple(as_expr(o) + steps[d] if d in steps else as_expr(o) for d, o in enumerate(region.offsets))

@@ -101,7 +101,8 @@ class _Rewriter(ast.NodeTransformer):
         if node.orelse:
             raise TraceError(f"line {node.lineno}: while … else is not part of the language")
         target = ast.Name(self._fresh(), ast.Store())
-        return ast.For(target, _call("while_", self.visit(node.test)), self._block(node.body), [])
+        none = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+        return ast.For(target, _call("while_", ast.Lambda(none, self.visit(node.test))), self._block(node.body), [])
 
     def visit_Break(self, node):
         return ast.If(_call("break_"), [_locate(ast.Break(), node)], [])

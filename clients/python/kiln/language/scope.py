@@ -92,15 +92,22 @@ class Scope:
         return traced_range(*bounds)
 
     @staticmethod
-    def while_(cond):
+    def while_(test):
+        trace, statements = tr.active(), []
+        with trace.inside(statements):
+            cond = test()
         if _static(cond):
             if _truth(cond):
                 raise tr.error("Infinite while loop detected: the condition is always true; a loop over run-time values needs a condition "
                                "that reads a T.alloc_var or a buffer")
             warnings.warn("the condition of this while loop is always false", stacklevel=2)
             return
-        trace = tr.active()
-        stmt = trace.emit(ir.While(condition(cond)))
+        if not statements:
+            stmt = trace.emit(ir.While(condition(cond)))
+        else:  # the test itself does something, each time
+            stmt = trace.emit(ir.While(as_expr(True)))
+            leave = ir.If(logical_not(condition(cond)), [ir.Break(location=stmt.location)], location=stmt.location)
+            stmt.body[:] = [*statements, leave]
         with trace.inside(stmt.body, "ir"):
             yield
 

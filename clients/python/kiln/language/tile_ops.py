@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tile operations: copy, fill, gemm, reductions, atomics."""
+"""Tile operations: copy, fill, gemm, reductions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .buffer import Buffer, LocalVar, Region, element
 from .dtypes import as_dtype
 from .expr import as_expr, binary, cast, constant_value
 from .loops import Parallel, grid, serial
-from .regions import closed, describe, operand, pair, tile_extents
+from .regions import closed, describe, operand, pair, shifted, tile_extents
 from .trace import allocate, current, emit, error, here, store
 
 
@@ -104,14 +104,10 @@ def _broadcast_copy(a: Region, b: Region):
     loop = Parallel(*[b.extents[d] for d in dims])
     for values in loop:
         values = values if isinstance(values, tuple) else (values,)
-        to = _shift(b, dict(zip(dims, values)))
+        to = shifted(b, dict(zip(dims, values)))
         source_dims = [d for d, e in enumerate(a.extents) if e != 1]
-        source = _shift(a, dict(zip(source_dims, values[len(values) - len(source_dims):])))
+        source = shifted(a, dict(zip(source_dims, values[len(values) - len(source_dims):])))
         store(b.buffer, to, a.buffer[source])
-
-
-def _shift(region: Region, steps: dict) -> tuple:
-    return tuple(as_expr(o) + steps[d] if d in steps else as_expr(o) for d, o in enumerate(region.offsets))
 
 
 def fill(dst, value):
@@ -197,7 +193,7 @@ def _reduce(kind: str, buffer, out, dim: int, clear: bool, nan: bool = False):
     if src.buffer.space == "LOCAL" and dst.buffer.space == "LOCAL":
         return _reduce_private(kind, src, dst, dim, clear, nan)
     if nan:
-        return nan_reductions.reduce(kind, src, dst, dim, clear, lambda region, index: _shift(region, dict(enumerate(index))))
+        return nan_reductions.reduce(kind, src, dst, dim, clear, lambda region, index: shifted(region, dict(enumerate(index))))
     if "ABS" in kind and "u" in (src.dtype.kind, dst.dtype.kind):  # the compiler's are of signed numbers in the type of the result
         src, kind = _magnitudes(src, dst.dtype), kind.replace("ABS_", "")
     emit(ir.Reduce(kind, _converted(src, dst.dtype), dst, dim, clear))
@@ -219,7 +215,7 @@ def _magnitudes(src: Region, dtype) -> Region:
     tile = allocate("FRAGMENT", src.extents, dtype, f"{src.name}_abs")
     for values in Parallel(*src.extents):
         values = values if isinstance(values, tuple) else (values,)
-        store(tile, values, _magnitude(as_expr(src.buffer[_shift(src, dict(enumerate(values)))]), dtype))
+        store(tile, values, _magnitude(as_expr(src.buffer[shifted(src, dict(enumerate(values)))]), dtype))
     return tile.whole()
 
 
@@ -244,11 +240,11 @@ def _reduce_private(kind: str, src: Region, dst: Region, dim: int, clear: bool, 
     for values in grid(*[src.extents[d] for d in outer] or [1]):
         at = dict(zip(outer, values))
         to = {(d - (d > dim) if dropped else d): v for d, v in at.items()}
-        target = _shift(dst, to)
+        target = shifted(dst, to)
         if clear:
-            store(dst.buffer, target, entered(as_expr(src.buffer[_shift(src, {**at, dim: 0})]), dst.dtype))
+            store(dst.buffer, target, entered(as_expr(src.buffer[shifted(src, {**at, dim: 0})]), dst.dtype))
         for step in serial(1 if clear else 0, src.extents[dim]):
-            value = entered(as_expr(src.buffer[_shift(src, {**at, dim: step})]), dst.dtype)
+            value = entered(as_expr(src.buffer[shifted(src, {**at, dim: step})]), dst.dtype)
             store(dst.buffer, target, combine(as_expr(dst.buffer[target]), value))
 
 
@@ -347,91 +343,6 @@ def reduce(buffer, out, reduce_type, dim, clear=True, batch=1, nan_propagate=Fal
     if reduce_type not in _BY_NAME:
         raise error(f"T.reduce of type {reduce_type!r}; known: {', '.join(_BY_NAME)}")
     _reduce(_BY_NAME[reduce_type], buffer, out, dim, bool(clear), bool(nan_propagate))
-
-
-def _refuse_previous(name: str, return_prev):
-    if return_prev:
-        raise error(f"T.{name}(return_prev=True): the old value of an atomic operation is not available in this version")
-
-
-def _atomic(kind: str, name: str, what: str):
-    def function(dst, value, memory_order=None, return_prev=False, use_tma=False, annotations=None):
-        _refuse_previous(name, return_prev)
-        _annotated(f"T.{name}", annotations)
-        notices.unused(f"T.{name}", use_tma=(use_tma, (False, None), "the compiler chooses the instruction; leave it out"))
-        if memory_order not in (None, "relaxed"):
-            raise error(f"T.{name}(memory_order={memory_order!r}): atomic operations order nothing else in this version (\"relaxed\"); to "
-                        "read what other blocks wrote, open another T.Kernel in the same function")
-        target = None if isinstance(value, (Buffer, Region)) else element(dst)
-        if target is not None:
-            buffer, indices = target
-            emit(ir.Atomic(kind, buffer, indices, cast(value, buffer.dtype), _of_each_thread()))
-        else:
-            _atomic_tile(kind, dst, value)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = (
-        f"{what}, atomically, for one element or for each element of a tile. Nothing else is ordered by it: ``memory_order`` is None or "
-        "\"relaxed\", which mean the same. Outside of T.Parallel, each thread that comes to it changes the element: ``if tx == 0``, with tx of "
-        "T.get_thread_binding(), lets one thread do it. ``use_tma`` and ``annotations``: no effect, with a warning.\n"
-        "Shapes: ``dst`` is an element or a tile in global or shared memory; ``value`` is a scalar, or a tile of equal extents.\n"
-        "Dtypes: numbers of 16 bits or more; ``value`` is converted to the dtype of ``dst``. Targets: all.\n"
-        "Errors: TraceError for another ``memory_order``, for ``return_prev=True``, and where extents differ. CompileError for elements "
-        "of 8 bits, and for an element that is in neither global nor shared memory.")
-    return function
-
-
-def _of_each_thread() -> bool:
-    """Whether a statement on one element stands for each thread: in a parallel loop it stands for an iteration."""
-    return "parallel" not in current("an atomic operation").loops
-
-
-def _atomic_tile(kind: str, dst, value):
-    """Tile form: each element of the destination, in parallel."""
-    if not isinstance(value, (Buffer, Region)):
-        region = closed(operand(dst, "the destination of an atomic operation"))
-        source = None
-    else:
-        source, region = pair(value, dst, "an atomic operation")
-        if tile_extents(source) != tile_extents(region):
-            raise error(f"an atomic operation from {describe(source)} to {describe(region)}: the extents differ")
-    dims = [d for d, e in enumerate(region.extents) if e != 1]
-    for values in Parallel(*[region.extents[d] for d in dims] or [1]):
-        values = values if isinstance(values, tuple) else (values,)
-        if source is None:
-            operand_value = as_expr(value)
-        else:
-            source_dims = [d for d, e in enumerate(source.extents) if e != 1]
-            operand_value = as_expr(source.buffer[_shift(source, dict(zip(source_dims, values)))])
-        indices = _shift(region, dict(zip(dims, values)))
-        emit(ir.Atomic(kind, region.buffer, list(indices), cast(operand_value, region.dtype)))
-
-
-atomic_add = _atomic("ATOMIC_ADD", "atomic_add", "dst += value")
-atomic_max = _atomic("ATOMIC_MAX", "atomic_max", "dst = max(dst, value)")
-atomic_min = _atomic("ATOMIC_MIN", "atomic_min", "dst = min(dst, value)")
-
-
-def _atomic_vector(dst, value, width: int):
-    buffer, indices = element(dst)
-    source, start = element(value)
-    for lane in range(width):
-        load = as_expr(source[tuple(start[:-1] + [start[-1] + lane])])
-        emit(ir.Atomic("ATOMIC_ADD", buffer, indices[:-1] + [indices[-1] + lane], cast(load, buffer.dtype), _of_each_thread()))
-
-
-def atomic_addx2(dst, value, return_prev=False):
-    """``T.atomic_add`` of two neighbours along the last dimension, from the elements that ``dst`` and ``value`` name on.
-    Shapes: two elements from each start on. Dtypes: as T.atomic_add. Targets: all. Errors: TraceError for ``return_prev=True``."""
-    _refuse_previous("atomic_addx2", return_prev)
-    _atomic_vector(dst, value, 2)
-
-
-def atomic_addx4(dst, value, return_prev=False):
-    """``T.atomic_add`` of four neighbours along the last dimension, from the elements that ``dst`` and ``value`` name on.
-    Shapes: four elements from each start on. Dtypes: as T.atomic_add. Targets: all. Errors: TraceError for ``return_prev=True``."""
-    _refuse_previous("atomic_addx4", return_prev)
-    _atomic_vector(dst, value, 4)
 
 
 def sync_threads(barrier_id=None, arrive_count=None):

@@ -173,9 +173,8 @@ void ParallelLoop::StoreRegister(const ir::Store& store, int64_t reg, Value* v) 
 
 void ParallelLoop::Update(const ir::Stmt& stmt) {
   const auto& atomic = std::get<ir::Atomic>(stmt.op);
-  Value* value = evaluator_.Eval(atomic.value);
   Value* exists = memory_.ElementExists(atomic.buffer, atomic.indices);
-  memory_.Update(atomic, value, WhereWritten(module()[atomic.buffer].space, exists));
+  memory_.Update(atomic, WhereWritten(module()[atomic.buffer].space, exists));
 }
 
 }  // namespace kiln::llvm_ir
