@@ -187,7 +187,8 @@ class LoopPipeliner {
     // The next tile passes through registers, and can stay there until nobody reads the one in shared memory, where barriers let its loads
     // stay under way.
     const bool stays = context_.target->Has(target::Feature::kFencesByMemory) && std::ranges::none_of(copies_, &Copy::async);
-    if (asked > 1 && stages_ == 1 && stays) stages_ = 2, versions_ = 1;
+    const bool one_fits = fixed + versioned <= int64_t(context_.target->max_shared_bytes);
+    if (asked > 1 && stages_ == 1 && stays && one_fits) stages_ = 2, versions_ = 1;
   }
 
   void RestoreCopies() {
