@@ -176,7 +176,10 @@ void Fields(Same<Atomic> auto& op, auto&& v) {
   v.Is(op.order, {"order", "order"});
   v.Is(op.each_thread, {"each_thread", "each_thread"});
 }
-void Fields(Same<Barrier> auto& op, auto&& v) { v.Decided(op.by_group, "groups"); }
+void Fields(Same<Barrier> auto& op, auto&& v) {
+  v.Decided(op.by_group, "groups");
+  v.Decided(op.shared_only, "shared_only");
+}
 void Fields(Same<Break> auto&, auto&&) {}
 void Fields(Same<Continue> auto&, auto&&) {}
 void Fields(Same<AsyncCommit> auto&, auto&&) {}

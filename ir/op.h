@@ -221,10 +221,12 @@ struct Atomic {
   bool Releases() const { return order >= MemoryOrder::kRelease; }
 };
 
-// All threads that come here wait for each other. Programs need none: synchronize inserts the barriers that their statements need.
+// All threads that come here wait for each other, and see what the others have done to memory. Programs need none: synchronize inserts the
+// barriers that their statements need.
 struct Barrier {
-  bool by_group = false;
-};  // decided: each group of four warps for itself
+  bool by_group = false;     // decided: each group of four warps for itself
+  bool shared_only = false;  // decided: what they did to shared memory alone; accesses of global memory may still be under way
+};
 // Leave the innermost loop, or its iteration; not of a parallel or vectorized one.
 struct Break {};
 struct Continue {};

@@ -60,7 +60,7 @@ struct AtomicCall {
   KILN_EMU_CALL(block_index, i, kPure, i)                     \
   KILN_EMU_CALL(grid_size, i, kPure, i)                       \
   KILN_EMU_CALL(shared_memory, s, kPure)                      \
-  KILN_EMU_CALL(barrier, v, kMemory, i, i)                    \
+  KILN_EMU_CALL(barrier, v, kMemory, i, i, i)                 \
   KILN_EMU_CALL(lanes_barrier, v, kMemory, i, i, i, i)        \
   KILN_EMU_CALL(shuffle_xor, i, kWarp, i, i, i, i)            \
   KILN_EMU_CALL(uniform, i, kWarp, i, i, i)                   \

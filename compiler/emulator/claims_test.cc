@@ -80,6 +80,21 @@ void Exchange(Kernel& k, bool waits) {
   });
 }
 
+// Global memory that others read behind a barrier needs one that orders it; shared memory needs any.
+TEST(Barriers, OfSharedMemoryAlone) {
+  for (const bool shared_only : {false, true}) {
+    for (const bool global : {false, true}) {
+      Kernel k("emu:gfx942", 64);
+      Value* memory = global ? k.out() : k.shared;
+      k.Store(k.thread, memory, k.thread);
+      k.device->Barrier(shared_only);
+      k.Store(k.Load(memory, k.b.CreateXor(k.thread, k.I32(5))), k.out(), k.b.CreateAdd(k.thread, k.I32(64)));
+      const auto run = k.RunSeeds(0, 1);
+      EXPECT_EQ(run.findings.empty(), !(shared_only && global)) << shared_only << global;
+    }
+  }
+}
+
 TEST(LanesBarrier, OrdersTheLanesThatCome) {
   for (const char* target : {"emu:sm_75", "emu:gfx942"}) {
     Kernel right(target), wrong(target);

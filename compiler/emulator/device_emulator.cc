@@ -84,7 +84,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     return CallRuntime(k_warp_reduce, {I32(int(op)), I32(ir::IsSigned(dtype)), v, Site(), Location()});
   }
 
-  void Barrier() override { CallRuntime(k_barrier, {Site(), Location()}); }
+  void Barrier(bool shared_only) override { CallRuntime(k_barrier, {I32(shared_only), Site(), Location()}); }
   void LanesBarrier(uint32_t first, uint32_t count) override { CallRuntime(k_lanes_barrier, {I32(int(first)), I32(int(count)), Site(), Location()}); }
 
   void CopyAsync(Value* shared, Value* global, int bytes, Value* valid) override {

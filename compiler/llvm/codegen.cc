@@ -103,9 +103,10 @@ class Generator {
     const size_t limit = size_t(context_.max_fragment_registers()), fit = size_t(context_.target->registers_per_thread);
     const size_t refused = std::max(fit, limit * kRefused);
     const size_t crowded = amd ? std::min(fit * kSpilledOnAmd, std::max(fit, limit * kCrowdedOnAmd)) : std::max(fit, limit);
-    if (MostLiveRegisters(*code_, refused) <= crowded) return true;
+    live_ = MostLiveRegisters(*code_, refused);
+    if (live_ <= crowded) return true;
     if (!long_kernel && (!Lowered(module) || !Optimized(CodeMotion::kNo))) return false;  // code of long kernels was not moved anyway
-    const size_t live = MostLiveRegisters(*code_, refused);
+    const size_t live = live_ = MostLiveRegisters(*code_, refused);
     if (live > refused) {
       diagnostics_.Error("the values of one thread take more than " + std::to_string(refused) + " registers at a time; a thread of " +
                              std::string(context_.target->name) + " has " + std::to_string(fit) + ", and " + std::to_string(kRefused) +
@@ -146,17 +147,47 @@ class Generator {
     return true;
   }
 
+  // Half of CDNA's registers are accumulators (AGPRs), which only matrix instructions, loads and stores reach. LLVM keeps sums there and moves
+  // them, an instruction for each register, wherever anything else needs them; a register that is spilled takes a store and a load, to
+  // memory. So where all values fit into the other half, no accumulators are used; where LLVM then spills all the same, they are.
+  bool FitsWithoutAccumulators() const {
+    const target::Target& target = *context_.target;
+    return target.Has(target::Feature::kUnifiedVgpr) && machine_->getOptLevel() != llvm::CodeGenOptLevel::None &&
+           live_ <= size_t(target.registers_per_thread) / 2;
+  }
+
+  bool IsWithoutSpills(const std::expected<std::string, std::string>& hsaco) const {
+    if (!hsaco || !complaints_.resources.empty() || !complaints_.others.empty()) return false;
+    const auto kernels = ReadHsacoResources(*hsaco);
+    return kernels && std::ranges::none_of(*kernels, [](const v1::KernelResources& kernel) { return kernel.spill_bytes() > 0; });
+  }
+
+  // `copy`: what CopyForText gives of the module that the code object is made of.
+  std::expected<std::string, std::string> Hsaco(std::unique_ptr<llvm::Module>& copy) {
+    if (FitsWithoutAccumulators()) {
+      std::unique_ptr<llvm::Module> other = llvm::CloneModule(*code_);
+      for (llvm::Function& function : *code_)
+        if (!function.isDeclaration()) function.addFnAttr("amdgpu-agpr-alloc", "0");
+      copy = CopyForText();
+      auto hsaco = Emitted();
+      if (IsWithoutSpills(hsaco)) return hsaco;
+      complaints_ = {};
+      code_ = std::move(other);
+    }
+    copy = CopyForText();
+    return Emitted();
+  }
+
   bool ToHsaco(const ir::Module& module) {
-    std::unique_ptr<llvm::Module> copy = CopyForText();
-    std::expected<std::string, std::string> hsaco = Hsaco();
+    std::unique_ptr<llvm::Module> copy;
+    std::expected<std::string, std::string> hsaco = Hsaco(copy);
     // For some undefined values the optimizing backend makes instructions that do not exist (SDWA with two scalars).
     if (!complaints_.others.empty() && complaints_.resources.empty() && machine_->getOptLevel() != llvm::CodeGenOptLevel::None) {
       diagnostics_.Warning("LLVM fails to optimize this kernel, which is made without its optimizing backend and will be slow: " +
                                std::exchange(complaints_.others, {}),
                            "this often means that the code reads values that were never written");
       if (!Lowered(module) || !Optimized(CodeMotion::kNo)) return false;
-      copy = CopyForText();
-      hsaco = Hsaco();
+      hsaco = Hsaco(copy);
     }
     if (!Succeeded("emit")) return false;
     if (!hsaco) return Fail("emit", hsaco.error());
@@ -176,7 +207,7 @@ class Generator {
   // Emission rewrites the module, so the assembly's text comes from a copy. Null where nobody asks for it.
   std::unique_ptr<llvm::Module> CopyForText() const { return explain_.assembly() ? llvm::CloneModule(*code_) : nullptr; }
 
-  std::expected<std::string, std::string> Hsaco() {
+  std::expected<std::string, std::string> Emitted() {
     const StageTimer timer("emit", hooks_, result_);
     return EmitHsaco(*code_, *machine_);
   }
@@ -192,6 +223,7 @@ class Generator {
   llvm::LLVMContext llvm_;
   std::unique_ptr<llvm::TargetMachine> machine_;
   std::unique_ptr<llvm::Module> code_;
+  size_t live_ = 0;  // registers that the optimized code keeps alive
 };
 
 }  // namespace

@@ -72,9 +72,9 @@ class LoopPipeliner {
     Prologue(result);
     loop_.body = Body();
     for (const Copy& copy : copies_) {
-      AddVersions(module_, copy.op.dst.buffer, Versions(copy));
-      const std::string_view how = copy.async ? "by cp.async" : "through registers";
-      kernel_.decisions.push_back({"pipeline", copy.op.dst.buffer, fmt::format("{} versions, filled {}", Versions(copy), how),
+      if (Versions(copy) > 1) AddVersions(module_, copy.op.dst.buffer, Versions(copy));
+      const std::string_view how = copy.async ? "by cp.async" : "through registers", s = Versions(copy) == 1 ? "" : "s";
+      kernel_.decisions.push_back({"pipeline", copy.op.dst.buffer, fmt::format("{} version{}, filled {}", Versions(copy), s, how),
                                    "copies of later iterations run during this one"});
     }
     if (has_async_) {
@@ -93,7 +93,7 @@ class LoopPipeliner {
     BufferId staged{};  // fragment that holds the next tile of a copy through registers
   };
 
-  int64_t Versions(const Copy& copy) const { return copy.async ? stages_ : 2; }
+  int64_t Versions(const Copy& copy) const { return copy.async ? stages_ : versions_; }
 
   // --- which copies may run ahead ---
 
@@ -173,7 +173,13 @@ class LoopPipeliner {
       const bool moves = std::ranges::any_of(copies_, [&](const Copy& copy) { return copy.op.dst.buffer == BufferId(id); });
       (moves ? versioned : fixed) += VersionBytes(module_, BufferId(id));
     }
+    const int64_t asked = stages_;
     while (stages_ > 1 && fixed + versioned * stages_ > int64_t(context_.target->max_shared_bytes)) --stages_;
+    // The next tile passes through registers, and can stay there until nobody reads the one in shared memory, where barriers let its loads
+    // stay under way.
+    const bool stays = context_.target->Has(target::Feature::kFencesByMemory) && std::ranges::none_of(copies_, &Copy::async);
+    const bool one_fits = fixed + versioned <= int64_t(context_.target->max_shared_bytes);
+    if (asked > 1 && stages_ == 1 && stays && one_fits) stages_ = 2, versions_ = 1;
   }
 
   void RestoreCopies() {
@@ -215,11 +221,16 @@ class LoopPipeliner {
     }
   }
 
+  // The version of an iteration, in a block of statements.
+  void Use(const Copy& copy, Block& block, ExprId iteration) {
+    if (Versions(copy) > 1) UseVersion(module_, block, copy.op.dst.buffer, Modulo(iteration, Versions(copy)));
+  }
+
   // The copy of `iteration`'s tile into its version.
   Stmt CopyFor(const Copy& copy, ExprId iteration) {
     Block block{{copy.op, copy.loc}};
     Substitute(module_, block, loop_.vars[0], iteration);
-    UseVersion(module_, block, copy.op.dst.buffer, Modulo(iteration, Versions(copy)));
+    Use(copy, block, iteration);
     return std::move(block[0]);
   }
 
@@ -239,7 +250,7 @@ class LoopPipeliner {
     ir::For loop = CopyLoop(module_, {StagedRegion(copy), copy.op.dst});
     loop.layout = module_[copy.staged].layout;
     Block block{{std::move(loop), copy.loc}};
-    UseVersion(module_, block, copy.op.dst.buffer, Modulo(iteration, 2));
+    Use(copy, block, iteration);
     return std::move(block[0]);
   }
 
@@ -277,7 +288,7 @@ class LoopPipeliner {
       store.push_back(StoreStaged(copy, next));
     }
     if (!load.empty()) Guard(InRange(next), std::move(load), body);
-    for (const Copy& copy : copies_) UseVersion(module_, loop_.body, copy.op.dst.buffer, Modulo(k, Versions(copy)));
+    for (const Copy& copy : copies_) Use(copy, loop_.body, k);
     std::ranges::move(loop_.body, std::back_inserter(body));
     if (!store.empty()) Guard(InRange(next), std::move(store), body);
     return body;
@@ -291,6 +302,7 @@ class LoopPipeliner {
   ir::SourceLoc loc_;
   std::vector<Copy> copies_;
   int64_t stages_ = 1;
+  int64_t versions_ = 2;  // of a tile that passes through registers
   bool has_async_ = false;
 };
 

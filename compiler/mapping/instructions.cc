@@ -27,10 +27,13 @@ struct Partition {
   int64_t warps_m, warps_n;
 };
 
-// Takes as many warps as divide the shape evenly; the policy chooses among equal counts.
-Partition PartitionWarps(int64_t atoms_m, int64_t atoms_n, int64_t warps, ir::WarpPolicy policy, const target::MmaInstruction& mma) {
+// Takes as many warps as divide the shape evenly; the policy chooses among equal counts. `reads`: how often a thread reads operands with a
+// partition, which decides between equals.
+Partition PartitionWarps(int64_t atoms_m, int64_t atoms_n, int64_t warps, ir::WarpPolicy policy, const target::MmaInstruction& mma,
+                         const auto& reads) {
   Partition best{1, 1};
-  auto best_rank = std::tuple(int64_t{0}, int64_t{0}, int64_t{0});
+  auto best_rank = std::tuple(int64_t{0}, int64_t{0}, 0.0, int64_t{0});
+  bool first = true;
   for (int64_t m = 1; m <= warps; ++m) {
     if (atoms_m % m != 0) continue;
     for (int64_t n = 1; n * m <= warps; ++n) {
@@ -38,8 +41,10 @@ Partition PartitionWarps(int64_t atoms_m, int64_t atoms_n, int64_t warps, ir::Wa
       // Elements of both operands that one warp reads: less is better.
       const int64_t perimeter = atoms_m / m * mma.m + atoms_n / n * mma.n;
       const int64_t preference = policy == ir::WarpPolicy::kFullRow ? m : policy == ir::WarpPolicy::kFullCol ? n : -perimeter;
-      const auto rank = policy == ir::WarpPolicy::kSquare ? std::tuple(m * n, preference, m) : std::tuple(preference, m * n, m);
-      if (rank > best_rank || best_rank == std::tuple(int64_t{0}, int64_t{0}, int64_t{0})) {
+      const double wide = -reads(Partition{m, n});
+      const auto rank = policy == ir::WarpPolicy::kSquare ? std::tuple(m * n, preference, wide, m) : std::tuple(preference, m * n, wide, m);
+      if (first || rank > best_rank) {
+        first = false;
         best_rank = rank;
         best = {m, n};
       }
@@ -140,18 +145,19 @@ class Chooser {
       return;
     }
     const int64_t warps = range_.Count() / context_.target->warp_size;
-    auto best = std::tuple(1e300, 1e300);
+    auto best = std::tuple(1e300, 1e300, 1e300);
     for (const target::MmaInstruction& mma : target::MmaInstructions(*context_.target)) {
       if (mma.a != a || mma.b != b || mma.c != c) continue;
       if (mma.IsByGroup() && !WgmmaFits(gemm, mma, warps)) continue;
       if (shape.m % mma.m != 0 || shape.n % mma.n != 0 || shape.k % mma.k != 0) continue;
       // With several groups along m, each would hold all of b's columns in registers.
-      const Partition p = PartitionWarps(mma.swapped ? 1 : shape.m / mma.m, shape.n / mma.n, warps / mma.Warps(), gemm.policy, mma);
+      const auto of_partition = [&](const Partition& p) { return Reads(gemm, mma, p, 64); };
+      const Partition p = PartitionWarps(mma.swapped ? 1 : shape.m / mma.m, shape.n / mma.n, warps / mma.Warps(), gemm.policy, mma, of_partition);
       if (mma.IsByGroup() && !mma.swapped && !WgmmaReads(module_, gemm.b, gemm.transpose_b, shape.n / p.warps_n)) continue;
       const double issued = double(shape.m / mma.m / p.warps_m) * double(shape.n / mma.n / p.warps_n) * double(shape.k / mma.k);
       // Operand elements an instruction takes for each product: the tie-break between equal rates.
       const double feed = double(mma.m + mma.n) / (double(mma.m) * mma.n) + 1.0 / mma.k;
-      if (const auto cost = std::tuple(issued * mma.cycles, feed); cost < best) {
+      if (const auto cost = std::tuple(issued * mma.cycles, Reads(gemm, mma, p, 32), feed); cost < best) {
         best = cost;
         plan = PlanWith(mma, p.warps_m, p.warps_n);
         plan.promoted = IsPromoted(gemm, mma);
@@ -159,6 +165,23 @@ class Chooser {
       }
     }
     gemm.plan = std::move(plan);
+  }
+
+  // How often a thread reads operands from shared memory, where no instruction reads whole matrices: with few instructions along a dimension
+  // that is contiguous in memory, each time brings few elements. `most`: bits that count as one time. Two reads of 32 bits are mostly one
+  // instruction, so that between instructions, on which the layouts of all fragments depend, only narrower reads make a difference.
+  double Reads(const ir::Gemm& gemm, const target::MmaInstruction& mma, const Partition& p, int64_t most) const {
+    if (context_.target->Has(target::Feature::kLdMatrix)) return 0;
+    const GemmShape shape = ShapeOf(gemm);
+    const auto reads = [&](const ir::Region& region, bool k_is_last, const ir::Layout& atom, int64_t atoms) {
+      const ir::Buffer& buffer = module_[region.buffer];
+      if (buffer.space != Space::kShared) return 0.0;
+      const int64_t wide = std::max<int64_t>(1, most / ir::Bits(buffer.dtype));
+      const int64_t at_once = std::gcd(k_is_last ? atom.Registers() : Neighbours(*context_.target, buffer.dtype, atoms), wide);
+      return double(atoms * atom.Registers()) / double(at_once) * double(shape.k / mma.k);
+    };
+    return reads(gemm.a, !gemm.transpose_a, mma.a_layout, shape.m / mma.m / p.warps_m) +
+           reads(gemm.b, gemm.transpose_b, mma.b_layout, shape.n / mma.n / p.warps_n);
   }
 
   // Registers that all fragments of the program take if they are spread evenly.

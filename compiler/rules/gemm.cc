@@ -3,6 +3,7 @@
 
 #include "ir/op.h"
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 
@@ -35,6 +36,14 @@ Dim Extended(Dim atom, std::initializer_list<Digit> more) {
   for (const Digit& digit : more)
     if (digit.size > 1) atom.push_back(digit);
   return atom;
+}
+
+// An instruction's rows with `count` neighbours between one and the next, which are other instructions'.
+Dim Between(int64_t count, int64_t stride, const Dim& atom) {
+  Dim dim;
+  if (count > 1) dim.push_back({count, Place::kRegister, stride});
+  dim.insert(dim.end(), atom.begin(), atom.end());
+  return dim;
 }
 
 // Whether the region begins and ends where swizzles of the tile do: at multiples of 8 rows and of `span` columns.
@@ -70,8 +79,10 @@ Layout AccumulatorLayout(const target::MmaInstruction& mma, const GemmShape& sha
   const Layout& atom = mma.c_layout;
   const int64_t registers = atom.Registers();
   const int64_t atoms_m = shape.m / mma.m / grid.warps_m, atoms_n = shape.n / mma.n / grid.warps_n;
-  Dim m = Extended(atom.dim(0), {{grid.warps_m, Place::kThread, grid.warp_size}, {atoms_m, Place::kRegister, registers * atoms_n}});
-  Dim n = Extended(atom.dim(1), {{atoms_n, Place::kRegister, registers}, {grid.warps_n, Place::kThread, grid.warp_size * grid.warps_m}});
+  const Dim one_m = Between(grid.rows, registers * atoms_n, atom.dim(0)), one_n = Between(grid.columns, registers, atom.dim(1));
+  Dim m = Extended(one_m, {{grid.warps_m, Place::kThread, grid.warp_size}, {atoms_m / grid.rows, Place::kRegister, registers * atoms_n * grid.rows}});
+  Dim n = Extended(
+      one_n, {{atoms_n / grid.columns, Place::kRegister, registers * grid.columns}, {grid.warps_n, Place::kThread, grid.warp_size * grid.warps_m}});
   std::vector<Dim> dims = {std::move(m), std::move(n)};
   if (grid.warps_k > 1) dims.insert(dims.begin(), {PartsOfK(grid)});
   return Layout(std::move(dims), Join(atom.replicas(), WarpReplicas(grid, 1, 1)));
@@ -81,7 +92,8 @@ Layout OperandALayout(const target::MmaInstruction& mma, const GemmShape& shape,
   const Layout& atom = mma.a_layout;
   const int64_t registers = atom.Registers();
   const int64_t atoms_m = shape.m / mma.m / grid.warps_m, atoms_k = shape.k / mma.k / grid.warps_k;
-  Dim m = Extended(atom.dim(0), {{grid.warps_m, Place::kThread, grid.warp_size}, {atoms_m, Place::kRegister, registers * atoms_k}});
+  Dim m = Extended(Between(grid.rows, registers * atoms_k, atom.dim(0)),
+                   {{grid.warps_m, Place::kThread, grid.warp_size}, {atoms_m / grid.rows, Place::kRegister, registers * atoms_k * grid.rows}});
   Dim k = Extended(atom.dim(1), {{atoms_k, Place::kRegister, registers}, PartsOfK(grid)});
   return Layout({std::move(m), std::move(k)}, Join(atom.replicas(), WarpReplicas(grid, grid.warps_n, grid.warps_m)));
 }
@@ -90,7 +102,9 @@ Layout OperandBLayout(const target::MmaInstruction& mma, const GemmShape& shape,
   const Layout& atom = mma.b_layout;
   const int64_t registers = atom.Registers();
   const int64_t atoms_n = shape.n / mma.n / grid.warps_n, atoms_k = shape.k / mma.k / grid.warps_k;
-  Dim n = Extended(atom.dim(0), {{atoms_n, Place::kRegister, registers * atoms_k}, {grid.warps_n, Place::kThread, grid.warp_size * grid.warps_m}});
+  Dim n = Extended(Between(grid.columns, registers * atoms_k, atom.dim(0)),
+                   {{atoms_n / grid.columns, Place::kRegister, registers * atoms_k * grid.columns},
+                    {grid.warps_n, Place::kThread, grid.warp_size * grid.warps_m}});
   Dim k = Extended(atom.dim(1), {{atoms_k, Place::kRegister, registers}, PartsOfK(grid)});
   return Layout({std::move(n), std::move(k)}, Join(atom.replicas(), WarpReplicas(grid, grid.warps_m, 1)));
 }
@@ -110,8 +124,18 @@ Layout ScalarAccumulatorLayout(const GemmShape& shape, int64_t threads) {
 
 WarpGrid GridOf(const ir::Gemm& gemm, uint32_t threads, const target::Target& target) {
   const ir::GemmPlan& plan = *gemm.plan;
-  const int64_t unit = int64_t(target.warp_size) * RowOf(gemm, target).Warps();
-  return {plan.warps_m, plan.warps_n, plan.warps_k, int64_t(threads) / unit, unit};
+  const target::MmaInstruction& mma = RowOf(gemm, target);
+  const int64_t unit = int64_t(target.warp_size) * mma.Warps();
+  WarpGrid grid{plan.warps_m, plan.warps_n, plan.warps_k, int64_t(threads) / unit, unit};
+  if (mma.team != target::Team::kWarp) return grid;
+  const GemmShape shape = ShapeOf(gemm);
+  if (gemm.transpose_a) grid.rows = Neighbours(target, mma.a, shape.m / mma.m / grid.warps_m);
+  if (!gemm.transpose_b) grid.columns = Neighbours(target, mma.b, shape.n / mma.n / grid.warps_n);
+  return grid;
+}
+
+int64_t Neighbours(const target::Target& target, ir::DType dtype, int64_t atoms) {
+  return target.Has(target::Feature::kLdMatrix) ? 1 : std::gcd(atoms, std::max<int64_t>(1, 64 / ir::Bits(dtype)));
 }
 
 bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_last, int64_t size) {

@@ -22,9 +22,14 @@ ir::GemmPlan PlanWith(const target::MmaInstruction& row, int64_t warps_m = 1, in
 double CyclesOf(const ir::Gemm& gemm, const target::Target& target);
 
 // Where warp w of a block works: row block w % warps_m, column block (w / warps_m) % warps_n, then part of k; further warps hold copies.
+// `rows` and `columns`: as many neighbouring rows and columns of c belong to as many instructions.
 struct WarpGrid {
   int64_t warps_m, warps_n, warps_k, warps, warp_size;
+  int64_t rows = 1, columns = 1;
 };
+// How many neighbours of an operand that is not contiguous along k a thread reads at once, where no instruction transposes tiles: they belong
+// to as many of a warp's `atoms` instructions. Eight bytes at most: with more, operands of too many instructions are in registers at a time.
+int64_t Neighbours(const target::Target& target, ir::DType dtype, int64_t atoms);
 
 // Fragments of c (m, n), op(a) (m, k) and op(b) as (n, k). Rows of instructions alternate between the warps; columns of a warp are
 // neighbours, so that an accumulator becomes the next product's operand without moving. Parts of k are c's first dimension.

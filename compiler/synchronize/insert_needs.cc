@@ -11,7 +11,7 @@
 
 namespace kiln::compiler {
 
-void InsertNeeds(ir::Kernel& kernel, ir::Block& block, const std::map<const ir::Stmt*, Need>& needs) {
+void InsertNeeds(ir::Kernel& kernel, ir::Block& block, const std::map<const ir::Stmt*, Need>& needs, bool by_memory) {
   ir::Block result;
   for (ir::Stmt& stmt : block) {
     if (const auto it = needs.find(&stmt); it != needs.end()) {
@@ -23,11 +23,16 @@ void InsertNeeds(ir::Kernel& kernel, ir::Block& block, const std::map<const ir::
         kernel.decisions.push_back({"synchronize", std::nullopt, what, "", stmt.loc});
       }
       if (need.Has(Need::kStores)) result.push_back({ir::AsyncWait{0, /*stores=*/true}, stmt.loc});
-      if (need.Meets()) result.push_back({ir::Barrier{/*by_group=*/!need.Has(Need::kBarrier)}, stmt.loc});
+      if (need.Meets()) {
+        const bool shared_only = by_memory && need.Has(Need::kBarrier) && !need.Has(Need::kGlobal);
+        result.push_back({ir::Barrier{/*by_group=*/!need.Has(Need::kBarrier), shared_only}, stmt.loc});
+      }
     }
-    if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) InsertNeeds(kernel, loop->body, needs);
-    if (auto* loop = std::get_if<ir::While>(&stmt.op)) InsertNeeds(kernel, loop->body, needs);
-    if (auto* branch = std::get_if<ir::If>(&stmt.op)) InsertNeeds(kernel, branch->then_body, needs), InsertNeeds(kernel, branch->else_body, needs);
+    if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel)
+      InsertNeeds(kernel, loop->body, needs, by_memory);
+    if (auto* loop = std::get_if<ir::While>(&stmt.op)) InsertNeeds(kernel, loop->body, needs, by_memory);
+    if (auto* branch = std::get_if<ir::If>(&stmt.op))
+      InsertNeeds(kernel, branch->then_body, needs, by_memory), InsertNeeds(kernel, branch->else_body, needs, by_memory);
     result.push_back(std::move(stmt));
   }
   block = std::move(result);

@@ -38,10 +38,18 @@ inline void Normalize(State& state) {
   state.erase(std::ranges::unique(state).begin(), state.end());
 }
 
+// What is pending where a loop is left joins what is pending at its exit.
+inline void Leave(State& exit, State& state) {
+  exit.insert(exit.end(), state.begin(), state.end());
+  Normalize(exit);
+  state.clear();
+}
+
 // What to insert before a statement: waits for async copies and for tensor stores, then a barrier. kGroup: it is enough that each group of
-// warps has a barrier of its own. kCommit: some of the copies belong to no group yet.
+// warps has a barrier of its own. kCommit: some of the copies belong to no group yet. kGlobal: the barrier orders global memory, too; where
+// the target's barriers tell memories apart.
 struct Need {
-  static constexpr int kBarrier = 1, kCopies = 2, kStores = 4, kGroup = 8, kCommit = 16;
+  static constexpr int kBarrier = 1, kCopies = 2, kStores = 4, kGroup = 8, kCommit = 16, kGlobal = 32;
 
   int what = 0;
   int groups = kMaxAge;  // how many of the latest copy groups need not have landed

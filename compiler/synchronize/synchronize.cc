@@ -25,6 +25,7 @@
 #include "compiler/synchronize/pending.h"
 #include "compiler/synchronize/range_barriers.h"
 #include "compiler/synchronize/shared_memory.h"
+#include "compiler/synchronize/statements.h"
 #include "compiler/synchronize/visited_loops.h"
 #include "ir/text/print.h"
 #include "ir/visit.h"
@@ -48,12 +49,16 @@ constexpr int64_t kMostVisited = 1'000'000;
 // superfluous.
 constexpr int64_t kMostTried = 2'000'000;
 
-bool IsMemory(Space space) { return space == Space::kShared || space == Space::kGlobal; }
-
 class Analysis {
  public:
-  Analysis(const ir::Module& module, const ir::Kernel& kernel)
-      : module_(module), encounters_(module, kernel), divergence_(module, kernel), digits_(module, kernel), scopes_{AllThreads(kernel)} {}
+  // `by_memory`: barriers that order shared memory alone cost less than those that order global memory, too.
+  Analysis(const ir::Module& module, const ir::Kernel& kernel, bool by_memory)
+      : module_(module),
+        by_memory_(by_memory),
+        encounters_(module, kernel),
+        divergence_(module, kernel),
+        digits_(module, kernel),
+        scopes_{AllThreads(kernel)} {}
 
   // Finds what each statement needs, then drops the needs that others cover. Within one pass in program order no need covers another, since
   // a barrier stands as late as it can. But in a loop, a need that a later iteration finds further up may cover one found earlier.
@@ -84,6 +89,7 @@ class Analysis {
       loops_visited_.Changed(*stmt);
     }
     Lift(body, body);
+    if (by_memory_) TellMemoriesApart(body);
   }
 
   void Visit(const Block& block, State& state) {
@@ -105,7 +111,7 @@ class Analysis {
     if (beyond_ == nullptr && visits_ > limit_) beyond_ = &stmt;
     if (IsDecided()) return;
     std::visit(ir::Overloaded{
-                   [&](const ir::Barrier& barrier) { Clear(state, barrier.by_group ? Need::kGroup : Need::kBarrier); },
+                   [&](const ir::Barrier& barrier) { Clear(state, barrier.by_group ? Need::kGroup : Need::kBarrier | Need::kGlobal); },
                    // What is pending leaves the loop or meets its next iteration; none of it reaches the statement after this one.
                    [&](const ir::Break&) { Leave(exits_.back().by_break, state); },
                    [&](const ir::Continue&) { Leave(exits_.back().by_continue, state); },
@@ -176,7 +182,7 @@ class Analysis {
     Simple(stmt, state);
     if (!scratch) return;
     Meet(stmt, {Whole(*scratch, /*write=*/true)}, state, /*record=*/false);
-    Clear(state, Need::kBarrier);
+    Clear(state, Need::kBarrier);  // for the scratch
     Record(stmt, Whole(*scratch, /*write=*/false), state);
   }
 
@@ -232,6 +238,32 @@ class Analysis {
     loops_visited_.Changed(inner), loops_visited_.Changed(loop);
   }
 
+  // Takes the order of global memory from every barrier that can do without; from those within loops first, where waiting costs most. So far
+  // each barrier orders all memory.
+  void TellMemoriesApart(const Block& body) {
+    std::vector<const Stmt*> barriers = OutermostFirst(body);
+    std::erase_if(barriers, [&](const Stmt* stmt) {
+      const auto need = needs_.find(stmt);
+      return need == needs_.end() || !need->second.Has(Need::kBarrier);
+    });
+    if (TakeGlobal(barriers, body)) return;
+    for (size_t i = barriers.size(); i-- > 0;) TakeGlobal({&barriers[i], 1}, body);
+  }
+
+  bool TakeGlobal(std::span<const Stmt* const> barriers, const Block& body) {
+    const auto set = [&](bool global) {
+      for (const Stmt* stmt : barriers) {
+        int& what = needs_.at(stmt).what;
+        what = global ? what | Need::kGlobal : what & ~Need::kGlobal;
+        loops_visited_.Changed(*stmt);
+      }
+    };
+    set(false);
+    if (Holds(body)) return true;
+    set(true);
+    return false;
+  }
+
   // Whether the needs as they stand are enough. Also false when the limit of visits is reached.
   bool Holds(const Block& body) {
     met_ = true;
@@ -249,8 +281,6 @@ class Analysis {
       if (const std::optional<BufferId> scratch = ScratchOf(stmt)) all.push_back(Whole(*scratch, /*write=*/true));
     });
   }
-
-  static Access Whole(BufferId buffer, bool write) { return {buffer, write, false, {}, true, {}, {}}; }
 
   // Within such a scope not all threads take part.
   struct DivergentScope {
@@ -278,12 +308,6 @@ class Analysis {
     return DivergentScope(divergent_, differs);
   }
 
-  static void Leave(State& exit, State& state) {
-    exit.insert(exit.end(), state.begin(), state.end());
-    Normalize(exit);
-    state.clear();
-  }
-
   void Meet(const Stmt& stmt, const std::vector<Access>& accesses, State& state, bool record = true) {
     Need need;
     for (const Access& access : accesses)
@@ -292,7 +316,9 @@ class Analysis {
           need.Add(NeedOf(p, stmt, access));
           causes_[&stmt].insert(p.stmt);
         }
-    if (divergent_ == 0 && Depth() == 0 && std::ranges::count(state, kDone, &Pending::age) > kMostPending) need.Add({Need::kBarrier});
+    if (divergent_ == 0 && Depth() == 0 && std::ranges::count(state, kDone, &Pending::age) > kMostPending) {
+      need.Add({by_memory_ ? Need::kBarrier | Need::kGlobal : Need::kBarrier});
+    }
     Settle(need, state);
     if (need.what > 0 && fixed_) {
       const auto it = needs_.find(&stmt);
@@ -314,6 +340,9 @@ class Analysis {
   // What it takes to keep an access apart from a pending one.
   Need NeedOf(const Pending& p, const Stmt& stmt, const Access& access) const {
     Need need{ReadsItsOwn(p, stmt, access) ? 0 : Scope(p, access)};
+    // Until TellMemoriesApart has the say, each barrier orders all memory.
+    const bool global = module_[p.buffer].space == Space::kGlobal || module_[access.buffer].space == Space::kGlobal;
+    if (by_memory_ && need.Has(Need::kBarrier) && (!fixed_ || global)) need.what |= Need::kGlobal;
     if (p.age == kStoring) need.what |= Need::kStores;
     if (p.age < kStoring) need.what |= Need::kCopies | (p.age < 0 ? Need::kCommit : 0), need.groups = std::max(p.age, 0);
     return need;
@@ -330,11 +359,6 @@ class Analysis {
     if (at == state.end() || *at != pending) state.insert(at, pending);
   }
 
-  static bool IsTensor(const Stmt& stmt) {
-    const auto* copy = std::get_if<ir::Copy>(&stmt.op);
-    return copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor;
-  }
-
   // A copy that has been waited for counts as done.
   static void Settle(const Need& need, State& state) {
     for (Pending& p : state) {
@@ -345,12 +369,14 @@ class Analysis {
 
   // A barrier of `scope` has passed.
   void Clear(State& state, int scope) const {
+    const bool all = !by_memory_ || (scope & Need::kGlobal) != 0;
+    const auto ordered = [&](const Pending& p) { return p.age == kDone && (all || module_[p.buffer].space != Space::kGlobal); };
     if ((scope & Need::kBarrier) != 0 && Depth() > 0) {
       for (Pending& p : state)
-        if (p.age == kDone && p.met == 0) p.met = Depth();
+        if (ordered(p) && p.met == 0) p.met = Depth();
       Normalize(state);
     } else if ((scope & Need::kBarrier) != 0) {
-      std::erase_if(state, [](const Pending& p) { return p.age == kDone; });
+      std::erase_if(state, ordered);
     } else if ((scope & Need::kGroup) != 0) {
       for (Pending& p : state) p.within_group |= p.age == kDone && by_group_.contains(p.buffer);
       Normalize(state);
@@ -376,13 +402,6 @@ class Analysis {
   // A thread that reads only what it wrote itself needs no barrier.
   bool ReadsItsOwn(const Pending& p, const Stmt& stmt, const Access& access) const {
     return p.write && !access.write && module_[p.buffer].space == Space::kShared && OfAll(p, stmt, access, &Encounters::BySameThreads);
-  }
-
-  // Atomics of one kind on one buffer may come in either order. A sum of floats rounds by its order, which atomics leave open anyway.
-  static bool Commute(const Stmt& a, const Stmt& b) {
-    const auto *one = std::get_if<ir::Atomic>(&a.op), *other = std::get_if<ir::Atomic>(&b.op);
-    if (one == nullptr || other == nullptr || one->kind != other->kind || one->buffer != other->buffer) return false;
-    return one->kind != ir::AtomicKind::kExchange && one->kind != ir::AtomicKind::kCompareExchange;
   }
 
   // Threads that run apart order their atomics by nothing else.
@@ -491,6 +510,7 @@ class Analysis {
   }
 
   const ir::Module& module_;
+  const bool by_memory_;
   const Encounters encounters_;
   const Divergence divergence_;
   const Digits digits_;
@@ -519,28 +539,20 @@ class Analysis {
   std::set<ir::VarId> loops_;  // serial loops entered so far
 };
 
-// Makes room for a barrier before each test of a loop whose condition reads memory.
-void TestReadsInside(ir::Module& module, Block& block) {
-  ir::Walk(block, [&](Stmt& stmt) {
-    auto* loop = std::get_if<ir::While>(&stmt.op);
-    const auto reads_memory = [&](const Access& access) { return IsMemory(module[access.buffer].space); };
-    if (loop != nullptr && std::ranges::any_of(AccessesOf(module, stmt), reads_memory)) TestInside(module, *loop, stmt.loc);
-  });
-}
-
 }  // namespace
 
 ir::Result Synchronize(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
   for (ir::Kernel& kernel : module.kernels) {
     TestReadsInside(module, kernel.body);
-    Analysis analysis(module, kernel);
+    const bool by_memory = context.target->Has(target::Feature::kFencesByMemory);
+    Analysis analysis(module, kernel, by_memory);
     analysis.Run(kernel.body);
     if (const Stmt* stmt = analysis.endless(); stmt != nullptr) {
       diagnostics.Unsupported("the loops are nested too deeply, or too many accesses lie between barriers, to find where threads have to wait",
                               "split some of the loops, or merge two nested loops into one", stmt->loc, ir::PrintStmt(module, *stmt).substr(0, 400));
     }
     if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
-    InsertNeeds(kernel, kernel.body, analysis.needs());
+    InsertNeeds(kernel, kernel.body, analysis.needs(), by_memory);
     BindBarriers(module, kernel, *context.target, diagnostics);
     if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
   }

@@ -35,11 +35,13 @@ enum class Feature : uint32_t {
   kWmma = 1 << 14,            // RDNA4 WMMA: no repetition
   kUnifiedVgpr = 1 << 15,
   kRedux = 1 << 16,
-  kMmaSyncWide = 1 << 17,  // sm_80: m16n8k16, bf16, tf32, 8-bit m16n8k32
-  kFp8MmaSync = 1 << 18,   // fp8 mma.sync in hardware; with kFp8Mma alone it is emulated (sm_90: unpacked to f16)
-  kXf32 = 1 << 19,         // MFMA on tf32, CDNA3 only
-  kMfmaDouble = 1 << 20,   // CDNA4: K doubled again
-  kFp8Fnuz = 1 << 21,      // the hardware's fp8 are the FNUZ kind, not OCP's
+  kMmaSyncWide = 1 << 17,     // sm_80: m16n8k16, bf16, tf32, 8-bit m16n8k32
+  kFp8MmaSync = 1 << 18,      // fp8 mma.sync in hardware; with kFp8Mma alone it is emulated (sm_90: unpacked to f16)
+  kXf32 = 1 << 19,            // MFMA on tf32, CDNA3 only
+  kMfmaDouble = 1 << 20,      // CDNA4: K doubled again
+  kFp8Fnuz = 1 << 21,         // the hardware's fp8 are the FNUZ kind, not OCP's
+  kFencesByMemory = 1 << 22,  // a barrier that orders shared memory alone does not wait for accesses of global memory
+  kWordRegisters = 1 << 23,   // registers have 32 bits only; narrower values that blocks of code hand on are repacked
 };
 constexpr Feature operator|(Feature a, Feature b) { return Feature(uint32_t(a) | uint32_t(b)); }
 

@@ -58,7 +58,7 @@ Block& Block::Peer(uint32_t cluster_rank) { return gang_.block(rank_ - this->clu
 
 void Block::Prepare(uint64_t gang) {
   index_ = grid_.BlockIndex(gang, rank_);
-  epoch_ = 1;
+  epoch_ = global_epoch_ = 1;
   at_barrier_ = ended_ = free_registers_ = 0;
   barrier_ = {};
   named_ = {};
@@ -91,9 +91,9 @@ void Block::Prepare(uint64_t gang) {
   if (shadow_ != nullptr) shadow_->Enter();
 }
 
-Who Block::WhoOf(uint32_t thread, uint32_t location, Order& order) {
+Who Block::WhoOf(uint32_t thread, uint32_t location, Order& order, bool global) {
   Thread& t = threads_[thread];
-  Who who{.block = gang_.number() + 1, .time = epoch_, .agent = t.agent, .location = location, .ahead = &gang_.ahead()};
+  Who who{.block = gang_.number() + 1, .time = global ? global_epoch_ : epoch_, .agent = t.agent, .location = location, .ahead = &gang_.ahead()};
   if (!grid_.clocks) return who;
   who.time = t.view.time;
   order = {.views = {&t.view, 1}, .self = t.agent, .threads = gang_.thread_count()};
@@ -133,7 +133,7 @@ void Block::CountEnd() {
   if (++ended_ == grid_.threads) claims_.Finish();
 }
 
-void Block::Barrier(uint32_t site, uint32_t location) {
+void Block::Barrier(bool shared_only, uint32_t site, uint32_t location) {
   Thread& self = thread();
   if (at_barrier_ == 0) first_at_barrier_ = &self;
   if (at_barrier_ > 0 && barrier_site_ != site) {
@@ -149,6 +149,7 @@ void Block::Barrier(uint32_t site, uint32_t location) {
   if (++at_barrier_ < grid_.threads) return gang_.Suspend();
   at_barrier_ = 0;
   ++epoch_;
+  if (!shared_only) ++global_epoch_;
   const Snapshot snapshot = grid_.clocks ? barrier_.Take() : Snapshot{};
   for (Thread& thread : threads_) {
     thread.waits_for = Meeting::kNone;

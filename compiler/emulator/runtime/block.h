@@ -127,9 +127,10 @@ class Block {
   bool ended() const { return ended_ == grid_.threads; }
   bool lands_late() const { return grid_.seed % 2 == 0; }
   // The shadow's view of a thread, the running one or another. `order` must outlive the result.
-  Who WhoOf(uint32_t thread, uint32_t location, Order& order);
+  Who WhoOf(uint32_t thread, uint32_t location, Order& order, bool global = false);
 
-  void Barrier(uint32_t site, uint32_t location);
+  // `shared_only`: without clocks, accesses of global memory before it are not ordered before those behind it.
+  void Barrier(bool shared_only, uint32_t site, uint32_t location);
   void NamedBarrier(uint32_t id, uint32_t threads, bool wait, uint32_t site, uint32_t location);
   // A barrier of lanes first … first + count − 1 of the running thread's warp.
   void LanesBarrier(uint32_t first, uint32_t count, uint32_t site, uint32_t location);
@@ -195,7 +196,8 @@ class Block {
   Mbarriers mbarriers_;
   Claims claims_;
   std::array<uint32_t, 3> index_{};
-  uint32_t epoch_ = 1;  // barriers passed, from 1
+  uint32_t epoch_ = 1;         // barriers passed, from 1
+  uint32_t global_epoch_ = 1;  // the same of those that order global memory
   std::vector<Thread> threads_;
   std::vector<Warp> warps_, groups_;
   uint32_t at_barrier_ = 0;

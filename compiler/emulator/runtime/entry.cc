@@ -88,7 +88,7 @@ uint32_t kiln_emu_block_index(uint32_t axis) { return Current().index()[axis]; }
 uint32_t kiln_emu_grid_size(uint32_t axis) { return Current().grid().size[axis]; }
 std::byte* kiln_emu_shared_memory() { return Current().shared(); }
 
-void kiln_emu_barrier(uint32_t site, uint32_t location) { Current().Barrier(site, location); }
+void kiln_emu_barrier(uint32_t shared_only, uint32_t site, uint32_t location) { Current().Barrier(shared_only != 0, site, location); }
 void kiln_emu_lanes_barrier(uint32_t first, uint32_t count, uint32_t site, uint32_t location) {
   Current().LanesBarrier(first, count, site, location);
 }

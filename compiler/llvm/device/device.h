@@ -65,7 +65,9 @@ class Device {
   virtual llvm::Value* Uniform(llvm::Value* v) = 0;
   virtual llvm::Value* AndOr(llvm::Value* v, llvm::Value* mask, llvm::Value* bits);  // (v & mask) | bits, of i32
 
-  virtual void Barrier() = 0;  // all threads of the block; orders shared and global memory among them
+  // All threads of the block. Orders shared and global memory among them; `shared_only`: nothing waits for accesses of global memory, which
+  // need not be ordered.
+  virtual void Barrier(bool shared_only = false) = 0;
   // A barrier of lanes first … first + count − 1 of the warp, while its other lanes are elsewhere.
   virtual void LanesBarrier(uint32_t first, uint32_t count) = 0;
 

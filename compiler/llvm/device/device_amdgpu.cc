@@ -4,6 +4,11 @@
 
 #include "compiler/llvm/device/device_base.h"
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/IR/MemoryModelRelaxationAnnotations.h>
+#pragma GCC diagnostic pop
+
 namespace kiln::llvm_ir {
 namespace {
 
@@ -70,11 +75,16 @@ class AmdgpuDevice final : public DeviceBase {
     return ByWords(v, [&](Value* word) { return Call(Intrinsic::amdgcn_readfirstlane, {word}, {word->getType()}); });
   }
 
-  void Barrier() override {
-    const llvm::SyncScope::ID group = builder().getContext().getOrInsertSyncScopeID("workgroup");
-    builder().CreateFence(llvm::AtomicOrdering::Release, group);
+  void Barrier(bool shared_only) override {
+    llvm::LLVMContext& context = builder().getContext();
+    const llvm::SyncScope::ID group = context.getOrInsertSyncScopeID("workgroup");
+    const auto fence = [&](llvm::AtomicOrdering ordering) {
+      llvm::FenceInst* made = builder().CreateFence(ordering, group);
+      if (shared_only) made->setMetadata(llvm::LLVMContext::MD_mmra, llvm::MMRAMetadata::getTagMD(context, "amdgpu-synchronize-as", "local"));
+    };
+    fence(llvm::AtomicOrdering::Release);
     Call(Intrinsic::amdgcn_s_barrier, {});
-    builder().CreateFence(llvm::AtomicOrdering::Acquire, group);
+    fence(llvm::AtomicOrdering::Acquire);
   }
 
   // The lanes of a wave run in lockstep and its accesses complete in order, so only the compiler must be kept from reordering them.

@@ -62,7 +62,7 @@ class NvptxDevice final : public NvptxAsyncDevice {
     return ByWords(v, [&](Value* word) { return Call(Intrinsic::nvvm_shfl_sync_idx_i32, {I32(-1), word, I32(0), I32(31)}); });
   }
 
-  void Barrier() override { Call(Intrinsic::nvvm_barrier_cta_sync_aligned_all, {I32(0)}); }
+  void Barrier(bool) override { Call(Intrinsic::nvvm_barrier_cta_sync_aligned_all, {I32(0)}); }
   void LanesBarrier(uint32_t first, uint32_t count) override {
     const uint32_t lanes = uint32_t(((uint64_t{1} << count) - 1) << first);
     Call(Intrinsic::nvvm_bar_warp_sync, {I32(int(lanes))});

@@ -25,11 +25,11 @@ Barriers::Barriers(KernelContext& context) : Part(context) {
   });
 }
 
-void Barriers::Wait(bool by_group) {
+void Barriers::Wait(bool by_group, bool shared_only) {
   // wgmma of other warps or tensor stores may read what this thread wrote.
   if (has_wgmma_ || has_stores_) device().FenceAsyncProxy();
   if (!threads().range.IsSame(compiler::AllThreads(kernel()))) return WaitOfRange();
-  if (kernel().producers == 0) return device().Barrier();
+  if (kernel().producers == 0) return device().Barrier(shared_only);
   if (!by_group) return device().NamedBarrier(kRoleBarrier, kernel().threads);
   Value* group = device().Uniform(b().CreateUDiv(thread(), I32(kGroupThreads)));
   for (uint32_t g = 0; g < kernel().threads / kGroupThreads; ++g) {

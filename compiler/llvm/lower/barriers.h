@@ -11,8 +11,10 @@ class Barriers : Part {
  public:
   explicit Barriers(KernelContext& context);
 
-  // `by_group`: each warp group waits for its own threads only, in a kernel with producers.
-  void Wait(bool by_group = false);
+  // `by_group`: each warp group waits for its own threads only, in a kernel with producers. `shared_only`: global memory need not be ordered.
+  void Wait(bool by_group = false, bool shared_only = false);
+  // Between the writes and the reads of an exchange through scratch in shared memory.
+  void WaitForScratch() { Wait(/*by_group=*/false, target().Has(target::Feature::kFencesByMemory)); }
   // Tensor stores read tiles from shared memory, so the block waits until the last has read. The end of the kernel waits for their writes.
   void FinishStores();
 

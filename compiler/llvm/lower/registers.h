@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Registers of fragments. They live in an array on the stack that is indexed by constants only, so that LLVM's SROA turns every element into
-// an SSA value.
+// an SSA value. On targets whose registers have 32 bits only, the values of narrower elements are words, so that what one iteration of a
+// loop hands to the next is neither taken apart nor put together.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "compiler/llvm/lower/places.h"
 
@@ -36,8 +38,17 @@ class Registers : Part {
     Value* pointer = nullptr;
     Value* value = nullptr;  // nullptr: not read or written here yet
     llvm::StoreInst* store = nullptr;
+    Values elements;  // of a word; nullptr: as in `value`
   };
-  Held& HeldHere(ir::BufferId fragment, int64_t reg);
+  // `number`: of a register or of a word, of this type.
+  Held& HeldHere(ir::BufferId fragment, int64_t number, llvm::Type* type);
+  void StoreHeld(Held& held);
+  // Elements that make a word of a fragment; 1 where each has a register of its own.
+  int64_t PerWord(ir::BufferId fragment) const;
+  Held& WordHere(ir::BufferId fragment, int64_t reg);
+  Value* WordOf(Held& held);
+  Value* LoadElement(Held& held, int64_t element, ir::DType dtype);
+  void PutElement(Held& held, int64_t element, ir::DType dtype, Value* v);
 
   const Places& places_;
   std::map<std::pair<uint32_t, int64_t>, Held> held_;  // by fragment and number

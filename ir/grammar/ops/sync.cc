@@ -13,7 +13,7 @@ int Decided(const Writer& writer) { return writer.decisions() && !writer.place.p
 }  // namespace
 
 int Weight(const Writer& writer, Tag<Barrier>) { return writer.place.parallel ? 0 : 1; }
-Op Write(Writer& writer, Tag<Barrier>) { return Barrier{writer.decisions() && writer.Coin()}; }
+Op Write(Writer& writer, Tag<Barrier>) { return Barrier{writer.decisions() && writer.Coin(), writer.decisions() && writer.Coin()}; }
 
 int Weight(const Writer& writer, Tag<AsyncCommit>) { return Decided(writer); }
 Op Write(Writer&, Tag<AsyncCommit>) { return AsyncCommit{}; }

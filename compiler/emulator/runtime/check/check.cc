@@ -158,7 +158,7 @@ void CheckGlobal(Block& block, const Access& access, const std::byte* data, uint
   const size_t allocation = FindGlobal(subject, data, bytes);
   if (IsMisaligned(data, align)) FaultMisaligned(block, access, bytes, align, shadow->NameOf(data));
   Order order;
-  const Clash clash = shadow->Note(block.WhoOf(access.thread, access.location, order), allocation, data, bytes, access.touch, value);
+  const Clash clash = shadow->Note(block.WhoOf(access.thread, access.location, order, /*global=*/true), allocation, data, bytes, access.touch, value);
   ReportClash(subject, clash, bytes, [&](uint32_t byte) { return shadow->NameOf(data + byte); });
 }
 

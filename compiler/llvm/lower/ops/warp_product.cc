@@ -43,6 +43,7 @@ struct Operand {
   Memory::RegionStart start;
   Values thread_part;                   // (row, k) of the thread's first element
   int64_t alignment = 1;                // bytes, of every row's start; at most 16
+  int64_t neighbours = 1;               // instructions that neighbouring rows belong to
   bool by_matrix = false;               // ldmatrix
   bool transposed = false;              // ldmatrix.trans: rows are contiguous
   Value* matrix_offset = nullptr;       // bytes of this lane's row in the four matrices
@@ -58,6 +59,7 @@ class WarpProducts : Part {
  private:
   Operand MakeOperand(const ir::Region& region, const Layout& layout, const MmaInstruction& mma, bool is_a, bool k_is_last, const WarpGrid& grid);
   void PlaceMatrices(Operand& operand, const WarpGrid& grid) const;
+  std::vector<Values> StepWords(const Operand& operand, int64_t atoms, int64_t step);
   Values OperandWords(const Operand& operand, int64_t atom, int64_t step);
   Values MatrixWords(const Operand& operand, int64_t atom, int64_t step);
   Values GatherWords(const Operand& operand, int64_t first_register);
@@ -77,7 +79,8 @@ Operand WarpProducts::MakeOperand(const ir::Region& region, const Layout& layout
                   .atom = is_a ? mma.a_layout : mma.b_layout,
                   .steps = layout.Extent(1) / mma.k,
                   .row_dim = k_is_last ? rank - 2 : rank - 1,
-                  .k_dim = k_is_last ? rank - 1 : rank - 2};
+                  .k_dim = k_is_last ? rank - 1 : rank - 2,
+                  .neighbours = is_a ? grid.rows : grid.columns};
   const ir::Buffer& buffer = module()[region.buffer];
   if (buffer.space != Space::kShared) return operand;
   operand.row_stride = compiler::SharedStride(buffer, int(operand.row_dim)) * ir::Bytes(buffer.dtype);
@@ -138,16 +141,7 @@ void WarpProducts::Lower(const ir::Gemm& gemm, const MmaInstruction& mma) {
     c.push_back(gemm.clear_accum ? llvm::Constant::getNullValue(MemoryType(llvm(), mma.c)) : registers_.Load(gemm.c.buffer, r));
   }
   for (int64_t step = 0; step < steps; ++step) {
-    std::vector<Values> rows, columns;
-    for (int64_t m = 0; m < atoms_m; ++m) rows.push_back(OperandWords(a, m, step));
-    for (int64_t n = 0; n < atoms_n;) {
-      // Two neighbouring instructions of b in one ldmatrix.x4.
-      const Values words = OperandWords(w, n, step);
-      const size_t each = size_t(WordsOf(w.atom, mma.b));
-      for (size_t at = 0; at < words.size() && n < atoms_n; at += each, ++n) {
-        columns.emplace_back(words.begin() + ptrdiff_t(at), words.begin() + ptrdiff_t(at + each));
-      }
-    }
+    const std::vector<Values> rows = StepWords(a, atoms_m, step), columns = StepWords(w, atoms_n, step);
     for (int64_t m = 0; m < atoms_m; ++m) {
       for (int64_t n = 0; n < atoms_n; ++n) {
         const auto first = c.begin() + ptrdiff_t(registers * (n + atoms_n * m));
@@ -159,7 +153,21 @@ void WarpProducts::Lower(const ir::Gemm& gemm, const MmaInstruction& mma) {
   for (int64_t r = 0; r < int64_t(c.size()); ++r) registers_.Store(gemm.c.buffer, r, c[size_t(r)]);
 }
 
-// The words of instruction `atom` along rows and `step` along k. For b by ldmatrix, also those of the next instruction, if there is one.
+// The words of each instruction along rows.
+std::vector<Values> WarpProducts::StepWords(const Operand& operand, int64_t atoms, int64_t step) {
+  std::vector<Values> all;
+  for (int64_t atom = 0; atom < atoms;) {
+    const Values words = OperandWords(operand, atom, step);
+    const size_t each = size_t(WordsOf(operand.atom, operand.is_a ? operand.mma->a : operand.mma->b));
+    for (size_t at = 0; at < words.size() && atom < atoms; at += each, ++atom) {
+      all.emplace_back(words.begin() + ptrdiff_t(at), words.begin() + ptrdiff_t(at + each));
+    }
+  }
+  return all;
+}
+
+// The words of instruction `atom` along rows and `step` along k, and of further ones that are read at the same time: for b by ldmatrix the
+// next, if there is one; where neighbouring rows belong to several instructions, theirs.
 Values WarpProducts::OperandWords(const Operand& operand, int64_t atom, int64_t step) {
   const int64_t first = operand.atom.Registers() * (step + operand.steps * atom);
   if (module()[operand.buffer].space == Space::kFragment) return registers_.Words(operand.buffer, first, operand.atom.Registers());
@@ -192,19 +200,30 @@ Values WarpProducts::GatherWords(const Operand& operand, int64_t first) {
     run = std::min<int64_t>(run, 16 / bytes);
     while (operand.row_stride % (run * bytes) != 0 || operand.alignment % (run * bytes) != 0) run /= 2;
   }
-  Values elements;
+  // Or neighbouring rows, which belong to instructions that follow each other.
+  int64_t rows = operand.row_stride == bytes ? operand.neighbours : 1;
+  const ir::Swizzle& swizzle = buffer.layout->swizzle();
+  while (rows > 1 && (operand.alignment % (rows * bytes) != 0 || (swizzle.bits > 0 && (int64_t{1} << swizzle.base) % (rows * bytes) != 0))) rows /= 2;
   llvm::Type* type = MemoryType(llvm(), dtype);
-  for (int64_t r = 0; r < count; r += run) {
-    const ir::Indices part = operand.layout.RegisterPart(first + r);
-    const SplitOffset offset{variable, part[0] * operand.row_stride + part[1] * operand.k_stride};
-    Value* pointer = shared_.Pointer(operand.buffer, offset, operand.start.after);
-    llvm::Type* piece = run == 1 ? type : llvm::FixedVectorType::get(type, unsigned(run));
-    Value* loaded = b().CreateAlignedLoad(piece, pointer, llvm::Align(uint64_t(run * bytes)));
-    for (int64_t i = 0; i < run; ++i) elements.push_back(run == 1 ? loaded : b().CreateExtractElement(loaded, uint64_t(i)));
+  std::vector<Values> elements(size_t(operand.neighbours), Values(size_t(count)));  // by instruction and register
+  for (int64_t atom = 0; atom < operand.neighbours; atom += rows) {
+    for (int64_t r = 0; r < count; r += run) {
+      const ir::Indices part = operand.layout.RegisterPart(first + operand.atom.Registers() * operand.steps * atom + r);
+      const SplitOffset offset{variable, part[0] * operand.row_stride + part[1] * operand.k_stride};
+      Value* pointer = shared_.Pointer(operand.buffer, offset, operand.start.after);
+      const int64_t size = std::max(run, rows);  // one of them is 1
+      llvm::Type* piece = size == 1 ? type : llvm::FixedVectorType::get(type, unsigned(size));
+      Value* loaded = b().CreateAlignedLoad(piece, pointer, llvm::Align(uint64_t(size * bytes)));
+      for (int64_t i = 0; i < size; ++i) {
+        Value*& element = rows == 1 ? elements[size_t(atom)][size_t(r + i)] : elements[size_t(atom + i)][size_t(r)];
+        element = size == 1 ? loaded : b().CreateExtractElement(loaded, uint64_t(i));
+      }
+    }
   }
   const int64_t each = 32 / ir::Bits(dtype);
   Values words;
-  for (int64_t r = 0; r < count; r += each) words.push_back(registers_.Word({elements.data() + r, size_t(each)}, dtype));
+  for (const Values& atom : elements)
+    for (int64_t r = 0; r < count; r += each) words.push_back(registers_.Word({atom.data() + r, size_t(each)}, dtype));
   return words;
 }
 

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/synchronize/statements.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "compiler/rewrite/versions.h"
+#include "ir/visit.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ByDepth = std::vector<std::vector<const ir::Stmt*>>;
+
+void Find(const ir::Block& block, size_t depth, ByDepth& all) {
+  all.resize(std::max(all.size(), depth + 1));
+  for (const ir::Stmt& stmt : block) {
+    all[depth].push_back(&stmt);
+    if (const auto* branch = std::get_if<ir::If>(&stmt.op)) Find(branch->then_body, depth, all), Find(branch->else_body, depth, all);
+    if (const auto* loop = std::get_if<ir::While>(&stmt.op)) Find(loop->body, depth + 1, all);
+    if (const auto* loop = std::get_if<ir::For>(&stmt.op)) Find(loop->body, depth + 1, all);
+  }
+}
+
+}  // namespace
+
+bool IsTensor(const ir::Stmt& stmt) {
+  const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+  return copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor;
+}
+
+bool Commute(const ir::Stmt& a, const ir::Stmt& b) {
+  const auto *one = std::get_if<ir::Atomic>(&a.op), *other = std::get_if<ir::Atomic>(&b.op);
+  if (one == nullptr || other == nullptr || one->kind != other->kind || one->buffer != other->buffer) return false;
+  return one->kind != ir::AtomicKind::kExchange && one->kind != ir::AtomicKind::kCompareExchange;
+}
+
+std::vector<const ir::Stmt*> OutermostFirst(const ir::Block& body) {
+  ByDepth by_depth;
+  Find(body, 0, by_depth);
+  std::vector<const ir::Stmt*> all;
+  for (const auto& those : by_depth) std::ranges::copy(those, std::back_inserter(all));
+  return all;
+}
+
+void TestReadsInside(ir::Module& module, ir::Block& block) {
+  ir::Walk(block, [&](ir::Stmt& stmt) {
+    auto* loop = std::get_if<ir::While>(&stmt.op);
+    const auto reads_memory = [&](const Access& access) { return IsMemory(module[access.buffer].space); };
+    if (loop != nullptr && std::ranges::any_of(AccessesOf(module, stmt), reads_memory)) TestInside(module, *loop, stmt.loc);
+  });
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What `synchronize` asks of single statements and of their places in loops.
+#pragma once
+
+#include <vector>
+
+#include "compiler/analysis/access.h"
+#include "ir/module.h"
+#include "ir/op.h"
+
+namespace kiln::compiler {
+
+inline bool IsMemory(ir::Space space) { return space == ir::Space::kShared || space == ir::Space::kGlobal; }
+
+inline Access Whole(ir::BufferId buffer, bool write) { return {buffer, write, false, {}, true, {}, {}}; }
+
+bool IsTensor(const ir::Stmt& stmt);  // a tensor copy
+
+// Atomics of one kind on one buffer may come in either order. A sum of floats rounds by its order, which atomics leave open anyway.
+bool Commute(const ir::Stmt& a, const ir::Stmt& b);
+
+// The statements of a kernel's body, those within more loops behind those within fewer.
+std::vector<const ir::Stmt*> OutermostFirst(const ir::Block& body);
+
+// Makes room for a barrier before each test of a loop whose condition reads memory.
+void TestReadsInside(ir::Module& module, ir::Block& block);
+
+}  // namespace kiln::compiler
