@@ -69,6 +69,17 @@ def numbers(count, seed, near=False):
     return np.where((values == 0) | np.isinf(values), np.float32(1), values)
 
 
+@pytest.fixture
+def fast(emulator):
+    """``call`` under fast_math."""
+    def called(program, target, *arrays):
+        after, answer = emulator.call(emulator.module(program.serialized), target, [(a, str(a.dtype)) for a in arrays], fast=1)
+        assert "error" not in answer and answer["finished"], answer
+        return after
+
+    return called
+
+
 def run(call, target, function, arguments, dtype):
     several, count = np.shape(arguments)
 
@@ -104,6 +115,14 @@ def test_single_precision(call, target, name, mode):
             arguments[-1] = np.where((np.arange(COUNT) % 3 == 0) & np.isfinite(opposite), opposite, arguments[-1])
         chosen = function if name == "ieee_frsqrt" else lambda *x: function(*x, rounding_mode=mode)
         check(name, mode, arguments, run(call, target, chosen, arguments, "float32"))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", EXACT)
+def test_fast_math_changes_nothing(fast, target, name):
+    arguments = [np.abs(numbers(COUNT, 5 * k, near=True)) for k in range(ARITY[name])]
+    arguments = [np.where((a < 1e-20) | (a > 1e20), np.float32(3), a) for a in arguments]
+    check(name, "rn", arguments, run(fast, target, getattr(T, name), arguments, "float32"))
 
 
 @pytest.mark.parametrize("target", TARGETS)

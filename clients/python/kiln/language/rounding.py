@@ -92,12 +92,13 @@ def _rounded_sum(mode: str, a: Expr, b: Expr) -> Expr:
     return select(nothing, const(-0.0, dtypes.float32), near)
 
 
-def _nearest(high: Expr, low: Expr, dtype) -> Expr:
-    """high + low in the dtype: float64 holds enough digits for a second rounding. The bits are touched because a product and a sum next to each
-    other may be rounded as one; |low| is never above |high|."""
+def _nearest(high: Expr, rest: Expr, above: Expr, dtype) -> Expr:
+    """high in the dtype: float64 holds enough digits for a second rounding. The bits are touched because a product and a sum next to each other
+    may be rounded as one, and because what float64 is computed for alone may be computed in less, and approximately: |rest|, of what high
+    lacks, is never more than |above|, which the compiler does not know."""
     near = _convert(high, dtype)
     bits_of = _UNSIGNED[dtype.bits]
-    never = _convert(unary("ABS", low) > unary("ABS", high), bits_of)
+    never = _convert(unary("ABS", rest) > unary("ABS", above), bits_of)
     return reinterpret(binary("ADD", reinterpret(near, dtype=bits_of), never), dtype=dtype)
 
 
@@ -113,7 +114,8 @@ _DOC = (
 def ieee_add(x, y, rounding_mode="rn"):
     x, y = _operands("ieee_add", rounding_mode, x, y)
     if rounding_mode == "rn":
-        return _nearest(*_sum(_wide(x), _wide(y)), x.dtype)
+        high, low = _sum(_wide(x), _wide(y))
+        return _nearest(high, low, high, x.dtype)
     return _rounded_sum(rounding_mode, _wide(x), _wide(y))
 
 
@@ -126,7 +128,7 @@ def ieee_mul(x, y, rounding_mode="rn"):
     x, y = _operands("ieee_mul", rounding_mode, x, y)
     product = _wide(x) * _wide(y)
     if rounding_mode == "rn":
-        return _nearest(product, fma(_wide(x), _wide(y), unary("NEG", product)), x.dtype)
+        return _nearest(product, fma(_wide(x), _wide(y), unary("NEG", product)), product, x.dtype)
     return _directed(rounding_mode, _convert(product, dtypes.float32), product, const(0.0, dtypes.float64))
 
 
@@ -141,9 +143,9 @@ def ieee_fdiv(x, y, rounding_mode="rn"):
     x, y = _operands("ieee_fdiv", rounding_mode, x, y)
     a, b = _wide(x), _wide(y)
     quotient = a / b
-    if rounding_mode == "rn":
-        return _convert(quotient, x.dtype)
     rest = fma(unary("NEG", quotient), b, a)
+    if rounding_mode == "rn":
+        return _nearest(quotient, rest, a, x.dtype)
     return _directed(rounding_mode, _convert(quotient, dtypes.float32), quotient, select(b < 0, unary("NEG", rest), rest))
 
 
@@ -156,9 +158,10 @@ def ieee_fsqrt(x, rounding_mode="rn"):
     (x,) = _operands("ieee_fsqrt", rounding_mode, x)
     wide = _wide(x)
     root = unary("SQRT", wide)
+    rest = fma(unary("NEG", root), root, wide)
     if rounding_mode == "rn":
-        return _convert(root, x.dtype)
-    return _directed(rounding_mode, _convert(root, dtypes.float32), root, fma(unary("NEG", root), root, wide))
+        return _nearest(root, rest, wide, x.dtype)
+    return _directed(rounding_mode, _convert(root, dtypes.float32), root, rest)
 
 
 def ieee_frsqrt(x):
@@ -166,7 +169,9 @@ def ieee_frsqrt(x):
     Shapes: a scalar. Dtypes: float32, float16 and bfloat16. Targets: all, by arithmetic of float64, whose two roundings never reach the middle
     between two float32. Errors: TypeError for another dtype."""
     (x,) = _operands("ieee_frsqrt", "rn", x)
-    return _convert(const(1.0, dtypes.float64) / unary("SQRT", _wide(x)), x.dtype)
+    one, root = const(1.0, dtypes.float64), unary("SQRT", _wide(x))
+    high = one / root
+    return _nearest(high, fma(unary("NEG", high), root, one), one, x.dtype)
 
 
 for _name, _what in (("ieee_add", "x + y"), ("ieee_sub", "x - y"), ("ieee_mul", "x · y"), ("ieee_fmaf", "x · y + z"), ("ieee_fdiv", "x / y"),
