@@ -9,9 +9,10 @@ import numpy as np
 
 import kiln
 from kiln.examples.attention import attention
-from kiln.examples.gemm import gemm
 from kiln.examples.programs import PROGRAMS
-from kiln.examples.rows import rms_norm, softmax
+from kiln.library.programs.gemm import gemm
+from kiln.library.programs.rms_norm import rms_norm
+from kiln.library.programs.softmax import softmax
 from kiln.target import device_target
 
 TARGETS = ("cuda:sm_80", "cuda:sm_90a", "hip:gfx942", "hip:gfx1100")

@@ -3,9 +3,11 @@
 
 import random
 
+from kiln.examples.add import add
 from kiln.examples.attention import attention
-from kiln.examples.gemm import gemm
-from kiln.examples.rows import add, rms_norm, softmax, softmax_online
+from kiln.library.programs.gemm import gemm
+from kiln.library.programs.rms_norm import rms_norm
+from kiln.library.programs.softmax import softmax, softmax_online
 
 TARGETS = ["emu:sm_80", "emu:sm_90a", "emu:gfx90a", "emu:gfx942", "emu:gfx1100"]
 OTHERS = ["emu:sm_75", "emu:sm_89", "emu:gfx950", "emu:gfx1201"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example programs that tests/gpu/bench times, small: on the emulator against float64 references, with and without wgmma."""
+"""The programs that tests/gpu/bench times, small: on the emulator against float64 references, with and without wgmma."""
 
 import os
 import secrets
@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 from data import STORED, decode, random_array, relative_error
 import kiln.language as T
-from kiln.examples import bandwidth, long_rows, products, rows
-from kiln.examples.gemm import gemm
+from kiln.examples import products
+from kiln.library.programs import cross_entropy as losses
+from kiln.library.programs import elementwise, norm_gradients, quantize, reductions, scaled
+from kiln.library.programs import layer_norm as layer_norms
+from kiln.library.programs import packed as packed_programs
+from kiln.library.programs import rms_norm as rms_norms
+from kiln.library.programs import softmax as softmaxes
+from kiln.library.programs.gemm import gemm
+from kiln.library.programs.grouped import grouped as grouped_program
 
 SEED = int(os.environ.get("KILN_SEED", secrets.randbelow(1 << 31)))  # a failure prints it
 HALF, E4M3 = "bfloat16", "float8_e4m3fn"
@@ -53,7 +60,7 @@ def grouped(rng):
     experts, block, n, k = 4, 64, 96, 80
     expert = np.sort(rng.integers(0, experts, 5)).astype(np.int32)
     a, b = random_array(rng, (5 * block, k), HALF), random_array(rng, (experts, n, k), HALF)
-    program = products.grouped(experts, n, k, block_m=block, block_n=64, stages=3, threads=128)
+    program = grouped_program(experts, n, k, block_m=block, block_n=64, stages=3, threads=128)
     wide, weights = decode(a, HALF).reshape(5, block, k), decode(b, HALF)[expert]
     return program, [(a, HALF), (b, HALF), (expert, "int32")], [(HALF, np.einsum("tmk,tnk->tmn", wide, weights).reshape(5 * block, n))]
 
@@ -65,7 +72,7 @@ def block_scaled(rng, m=130, **tile):
     left = decode(a, E4M3).reshape(m, -1, 128) * scale_a.T[:, :, None]
     right = decode(b, E4M3).reshape(n, -1, 128) * np.repeat(scale_b, 128, 0)[:, :, None]
     reference = left.reshape(m, k) @ right.reshape(n, k).T
-    return products.block_scaled(m, n, k, stages=3, **tile), [(a, E4M3), (b, E4M3), (scale_a, "float32"), (scale_b, "float32")], [(HALF, reference)]
+    return scaled.block_scaled(m, n, k, stages=3, **tile), [(a, E4M3), (b, E4M3), (scale_a, "float32"), (scale_b, "float32")], [(HALF, reference)]
 
 
 def parts_of_tiles(rng):
@@ -99,7 +106,7 @@ def packed_weights(rng):
     scale, wide_scale = rounded(rng.random((n, k // 128)) + 0.5, HALF)
     nibbles = np.stack([packed & 15, packed >> 4], -1).reshape(n, k).astype(np.float64) - 8
     weights = (nibbles.reshape(n, -1, 128) * wide_scale[:, :, None]).reshape(n, k)
-    return products.packed_weights(m, n, k, block_n=64), [(a, HALF), (packed, "uint8"), (np.ascontiguousarray(scale.T), HALF)], [(HALF, decode(a, HALF) @ weights.T)]
+    return packed_programs.packed_weights(m, n, k, block_n=64), [(a, HALF), (packed, "uint8"), (np.ascontiguousarray(scale.T), HALF)], [(HALF, decode(a, HALF) @ weights.T)]
 
 
 def packed_weights_by_parts(rng, k=1024, block_m=16, block_k=256, stages=3):
@@ -109,15 +116,15 @@ def packed_weights_by_parts(rng, k=1024, block_m=16, block_k=256, stages=3):
     scale, wide_scale = rounded(rng.random((n, k // 128)) + 0.5, HALF)
     nibbles = np.stack([packed & 15, packed >> 4], -1).reshape(n, k).astype(np.float64) - 8
     weights = (nibbles.reshape(n, -1, 128) * wide_scale[:, :, None]).reshape(n, k)
-    program = products.packed_weights(m, n, k, block_m=block_m, block_n=64, block_k=block_k, stages=stages, threads=256)
+    program = packed_programs.packed_weights(m, n, k, block_m=block_m, block_n=64, block_k=block_k, stages=stages, threads=256)
     return program, [(a, HALF), (packed, "uint8"), (np.ascontiguousarray(scale.T), HALF)], [(HALF, decode(a, HALF) @ weights.T)]
 
 
 def interleaved_weights(rng):
     program, (a, (packed, _), scale), references = packed_weights_by_parts(rng)
     m, n, k = 11, 136, 1024
-    program = products.packed_weights(m, n, k, interleaved=True, block_m=16, block_n=64, block_k=256, stages=3, threads=256)
-    return program, [a, (products.interleave(packed.astype(np.int64)).astype(np.uint32), "uint32"), scale], references
+    program = packed_programs.packed_weights(m, n, k, interleaved=True, block_m=16, block_n=64, block_k=256, stages=3, threads=256)
+    return program, [a, (packed_programs.interleave(packed.astype(np.int64)).astype(np.uint32), "uint32"), scale], references
 
 
 def few_columns(rng):
@@ -184,8 +191,8 @@ def weights_of_two_blocks(rng):
     scale, wide_scale = rounded(rng.random((n, k // 128)) + 0.5, "bfloat16")
     nibbles = np.stack([packed & 15, packed >> 4], -1).reshape(n, k).astype(np.float64) - 8
     weights = (nibbles.reshape(n, -1, 128) * wide_scale[:, :, None]).reshape(n, k)
-    program = products.packed_weights(m, n, k, interleaved=True, block_m=24, block_n=128, block_k=128, stages=3, threads=256)
-    w = (products.interleave(packed.astype(np.int64)).astype(np.uint32), "uint32")
+    program = packed_programs.packed_weights(m, n, k, interleaved=True, block_m=24, block_n=128, block_k=128, stages=3, threads=256)
+    w = (packed_programs.interleave(packed.astype(np.int64)).astype(np.uint32), "uint32")
     return program, [(a, "bfloat16"), w, (np.ascontiguousarray(scale.T), "bfloat16")], [("bfloat16", decode(a, "bfloat16") @ weights.T)]
 
 
@@ -207,8 +214,8 @@ def packed_mxfp4(rng, interleaved=False):
     values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
     numbers = values[np.stack([packed & 15, packed >> 4], -1).reshape(n, k)]
     weights = (numbers.reshape(n, -1, 32) * np.exp2(exponent.astype(np.float64) - 127)[:, :, None]).reshape(n, k)
-    program = products.packed_mxfp4(m, n, k, interleaved=interleaved, block_m=32, block_n=64)
-    w = (products.interleave(packed.astype(np.int64), e2m1=True).astype(np.uint32), "uint32") if interleaved else (packed, "uint8")
+    program = packed_programs.packed_mxfp4(m, n, k, interleaved=interleaved, block_m=32, block_n=64)
+    w = (packed_programs.interleave(packed.astype(np.int64), e2m1=True).astype(np.uint32), "uint32") if interleaved else (packed, "uint8")
     return program, [(a, "bfloat16"), w, (np.ascontiguousarray(exponent.view(np.uint32).T), "uint32")], [("bfloat16", decode(a, "bfloat16") @ weights.T)]
 
 
@@ -218,10 +225,10 @@ def layer_norm(rng):
     wide = decode(x, HALF)
     mean, rstd = wide.mean(1), 1 / np.sqrt(wide.var(1) + 1e-5)
     y = (wide - mean[:, None]) * rstd[:, None] * decode(w, HALF) + decode(b, HALF)
-    return bandwidth.layer_norm(m, n), [(x, HALF), (w, HALF), (b, HALF)], [(HALF, y), ("float32", mean), ("float32", rstd)]
+    return layer_norms.layer_norm(m, n), [(x, HALF), (w, HALF), (b, HALF)], [(HALF, y), ("float32", mean), ("float32", rstd)]
 
 
-def layer_norm_backward(rng, build=bandwidth.layer_norm_backward, n=1000):
+def layer_norm_backward(rng, build=norm_gradients.layer_norm_backward, n=1000):
     m = 5
     dy, x, w = random_array(rng, (m, n), HALF), random_array(rng, (m, n), HALF), random_array(rng, (n,), HALF)
     wide = decode(x, HALF)
@@ -237,7 +244,7 @@ def cross_entropy(rng, n=3001, columns=1024, threads=128):
     x, label = random_array(rng, (m, n), HALF), rng.integers(0, n, m).astype(np.int32)
     wide = decode(x, HALF)
     loss = np.log(np.exp(wide).sum(1)) - wide[np.arange(m), label]
-    return bandwidth.cross_entropy(m, n, columns=columns, threads=threads), [(x, HALF), (label, "int32")], [("float32", loss)]
+    return losses.cross_entropy(m, n, columns=columns, threads=threads), [(x, HALF), (label, "int32")], [("float32", loss)]
 
 
 def rope(rng):
@@ -247,14 +254,14 @@ def rope(rng):
     cos, sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
     low, high = np.split(decode(x, HALF), 2, 2)
     y = np.concatenate([low * cos[:, None] - high * sin[:, None], high * cos[:, None] + low * sin[:, None]], 2)
-    return bandwidth.rope(tokens, heads, dim), [(x, HALF), (cos, "float32"), (sin, "float32")], [(HALF, y)]
+    return elementwise.rope(tokens, heads, dim), [(x, HALF), (cos, "float32"), (sin, "float32")], [(HALF, y)]
 
 
 def swiglu(rng):
     m, n = 7, 520
     x = random_array(rng, (m, 2 * n), HALF)
     gate, value = np.split(decode(x, HALF), 2, 1)
-    return bandwidth.swiglu(m, n, columns=256), [(x, HALF)], [(HALF, gate / (1 + np.exp(-gate)) * value)]
+    return elementwise.swiglu(m, n, columns=256), [(x, HALF)], [(HALF, gate / (1 + np.exp(-gate)) * value)]
 
 
 def of_rows(build, function, outputs):
@@ -345,23 +352,23 @@ CASES = {
     "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy, "rope": rope, "swiglu": swiglu,
     "cross_entropy_by_half_a_warp": lambda rng: cross_entropy(rng, 333, 128, 32), "cross_entropy_by_eight_warps": lambda rng: cross_entropy(rng, 2048, 2048, 256),
     "cross_entropy_by_a_warp_and_a_half": lambda rng: cross_entropy(rng, 1000, 384, 256),
-    "transpose": of_rows(bandwidth.transpose, lambda x: [x.T], [HALF]), "column_sum": of_rows(bandwidth.column_sum, lambda x: [x.sum(0)], ["float32"]),
-    "column_sum_of_narrow_strips": of_rows(lambda m, n: bandwidth.column_sum(m, n, steps=2, rows=16, columns=64, threads=128), lambda x: [x.sum(0)], ["float32"]),
-    "row_sum": of_rows(lambda m, n: bandwidth.row_sum(m, n, columns=512), lambda x: [x.sum(1)], ["float32"]),
-    "quantize_rows": of_rows(bandwidth.quantize_rows, quantized, [E4M3, "float32"]),
-    "rms_norm_long": long_rows_of(long_rows.rms_norm_long, lambda x, w: [x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * w], [HALF], 1),
-    "layer_norm_long": long_rows_of(long_rows.layer_norm_long, normalized, [HALF, "float32", "float32"], 2, **SEVERAL),
-    "layer_norm_backward_long": lambda rng: layer_norm_backward(rng, lambda m, n: long_rows.layer_norm_backward_long(m, n, **SEVERAL)),
-    "softmax_long": long_rows_of(long_rows.softmax_long, softmax, [HALF]),
-    "quantize_rows_long": long_rows_of(long_rows.quantize_rows_long, quantized, [E4M3, "float32"]),
-    "rms_norm_split": split_rows_of(rows.rms_norm, lambda x, w: [x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * w], [HALF], 1),
-    "layer_norm_split": split_rows_of(bandwidth.layer_norm, normalized, [HALF, "float32", "float32"], 2),
-    "layer_norm_long_split": long_rows_of(long_rows.layer_norm_long, normalized, [HALF, "float32", "float32"], 2, n=65536, blocks=2, stages=2, threads=256),
+    "transpose": of_rows(elementwise.transpose, lambda x: [x.T], [HALF]), "column_sum": of_rows(reductions.column_sum, lambda x: [x.sum(0)], ["float32"]),
+    "column_sum_of_narrow_strips": of_rows(lambda m, n: reductions.column_sum(m, n, steps=2, rows=16, columns=64, threads=128), lambda x: [x.sum(0)], ["float32"]),
+    "row_sum": of_rows(lambda m, n: reductions.row_sum(m, n, columns=512), lambda x: [x.sum(1)], ["float32"]),
+    "quantize_rows": of_rows(quantize.quantize_rows, quantized, [E4M3, "float32"]),
+    "rms_norm_long": long_rows_of(rms_norms.rms_norm_long, lambda x, w: [x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * w], [HALF], 1),
+    "layer_norm_long": long_rows_of(layer_norms.layer_norm_long, normalized, [HALF, "float32", "float32"], 2, **SEVERAL),
+    "layer_norm_backward_long": lambda rng: layer_norm_backward(rng, lambda m, n: norm_gradients.layer_norm_backward_long(m, n, **SEVERAL)),
+    "softmax_long": long_rows_of(softmaxes.softmax_long, softmax, [HALF]),
+    "quantize_rows_long": long_rows_of(quantize.quantize_rows_long, quantized, [E4M3, "float32"]),
+    "rms_norm_split": split_rows_of(rms_norms.rms_norm, lambda x, w: [x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * w], [HALF], 1),
+    "layer_norm_split": split_rows_of(layer_norms.layer_norm, normalized, [HALF, "float32", "float32"], 2),
+    "layer_norm_long_split": long_rows_of(layer_norms.layer_norm_long, normalized, [HALF, "float32", "float32"], 2, n=65536, blocks=2, stages=2, threads=256),
     "layer_norm_backward_long_split": lambda rng: layer_norm_backward(
-        rng, lambda m, n: long_rows.layer_norm_backward_long(m, n, blocks=2, stages=2, threads=256), 65536),
-    "softmax_split": split_rows_of(rows.softmax, softmax, [HALF]),
-    "softmax_of_two_rows_split": split_rows_of(rows.softmax, softmax, [HALF], rows=2),
-    "quantize_rows_split": split_rows_of(bandwidth.quantize_rows, quantized, [E4M3, "float32"]),
+        rng, lambda m, n: norm_gradients.layer_norm_backward_long(m, n, blocks=2, stages=2, threads=256), 65536),
+    "softmax_split": split_rows_of(softmaxes.softmax, softmax, [HALF]),
+    "softmax_of_two_rows_split": split_rows_of(softmaxes.softmax, softmax, [HALF], rows=2),
+    "quantize_rows_split": split_rows_of(quantize.quantize_rows, quantized, [E4M3, "float32"]),
 }
 SPLIT_ROWS = [name for name in CASES if name.endswith("_split")]
 LONG_ROWS = [name for name in CASES if name.endswith("_long")]
@@ -451,8 +458,8 @@ def test_on_wide_warps(emulator, name):
 
 
 @pytest.mark.parametrize("build", [
-    lambda: products.packed_weights(8, 64, 200), lambda: products.packed_weights(8, 64, 384, group=64, block_k=96),
-    lambda: products.packed_mxfp4(8, 64, 160), lambda: products.packed_mxfp4(8, 64, 384, block_k=96),
+    lambda: packed_programs.packed_weights(8, 64, 200), lambda: packed_programs.packed_weights(8, 64, 384, group=64, block_k=96),
+    lambda: packed_programs.packed_mxfp4(8, 64, 160), lambda: packed_programs.packed_mxfp4(8, 64, 384, block_k=96),
 ])
 def test_scales_that_do_not_fit_are_refused(build):
     with pytest.raises(ValueError, match="groups of"):
@@ -462,4 +469,4 @@ def test_scales_that_do_not_fit_are_refused(build):
 @pytest.mark.parametrize("columns, threads", [(4, 32), (100, 256), (3000, 256), (1280, 128)])
 def test_columns_that_lanes_do_not_share_are_refused(columns, threads):
     with pytest.raises(ValueError, match="choose a multiple"):
-        bandwidth.cross_entropy(8, 4096, columns=columns, threads=threads)
+        losses.cross_entropy(8, 4096, columns=columns, threads=threads)

@@ -6,7 +6,7 @@ import kiln.language as T
 import numpy as np
 import pytest
 from data import STORED, decode, random_array, relative_error
-from kiln.examples.gemm import gemm
+from kiln.library.programs.gemm import gemm
 
 HOPPER = "emu:sm_90a"
 AUTO, NEVER, ALWAYS = range(3)  # of kiln.v1.StreamK

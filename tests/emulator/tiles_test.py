@@ -8,7 +8,7 @@ import secrets
 import numpy as np
 import pytest
 from data import STORED, decode, random_array, relative_error
-from kiln.examples.gemm import gemm
+from kiln.library.programs.gemm import gemm
 
 SEED = int(os.environ.get("KILN_SEED", secrets.randbelow(1 << 31)))  # a failure prints it
 BARS = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-4, "int32": 0.0}

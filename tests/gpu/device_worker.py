@@ -58,7 +58,7 @@ class Cases:
         repeat = options.pop("repeat", 0)
         generator = self.numpy.random.default_rng(m * 31 + n * 7 + k)
         a, b = (generator.standard_normal(shape).astype("float16") for shape in ((m, k), (k, n)))
-        program = gemm(M=m, N=n, K=k, in_dtype="float16", out_dtype="float16")
+        program = gemm(m, n, k)
         result, outputs = self.client.run(program, DEVICE, [self._tensor(a), self._tensor(b), self._tensor(self.numpy.zeros((m, n), "float16"))],
                                           CompileOptions(**options), repeat=repeat)
         if result.faults:

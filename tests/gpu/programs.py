@@ -5,9 +5,10 @@ import os
 
 import kiln.language as T
 from kiln.examples.attention import attention
-from kiln.examples.gemm import ACCUMULATOR, gemm
 from kiln.examples.programs import PROGRAMS
-from kiln.examples.rows import rms_norm, softmax, softmax_online
+from kiln.library.programs.gemm import ACCUMULATOR, gemm
+from kiln.library.programs.rms_norm import rms_norm
+from kiln.library.programs.softmax import softmax, softmax_online
 
 
 def gemm_strided(in_dtype="float16", out_dtype=None, block_m=64, block_n=64, block_k=32, stages=2, threads=128):

@@ -6,6 +6,7 @@
 Each rule is a row below. A path is always relative to the root of the tree, with "/".
 """
 
+import ast
 import os
 import re
 import subprocess
@@ -133,6 +134,11 @@ BARRED = (("compiler/emulator/runtime/", r"^compiler/(?!emulator/)", "the emulat
           ("server/flow/", r"^server/execute/", KILND_LINKS),
           ("server/service/", r"^server/execute/", KILND_LINKS))
 
+PACKAGES = "clients/python/"  # Python's modules lie under it by their names
+# Python under the folder, but not under the part of it that follows, may not import the package.
+IMPORTS = ((PACKAGES + "kiln/", PACKAGES + "kiln/examples/", "kiln.examples",
+            "examples teach and depend on the rest, never the other way; what the library serves calls with is in kiln.library.programs"),)
+
 # Headers one file alone may include.
 SINGLE = (("sqlite3.h", "everything SQLite goes through that file"),)
 
@@ -197,6 +203,23 @@ def check_code(path, lines):
                 yield number, f"{bare.strip()[:60]}: {rule.why}"
     if path.endswith(".h") and not any(line.startswith("#pragma once") for line in lines):
         yield 1, "a header starts with #pragma once"
+
+
+def imported(path, text):
+    """(line, module) of each import of a module of Python, "from" names included: from .a import b is of package.a.b."""
+    package = os.path.dirname(path.removeprefix(PACKAGES)).split("/")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            outer = package[:len(package) + 1 - node.level] if node.level else []
+            yield from ((node.lineno, ".".join([*outer, *filter(None, [node.module]), alias.name])) for alias in node.names)
+
+
+def check_imports(path, text):
+    for folder, exempt, package, why in IMPORTS:
+        if path.startswith(folder) and not path.startswith(exempt) and path.endswith(".py"):
+            yield from ((number, f"{module}: {why}") for number, module in imported(path, text) if f"{module}.".startswith(f"{package}."))
 
 
 def is_commented(path, lines):
@@ -268,12 +291,13 @@ def check(root):
             data = file.read()
         if b"\0" in data[:4096]:
             continue
-        lines = data.decode(errors="replace").splitlines()
+        text = data.decode(errors="replace")
+        lines = text.splitlines()
         if not is_commented(path, lines):
             continue
         read += 1
         first_lines[path] = lines[:3]
-        problems += [f"{path}:{n}: {m}" for n, m in check_form(path, lines)]
+        problems += [f"{path}:{n}: {m}" for n, m in [*check_form(path, lines), *check_imports(path, text)]]
         if not path.endswith(CODE):
             continue
         problems += [f"{path}:{n}: {m}" for n, m in check_code(path, lines)]

@@ -19,7 +19,8 @@ def problems(files):
         for path, text in files.items():
             os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
             with open(os.path.join(root, path), "w", encoding="utf-8") as file:
-                file.write(text if text.startswith("raw:") else HEAD + text)
+                head = HEAD.replace("//", "#") if path.endswith(".py") else HEAD
+                file.write(text if text.startswith("raw:") else head + text)
         return layering.check(root)[0]
 
 
@@ -44,6 +45,17 @@ class Layering(unittest.TestCase):
         self.allowed("ir/a_test.cc", '#include "tests/golden/golden.h"\n')
         self.allowed("clients/cli/a.cc", '#include "clients/cpp/client.h"\n')
         self.allowed("compiler/passes.cc", '#include "compiler/llvm/lower/lower.h"\n#include "ir/module.h"\n')
+
+    def test_the_library_does_not_see_the_examples(self):
+        folder = "clients/python/kiln/"
+        for path, text in (("library/a.py", "from kiln.examples import rows\n"), ("library/a.py", "from kiln import examples\n"),
+                           ("library/a.py", "from ..examples.rows import softmax\n"), ("library/programs/a.py", "from ...examples import rows\n"),
+                           ("library/a.py", "def f():\n    import kiln.examples.rows\n"), ("a.py", "from .examples import rows\n"),
+                           ("a.py", "from . import examples\n")):
+            self.refused(folder + path, text, "kiln.library.programs")
+        self.allowed(folder + "examples/a.py", "from kiln.examples import rows\nfrom kiln.library.programs import gemm\nfrom .rows import softmax\n")
+        self.allowed(folder + "library/a.py", "from .programs.rows import RUN\nfrom .. import tiles\nimport kiln.examples_of_others\n")
+        self.allowed("clients/python/tests/a.py", "from kiln.examples import rows\n")
 
     def test_rooms_of_the_server_have_an_order(self):
         self.refused("server/reply/a.cc", '#include "server/flow/compile_flow.h"\n', "server/reply/ may not see server/flow/")

@@ -94,7 +94,7 @@ def test_every_architecture(served, tmp_path):
 def test_streams_do_not_spill(served, tmp_path):
     """Blocks that share tiles: parts of a sum come into registers that hold another."""
     from kiln import CompileOptions
-    from kiln.examples.gemm import gemm
+    from kiln.library.programs.gemm import gemm
 
     wrong = []
     for tile in ({"block_m": 128, "block_n": 256, "stages": 4}, {"block_m": 152, "block_n": 256, "stages": 3}, {"block_m": 128, "block_n": 128, "stages": 6}):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No example kernel spills registers, at row lengths that are no powers of two, too; nor does attention of the library, whose
+"""No kernel of the library or the examples spills registers, at row lengths that are no powers of two, too; nor does attention of the library, whose
 heads have any size. Code objects for AMD say so themselves, on every machine; for CUDA ptxas does. PTXAS names it; else the one on PATH or in
 /usr/local/cuda/bin is used."""
 
@@ -26,16 +26,15 @@ def served(tmp_path_factory):
 
 
 def row_programs(dtype):
-    from kiln.examples import bandwidth, rows
+    from kiln.examples.add import add
+    from kiln.library.programs import cross_entropy, elementwise, layer_norm, norm_gradients, quantize, reductions, rms_norm, softmax
 
     for n in LENGTHS:
-        for build in (bandwidth.layer_norm, bandwidth.layer_norm_backward, bandwidth.quantize_rows, bandwidth.cross_entropy,
-                      bandwidth.swiglu, bandwidth.row_sum, bandwidth.column_sum, bandwidth.transpose):
+        for build in (layer_norm.layer_norm, norm_gradients.layer_norm_backward, quantize.quantize_rows, cross_entropy.cross_entropy,
+                      elementwise.swiglu, reductions.row_sum, reductions.column_sum, elementwise.transpose, rms_norm.rms_norm,
+                      softmax.softmax, softmax.softmax_online, add):
             yield f"{build.__name__} {n}", build(4096, n, dtype)
-        for build in (rows.rms_norm, rows.softmax, rows.softmax_online):
-            yield f"{build.__name__} {n}", build(4096, n, dtype)
-        yield f"rope {n}", bandwidth.rope(4096, n // 8, 64, dtype)
-        yield f"add {n}", rows.add(4096, n, dtype)
+        yield f"rope {n}", elementwise.rope(4096, n // 8, 64, dtype)
 
 
 def library_programs(target):
@@ -52,9 +51,9 @@ def library_programs(target):
 
 
 def example_programs(target):
-    """Of ``kiln.examples``, whose sizes are chosen for the target."""
+    """Whose sizes are chosen for the target: attention of the examples, and products in variants that the library asks for."""
     from kiln.examples.attention import attention
-    from kiln.examples.gemm import gemm
+    from kiln.library.programs.gemm import gemm
 
     for dim in (64, 80, 96, 128):
         for causal in (False, True):

@@ -67,9 +67,9 @@ def matrix_product(m, n, k, in_dtype="float16", out_dtype=None, trans_a=False, t
 
 
 def one_row(k: int) -> dict:
-    """``rows`` of B, ``columns`` of them in a step along k, and ``threads``, of a block of ``kiln.examples.gemm.gemv``, whose N × K elements have two
-    bytes. Steps are the longest of which at most a twelfth lies outside of the matrix. A thread has 32 bytes of each row, in short steps 16.
-    With more rows A is fetched fewer times, unless few blocks are then left on a multiprocessor."""
+    """``rows`` of B, ``columns`` of them in a step along k, and ``threads``, of a block of ``kiln.library.programs.gemm.gemv``, whose N × K
+    elements have two bytes. Steps are the longest of which at most a twelfth lies outside of the matrix. A thread has 32 bytes of each row,
+    in short steps 16. With more rows A is fetched fewer times, unless few blocks are then left on a multiprocessor."""
     columns = next((c for c in (8192, 4096, 2048, 1024) if 12 * (-k % c) <= k), 512)
     return {"rows": 4 if k <= columns < 8192 else 2, "columns": columns, "threads": columns // (16 if columns >= 4096 else 8)}
 
@@ -99,14 +99,14 @@ def batched_product(m, n, k, in_dtype="float16", out_dtype=None, trans_a=False, 
 
 
 def grouped_product(in_dtype="bfloat16", target=None) -> dict:
-    """Of ``kiln.examples.products.grouped``."""
+    """Of ``kiln.library.programs.grouped``."""
     if not _has_wgmma(target):
         return {"block_m": 128, "block_n": 128, "block_k": 32 * 2 // _bytes(in_dtype), "stages": 3, "threads": 128}
     return {"block_m": 128, "block_n": 256, "block_k": 128 // _bytes(in_dtype), "stages": 3, "threads": 256}
 
 
 def scaled_product(m, target=None) -> dict:
-    """Of ``kiln.examples.products.block_scaled``. Few rows: narrow blocks whose steps are long."""
+    """Of ``kiln.library.programs.scaled``. Few rows: narrow blocks whose steps are long."""
     if not _has_wgmma(target):
         return {"block_m": 64, "block_n": 64, "block_k": 128, "stages": 2, "threads": 128, "staged_scales": False}
     if m <= 64:
@@ -115,7 +115,7 @@ def scaled_product(m, target=None) -> dict:
 
 
 def packed_product(m, k, target=None) -> dict:
-    """Of ``kiln.examples.products.packed_weights`` and ``packed_mxfp4``. Few rows: all multiprocessors stream weights, and two groups of
+    """Of ``kiln.library.programs.packed``. Few rows: all multiprocessors stream weights, and two groups of
     warps in each share a block along k. More: two blocks do."""
     if not _has_wgmma(target):
         return for_registers({"block_m": 64, "block_n": 128, "block_k": 64, "stages": 4, "threads": 128}, target)
@@ -172,7 +172,7 @@ def row_threads(program: str, n: int, target=None) -> int:
 
 
 def rows(program: str, n: int, target=None) -> dict:
-    """Sizes of a program of ``kiln.examples`` that the memory bounds, for rows of n elements. Rows in registers: see ``row_threads``;
+    """Sizes of a program of ``kiln.library.programs`` that the memory bounds, for rows of n elements. Rows in registers: see ``row_threads``;
     several short ones to a block. Strips of columns: 128 wide where four blocks come on each multiprocessor, else 64 wide, with twice the
     threads and twice the loads of each. Rows in shared memory: the part in registers is the larger, the fewer float32 the program keeps
     beside it. Blocks that share the rows: as many as there are at once."""
@@ -198,7 +198,7 @@ def rows(program: str, n: int, target=None) -> dict:
 
 
 def transposed(n: int, dtype) -> dict:
-    """Sizes of ``kiln.examples.bandwidth.transpose`` for rows of n elements: a tile of 64 KiB at most. Two blocks share a multiprocessor's
+    """Sizes of ``kiln.library.programs.elementwise.transpose`` for rows of n elements: a tile of 64 KiB at most. Two blocks share a multiprocessor's
     registers where no column has to be checked, which takes some more."""
     columns = 256 // _bytes(dtype)
     return {"block_m": 256, "block_n": columns, "threads": 512, "min_blocks": 2 if n % columns == 0 else 0}

@@ -7,7 +7,7 @@ import pytest
 import kiln
 import kiln.language as T
 from kiln.client import Client
-from kiln.examples.rows import add
+from kiln.examples.add import add
 from test_emulation import pytestmark  # noqa: F401
 
 

@@ -13,9 +13,10 @@ import pytest
 import kiln
 import kiln.language as T
 from kiln.client import Client
+from kiln.examples.add import add
 from kiln.examples.attention import attention
-from kiln.examples.gemm import gemm
-from kiln.examples.rows import add, softmax
+from kiln.examples.rows import softmax
+from kiln.library.programs.gemm import gemm
 
 BIN = pathlib.Path(os.environ.get("KILN_BUILD", "build/release")).resolve() / "bin"
 MISSING = [name for name in ("kilnd", "kiln-worker", "kiln") if not os.access(BIN / name, os.X_OK)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example programs compute what they say: run with numpy (see ``interpreter``) on fresh random data and compared with float64."""
+"""The programs of the library and of the examples compute what they say: run with numpy (see ``interpreter``) on fresh random data and compared with float64."""
 
 import numpy as np
 import pytest
@@ -7,9 +7,11 @@ from interpreter import interpret, rounded
 
 import kiln
 import kiln.language as T
+from kiln.examples.add import add
 from kiln.examples.attention import attention
-from kiln.examples.gemm import gemm
-from kiln.examples.rows import add, rms_norm, softmax, softmax_online
+from kiln.library.programs.gemm import gemm
+from kiln.library.programs.rms_norm import rms_norm
+from kiln.library.programs.softmax import softmax, softmax_online
 
 RNG = np.random.default_rng()
 BOUND = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-5, "int32": 0, "tfloat32": 1e-5}

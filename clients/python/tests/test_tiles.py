@@ -7,7 +7,7 @@ import re
 
 import pytest
 from kiln import tiles
-from kiln.examples.gemm import gemm
+from kiln.library.programs.gemm import gemm
 
 HOPPER = "cuda:sm_90a"
 TARGET = pathlib.Path(__file__).resolve().parents[3] / "compiler" / "target"

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs that the demo, the tests and the compiler's own tests use, by name."""
+"""The programs that the demo, the tests and the compiler's own tests use, by name: examples, and programs of the library in many variants."""
 
 from functools import partial
 
+from kiln.library.programs.gemm import gemm
+from kiln.library.programs.rms_norm import rms_norm
+from kiln.library.programs.softmax import softmax, softmax_online
+
+from .add import add
 from .attention import attention
-from .gemm import gemm
-from .rows import add, rms_norm, softmax, softmax_online
 
 LAYOUTS = {"nn": {}, "nt": {"trans_b": True}, "tn": {"trans_a": True}, "tt": {"trans_a": True, "trans_b": True}}
 

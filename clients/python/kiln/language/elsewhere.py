@@ -17,7 +17,7 @@ _ROWS = (
      "wgmma_gemm wgmma_mma wait_wgmma warpgroup_arrive warpgroup_commit_batch warpgroup_wait warpgroup_fence_operand ptx_mma "
      "ptx_mma_sm70 ptx_wgmma_ss ptx_wgmma_rs mma_fill mma_store tvm_mfma tvm_mfma_store tvm_rdna_wmma tvm_rdna_wmma_store "
      "alloc_wgmma_desc initialize_wgmma_descriptor tcgen05_gemm tcgen05_mma alloc_tmem deallocate_tmem"),
-    ("products of blocks with scales are not part of this version: scale the sums of T.gemm, as kiln.examples.products does",
+    ("products of blocks with scales are not part of this version: scale the sums of T.gemm, as kiln.examples.scaled does",
      "tcgen05_gemm_blockscaled tcgen05_mma_blockscaled mma_gemm_blockscaled ptx_mma_block_scale make_blockscaled_gemm_layout"),
     ("sparse products are not part of this version: use T.gemm of the dense matrix", "gemm_sp wgmma_gemm_sp tcgen05_gemm_sp ptx_mma_sp"),
     ("CUDA source is not compiled by Kiln; write the function in the tile language",

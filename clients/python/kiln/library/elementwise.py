@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from kiln.examples import bandwidth
-
 from .. import tiles
 from .checks import FLOATS, want_dtype, want_rank, want_rows, want_shape
 from .operation import Operation
 from .plans import Dynamic, Plan, Program, Result, View, dynamic
-from .programs import gradients
+from .programs import elementwise as programs
 from .shapes import M, flat, rows_of
 
 _BLOCKS = 65535  # along the second dimension of a grid
@@ -31,7 +29,7 @@ def _check_rope(x, cos, sin):
 def _plan_rope(x, cos, sin, target):
     heads, dim = x.shape[-2:]
     tokens = x.size // (heads * dim)
-    program = Program.of(bandwidth.rope, tokens=Dynamic("tokens"), heads=heads, dim=dim, dtype=str(x.dtype))
+    program = Program.of(programs.rope, tokens=Dynamic("tokens"), heads=heads, dim=dim, dtype=str(x.dtype))
     return Plan(program, (View(0, (tokens, heads, dim)), View(1, (tokens, dim // 2)), View(2, (tokens, dim // 2))),
                 _check_rope(x, cos, sin))
 
@@ -58,7 +56,7 @@ def _check_swiglu(x):
 def _plan_swiglu(x, target):
     m, n = flat(x)[0], x.shape[-1] // 2
     rows = 4 if m <= 4 * _BLOCKS else 64
-    program = Program.of(bandwidth.swiglu, M=M, N=n, dtype=str(x.dtype), rows=rows, **tiles.rows("swiglu", n))
+    program = Program.of(programs.swiglu, M=M, N=n, dtype=str(x.dtype), rows=rows, **tiles.rows("swiglu", n))
     return Plan(program, (rows_of(0, x),), _check_swiglu(x))
 
 
@@ -71,7 +69,7 @@ def _check_swiglu_backward(dy, x):
 
 def _plan_swiglu_backward(dy, x, target):
     m, n = flat(dy)
-    program = Program.of(gradients.swiglu, M=M, N=n, dtype=str(x.dtype), **tiles.rows("swiglu", n))
+    program = Program.of(programs.swiglu_backward, M=M, N=n, dtype=str(x.dtype), **tiles.rows("swiglu", n))
     return Plan(program, (View(0, (m, n)), View(1, (m, 2, n))), _check_swiglu_backward(dy, x))
 
 
@@ -89,7 +87,7 @@ def _check_transpose(x):
 
 def _plan_transpose(x, target):
     m, n = x.shape
-    program = Program.of(bandwidth.transpose, M=dynamic("M", m), N=n, dtype=str(x.dtype), **tiles.transposed(n, x.dtype))
+    program = Program.of(programs.transpose, M=dynamic("M", m), N=n, dtype=str(x.dtype), **tiles.transposed(n, x.dtype))
     return Plan(program, (View(0, (m, n)),), _check_transpose(x))
 
 

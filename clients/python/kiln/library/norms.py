@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from kiln.examples import bandwidth, long_rows
-from kiln.examples import rows as row_programs
-
 from .. import tiles
 from .checks import FLOATS, want_dtype, want_not_negative, want_rows, want_shape
 from .operation import Operation
 from .plans import Plan, Program, Result
-from .programs import gradients
-from .programs import rows as parts
+from .programs import layer_norm as layer_norms
+from .programs import norm_gradients as gradients
+from .programs import rms_norm as rms_norms
 from .shapes import M, each_row, flat, kept_in, rows_of, whole
 
 _WEIGHT = "one for each element of a row of x"
@@ -59,11 +57,11 @@ def _plan_rms_norm(x, weight, eps, target):
     n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype), "eps": float(eps)}
     if where == "registers":
-        program = Program.of(row_programs.rms_norm, **common, **tiles.rows("rms_norm", n, target))
+        program = Program.of(rms_norms.rms_norm, **common, **tiles.rows("rms_norm", n, target))
     elif where == "block":
-        program = Program.of(long_rows.rms_norm_long, **common, **tiles.rows("rms_norm_long", n))
+        program = Program.of(rms_norms.rms_norm_long, **common, **tiles.rows("rms_norm_long", n))
     else:
-        program = Program.of(parts.rms_norm, **common, **tiles.parts(n))
+        program = Program.of(rms_norms.rms_norm_parts, **common, **tiles.parts(n))
     return Plan(program, (rows_of(0, x), whole(1, weight)), _check_rms_norm(x, weight, eps))
 
 
@@ -76,7 +74,7 @@ def _check_rms_norm_backward(dy, x, weight, eps):
 
 def _plan_rms_norm_backward(dy, x, weight, eps, target):
     n = x.shape[-1]
-    program = Program.of(gradients.rms_norm, M=M, N=n, dtype=str(x.dtype), eps=float(eps), **tiles.parts(n))
+    program = Program.of(rms_norms.rms_norm_backward, M=M, N=n, dtype=str(x.dtype), eps=float(eps), **tiles.parts(n))
     return Plan(program, (rows_of(0, dy), rows_of(1, x), whole(2, weight)), _check_rms_norm_backward(dy, x, weight, eps))
 
 
@@ -113,11 +111,11 @@ def _plan_layer_norm(x, weight, bias, eps, target):
     n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype), "eps": float(eps)}
     if where == "registers":
-        program = Program.of(bandwidth.layer_norm, **common, **tiles.rows("layer_norm", n, target))
+        program = Program.of(layer_norms.layer_norm, **common, **tiles.rows("layer_norm", n, target))
     elif where == "block":
-        program = Program.of(long_rows.layer_norm_long, **common, **tiles.rows("layer_norm_long", n))
+        program = Program.of(layer_norms.layer_norm_long, **common, **tiles.rows("layer_norm_long", n))
     else:
-        program = Program.of(parts.layer_norm, **common, **tiles.parts(n))
+        program = Program.of(layer_norms.layer_norm_parts, **common, **tiles.parts(n))
     return Plan(program, (rows_of(0, x), whole(1, weight), whole(2, bias)), _check_layer_norm(x, weight, bias, eps))
 
 
@@ -132,11 +130,11 @@ def _plan_layer_norm_backward(dy, x, weight, mean, rstd, target):
     n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype)}
     if where == "registers":
-        program = Program.of(bandwidth.layer_norm_backward, **common, **tiles.rows("layer_norm_backward", n, target))
+        program = Program.of(gradients.layer_norm_backward, **common, **tiles.rows("layer_norm_backward", n, target))
     elif where == "block":
-        program = Program.of(long_rows.layer_norm_backward_long, **common, **tiles.rows("layer_norm_backward_long", n))
+        program = Program.of(gradients.layer_norm_backward_long, **common, **tiles.rows("layer_norm_backward_long", n))
     else:
-        program = Program.of(gradients.layer_norm, **common, **tiles.parts(n))
+        program = Program.of(gradients.layer_norm_backward_parts, **common, **tiles.parts(n))
     inputs = (rows_of(0, dy), rows_of(1, x), whole(2, weight), each_row(3, mean), each_row(4, rstd))
     return Plan(program, inputs, _check_layer_norm_backward(dy, x, weight, mean, rstd))
 
@@ -157,7 +155,7 @@ def _plan_norm_weight_backward(dy, x, mean, rstd, target):
     results = _check_norm_weight_backward(dy, x, mean, rstd)
     if x.size == 0:
         return Plan(None, (), results, fill=0.0)
-    program = Program.of(gradients.norm_weights, M=M, N=flat(x)[1], dtype=str(x.dtype))
+    program = Program.of(gradients.norm_weight_backward, M=M, N=flat(x)[1], dtype=str(x.dtype))
     return Plan(program, (rows_of(0, dy), rows_of(1, x), each_row(2, mean), each_row(3, rstd)), results)
 
 
@@ -195,8 +193,8 @@ def rms_norm_backward(dy, x, weight, eps=1e-6):
     """(dx, rstd) of ``rms_norm`` for the gradient dy of its result; rstd, 1/√(mean(x²) + eps) of each row, is what ``norm_weight_backward``
     takes.
 
-    dy and x: (…, N) of one dtype, float16, bfloat16 or float32. weight: (N) of it. dx is like x, rstd (…) of float32. Errors as
-    ``rms_norm``."""
+    dy and x: (…, N) of one dtype, float16, bfloat16 or float32. weight: (N) of it. dx is like x, rstd (…) of float32. No gradient.
+    TypeError: another dtype. ValueError: another shape, N = 0, eps below 0."""
     return _rms_norm_backward(dy, x, weight, eps)
 
 
@@ -211,13 +209,14 @@ def layer_norm(x, weight, bias, eps=1e-5):
 def layer_norm_backward(dy, x, weight, mean, rstd):
     """dx of ``layer_norm`` for the gradient dy of y, with the mean and rstd that it returned.
 
-    dy and x: (…, N) of one dtype, float16, bfloat16 or float32. weight: (N) of it. mean, rstd: (…) of float32. Errors as ``layer_norm``."""
+    dy and x: (…, N) of one dtype, float16, bfloat16 or float32. weight: (N) of it. mean, rstd: (…) of float32. No gradient. TypeError: another
+    dtype. ValueError: another shape, N = 0."""
     return _layer_norm_backward(dy, x, weight, mean, rstd)
 
 
 def norm_weight_backward(dy, x, mean, rstd):
     """(dw, db) of ``layer_norm``, and with a mean of zeros dw of ``rms_norm``: Σ dy · (x − mean) · rstd and Σ dy over all rows.
 
-    dy and x: (…, N) of one dtype, float16, bfloat16 or float32. mean, rstd: (…) of float32. dw, db: (N) of x's dtype, summed in float32.
-    Errors as ``layer_norm``."""
+    dy and x: (…, N) of one dtype, float16, bfloat16 or float32. mean, rstd: (…) of float32. dw, db: (N) of x's dtype, summed in float32; of
+    no rows, zeros. No gradient. TypeError: another dtype. ValueError: another shape, N = 0."""
     return _norm_weight_backward(dy, x, mean, rstd)

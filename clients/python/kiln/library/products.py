@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from kiln.examples.gemm import gemm
-
 from .. import tiles
 from ..language.dtypes import as_dtype
 from .checks import FLOATS, want_dtype, want_rank, want_shape
 from .operation import Operation
 from .plans import Dynamic, Plan, Program, Result, View, bucket, dynamic
 from .programs import products as programs
+from .programs.gemm import gemm
 
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 OPERANDS = (*FLOATS, "int8", *FLOAT8)
@@ -125,7 +124,7 @@ def _plan(a, b, bias, residual, row_scale, activation, trans_a, trans_b, out_dty
 
 
 def bias_fits(bias, out: str) -> bool:
-    """Whether ``kiln.examples.gemm``, whose bias has the result's dtype, takes it."""
+    """Whether the program ``gemm``, whose bias has the result's dtype, takes it."""
     return bias is None or bias.dtype == out
 
 

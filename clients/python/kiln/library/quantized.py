@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-from kiln.examples import bandwidth, long_rows, products
-
 from .. import tiles
 from .checks import FLOATS, HALVES, Spec, is_torch, spec_of, want_dtype, want_name, want_rank, want_rows, want_shape
 from .operation import Operation
 from .plans import Dynamic, Plan, Program, Result, View, bucket, dynamic
-from .programs import rows as parts
+from .programs import grouped, packed, quantize, scaled
 from .shapes import M, kept_in, rows_of, whole
 
 FP8 = "float8_e4m3fn"
 GROUP_ROWS = 128  # of one expert: what grouped_matmul takes at a time
-SCALED = products.SCALED
+SCALED = scaled.SCALED
 MXFP4_GROUP = 128  # elements of four exponents, which share a word
 FORMATS = ("int4", "mxfp4")
 
@@ -53,7 +51,7 @@ def _plan_scaled(a, b, scale_a, scale_b, out_dtype, target):
     results = _check_scaled(a, b, scale_a, scale_b, out_dtype)
     (m, k), n = a.shape, b.shape[0]
     shorter = ((dynamic("M", m), (("A", 0), ("scale_a", 1), ("C", 0))),)
-    program = Program.of(products.block_scaled, shorter, M=_at_most(m), N=n, K=k, out_dtype=results[0].dtype,
+    program = Program.of(scaled.block_scaled, shorter, M=_at_most(m), N=n, K=k, out_dtype=results[0].dtype,
                          **tiles.scaled_product(m, target))
     return Plan(program, tuple(whole(i, s) for i, s in enumerate((a, b, scale_a, scale_b))), results)
 
@@ -85,7 +83,7 @@ def _check_grouped(a, b, expert, fast_accumulation):
 def _plan_grouped(a, b, expert, fast_accumulation, target):
     results = _check_grouped(a, b, expert, fast_accumulation)
     experts, n, k = b.shape
-    program = Program.of(products.grouped, experts=experts, N=n, K=k, dtype=str(a.dtype), out_dtype=results[0].dtype,
+    program = Program.of(grouped.grouped, experts=experts, N=n, K=k, dtype=str(a.dtype), out_dtype=results[0].dtype,
                          **tiles.grouped_product(a.dtype, target))
     options = (("fast_accumulation", True),) if fast_accumulation else ()
     return Plan(program, (whole(0, a), whole(1, b), whole(2, expert)), results, options)
@@ -134,10 +132,10 @@ def _plan_quantized(a, weight, scale, format, group, target):
     common = {"M": _at_most(m), "N": n, "K": k, "interleaved": weight.dtype == "uint32"}
     shorter = ((Dynamic("M"), (("A", 0), ("C", 0))),)
     if format == "int4":
-        program = Program.of(products.packed_weights, shorter, dtype=str(a.dtype), group=group, **common,
+        program = Program.of(packed.packed_weights, shorter, dtype=str(a.dtype), group=group, **common,
                              **_packed_tile(m, k, group, target))
     else:
-        program = Program.of(products.packed_mxfp4, shorter, **common, **_packed_tile(m, k, MXFP4_GROUP, target))
+        program = Program.of(packed.packed_mxfp4, shorter, **common, **_packed_tile(m, k, MXFP4_GROUP, target))
     # Few rows: scales go to the product's sums, which rounds less often.
     options = (("fast_math", True),) if format == "int4" and m <= 8 else ()
     inputs = (View(0, (m, k)), whole(1, weight), whole(2, scale))
@@ -161,11 +159,11 @@ def _plan_quantize_rows(x, target):
     n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype)}
     if where == "registers":
-        program = Program.of(bandwidth.quantize_rows, **common, **tiles.rows("quantize_rows", n, target))
+        program = Program.of(quantize.quantize_rows, **common, **tiles.rows("quantize_rows", n, target))
     elif where == "block":
-        program = Program.of(long_rows.quantize_rows_long, **common, **tiles.rows("quantize_rows_long", n))
+        program = Program.of(quantize.quantize_rows_long, **common, **tiles.rows("quantize_rows_long", n))
     else:
-        program = Program.of(parts.quantize_rows, **common, **tiles.parts(n))
+        program = Program.of(quantize.quantize_rows_parts, **common, **tiles.parts(n))
     return Plan(program, (rows_of(0, x),), _check_quantize_rows(x))
 
 

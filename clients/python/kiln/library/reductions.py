@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from kiln.examples import bandwidth
-
 from .. import tiles
 from .checks import FLOATS, want_dtype
 from .operation import Operation
 from .plans import Plan, Program, Result
-from .programs import rows as parts
+from .programs import reductions as programs
 from .shapes import M, flat, rows_of
 
 _KINDS = ("sum", "mean", "max", "min")
@@ -39,11 +37,11 @@ def _plan(x, dim, kind, target):
     common = {"M": M, "N": n, "dtype": str(x.dtype)}
     if kind == "sum":
         name = "row_sum" if along_rows else "column_sum"
-        program = Program.of(getattr(bandwidth, name), **common, **tiles.rows(name, n))
+        program = Program.of(getattr(programs, name), **common, **tiles.rows(name, n))
     elif along_rows:
-        program = Program.of(parts.reduction, kind=kind, **common, **tiles.parts(n))
+        program = Program.of(programs.row_reduction, kind=kind, **common, **tiles.parts(n))
     else:
-        program = Program.of(parts.column_reduction, kind=kind, **common)
+        program = Program.of(programs.column_reduction, kind=kind, **common)
     return Plan(program, (rows_of(0, x),), results)
 
 

@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of the library beside those of ``kiln.examples``: rows of any length, gradients, products with more behind or around them. Each
-module has functions that return a traced tile function."""
+"""The programs that serve calls of ``kiln.library``. Each module has functions that return a traced tile function; the library chooses among
+them, and their sizes come from ``kiln.tiles``. ``kiln.examples`` has short programs to learn from."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kiln.examples.attention`` for queries and keys of different lengths and numbers of heads."""
+"""FlashAttention forward for queries and keys of different lengths and numbers of heads; ``kiln.examples.attention`` is the simple one."""
 
 import kiln.language as T
-from kiln.examples.attention import LOG2_E
+
+from .rows import LOG2_E
 
 
 def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype, block_m, block_n, stages, threads, columns, exchanged):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products with more behind them than ``kiln.examples.gemm``, and in batches."""
+"""Matrix products with more behind them than ``gemm``, and in batches."""
 
 import kiln.language as T
-from kiln.examples.gemm import ACCUMULATOR, activate
+
+from .gemm import ACCUMULATOR, activate
 
 
 def fused(M, N, K, in_dtype, out_dtype, bias, activation, row_scale, residual, trans_a, trans_b, block_m, block_n, block_k, stages,
