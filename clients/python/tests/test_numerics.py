@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of the library and of the examples compute what they say: run with numpy (see ``interpreter``) on fresh random data and compared with float64."""
+"""The programs of the library and of the examples compute what they say: run with numpy (see ``interpreter``) on fresh random data and
+compared with float64."""
 
 import numpy as np
 import pytest
