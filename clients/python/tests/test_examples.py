@@ -87,19 +87,19 @@ def packed_weights(dtype, symbolic):
 
 def scaled_blocks(dtype, symbolic):
     """``dtype`` is the result's: the operands have 8 bits."""
-    (a, wide_a), (b, wide_b) = normal(scaled.FP8, 70, 384), normal(scaled.FP8, 200, 384)
-    scale_a, scale_b = (RNG.random((3, 70)) + 0.5).astype(np.float32), (RNG.random((2, 3)) + 0.5).astype(np.float32)
-    left = wide_a.reshape(70, 3, 128) * scale_a.T.astype(np.float64)[:, :, None]
-    right = wide_b.reshape(200, 3, 128) * np.repeat(scale_b.astype(np.float64), 128, 0)[:200, :, None]
-    return scaled.scaled(70, 200, 384, dtype), (a, b, scale_a, scale_b), np.einsum("mgk,ngk->mn", left, right)
+    (a, wide_a), (b, wide_b) = normal(scaled.FP8, 70, 256), normal(scaled.FP8, 140, 256)
+    scale_a, scale_b = (RNG.random((2, 70)) + 0.5).astype(np.float32), (RNG.random((2, 2)) + 0.5).astype(np.float32)
+    left = wide_a.reshape(70, 2, 128) * scale_a.T.astype(np.float64)[:, :, None]
+    right = wide_b.reshape(140, 2, 128) * np.repeat(scale_b.astype(np.float64), 128, 0)[:140, :, None]
+    return scaled.scaled(70, 140, 256, dtype), (a, b, scale_a, scale_b), np.einsum("mgk,ngk->mn", left, right)
 
 
 def attention_of_two_heads(dtype, symbolic):
-    (q, wide_q), (k, wide_k), (v, wide_v) = (normal(dtype, 1, 133, 2, 64) for _ in range(3))
-    scores = np.einsum("bihd,bjhd->bhij", wide_q, wide_k) / 8
-    scores = np.where(np.tri(133, dtype=bool), scores, -np.inf)
+    (q, wide_q), (k, wide_k), (v, wide_v) = (normal(dtype, 1, 90, 2, 32) for _ in range(3))
+    scores = np.einsum("bihd,bjhd->bhij", wide_q, wide_k) / 32**0.5
+    scores = np.where(np.tri(90, dtype=bool), scores, -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
-    program = attention.attention(1, 2, None if symbolic else 133, 64, causal=True, dtype=dtype)
+    program = attention.attention(1, 2, None if symbolic else 90, 32, causal=True, dtype=dtype)
     return program, (q, k, v), np.einsum("bhij,bjhd->bihd", weights / weights.sum(-1, keepdims=True), wide_v)
 
 

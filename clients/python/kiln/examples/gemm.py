@@ -6,8 +6,9 @@ from kiln import tiles
 
 
 def gemm(M=None, N=None, K=None, dtype="float16", target=None, **sizes):
-    """A is (M, K), B (K, N), C (M, N), of floats alike. A dimension that is None is known at launch only. ``sizes``: ``block_m``, ``block_n``,
-    ``block_k``, ``stages`` and ``threads``; those that are left out are chosen for the ``target`` (None: as ``kiln.target`` finds it)."""
+    """A is (M, K), B (K, N), C (M, N), of floats alike. A dimension that is None is known at launch only. ``sizes``: ``block_m``,
+    ``block_n``, ``block_k``, ``stages`` and ``threads``; those that are left out are chosen for the ``target`` (None: as ``kiln.target``
+    finds it)."""
     chosen = tiles.matrix_product(M, N, K, dtype, target=target)
     if unknown := set(sizes) - set(chosen):
         raise TypeError(f"gemm: there is no size {' or '.join(sorted(unknown))}; sizes are {', '.join(chosen)}")

@@ -7,7 +7,8 @@ from .. import tiles
 from .checks import FLOATS, HALVES, Spec, is_torch, spec_of, want_dtype, want_name, want_rank, want_rows, want_shape
 from .operation import Operation
 from .plans import Dynamic, Plan, Program, Result, View, bucket, dynamic
-from .programs import grouped, packed, quantize, scaled
+from .programs import grouped, quantize, scaled
+from .programs import packed as packed_programs
 from .shapes import M, kept_in, rows_of, whole
 
 FP8 = "float8_e4m3fn"
@@ -132,10 +133,10 @@ def _plan_quantized(a, weight, scale, format, group, target):
     common = {"M": _at_most(m), "N": n, "K": k, "interleaved": weight.dtype == "uint32"}
     shorter = ((Dynamic("M"), (("A", 0), ("C", 0))),)
     if format == "int4":
-        program = Program.of(packed.packed_weights, shorter, dtype=str(a.dtype), group=group, **common,
+        program = Program.of(packed_programs.packed_weights, shorter, dtype=str(a.dtype), group=group, **common,
                              **_packed_tile(m, k, group, target))
     else:
-        program = Program.of(packed.packed_mxfp4, shorter, **common, **_packed_tile(m, k, MXFP4_GROUP, target))
+        program = Program.of(packed_programs.packed_mxfp4, shorter, **common, **_packed_tile(m, k, MXFP4_GROUP, target))
     # Few rows: scales go to the product's sums, which rounds less often.
     options = (("fast_math", True),) if format == "int4" and m <= 8 else ()
     inputs = (View(0, (m, k)), whole(1, weight), whole(2, scale))
@@ -213,10 +214,10 @@ def interleave(packed, format="int4"):
     if is_torch(packed):
         import torch
 
-        return products.interleave(packed.long(), e2m1=format == "mxfp4").to(torch.int32).view(torch.uint32)
+        return packed_programs.interleave(packed.long(), e2m1=format == "mxfp4").to(torch.int32).view(torch.uint32)
     import numpy
 
-    return products.interleave(packed.astype(numpy.int64), e2m1=format == "mxfp4").astype(numpy.uint32)
+    return packed_programs.interleave(packed.astype(numpy.int64), e2m1=format == "mxfp4").astype(numpy.uint32)
 
 
 def quantize_rows(x):

@@ -5,11 +5,12 @@
 - In a block (``…_long``): memory is read once, too. Where nothing else is needed again, a block keeps one row, the first `kept` elements in
   shared memory, the last `columns` in registers: `columns` divides `kept`; both together are the row. Where weights are, several rows come
   one after the other, and the compiler gives a row that one block cannot hold to a cluster.
-- Nowhere (``…_parts``, and the gradients that have no other variant): rows of any length, ``columns`` of it at a time, read twice."""
+- In memory (``…_parts``, ``softmax_online``, most gradients): a block reads a row twice, `columns` elements at a time. Rows have any
+  length."""
 
 LOG2_E = 1.4426950408889634
 RUN = 8  # neighbours that a lane takes at a time
-WARP = 32
+WARP = 32  # lanes
 
 
 def kept_apart(N, columns):
