@@ -35,6 +35,13 @@ bool Commute(const ir::Stmt& a, const ir::Stmt& b) {
   return one->kind != ir::AtomicKind::kExchange && one->kind != ir::AtomicKind::kCompareExchange;
 }
 
+bool AreAtomics(const ir::Stmt& a, const ir::Stmt& b) { return ir::IsOneOf<ir::Atomic>(a.op) && ir::IsOneOf<ir::Atomic>(b.op); }
+
+bool AreOrdered(const ir::Module& module, const ir::Stmt& first, ir::BufferId before, const ir::Stmt& second, ir::BufferId after) {
+  const auto is_global = [&](ir::BufferId buffer) { return module[buffer].space == ir::Space::kGlobal; };
+  return (is_global(before) && Releases(second)) || (is_global(after) && Acquires(first));
+}
+
 std::vector<const ir::Stmt*> OutermostFirst(const ir::Block& body) {
   ByDepth by_depth;
   Find(body, 0, by_depth);

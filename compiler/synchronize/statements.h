@@ -20,6 +20,13 @@ bool IsTensor(const ir::Stmt& stmt);  // a tensor copy
 // Atomics of one kind on one buffer may come in either order. A sum of floats rounds by its order, which atomics leave open anyway.
 bool Commute(const ir::Stmt& a, const ir::Stmt& b);
 
+// Threads that run apart order their atomics by nothing else.
+bool AreAtomics(const ir::Stmt& a, const ir::Stmt& b);
+
+// What an atomic releases, all threads of the block did before it; what it acquires is there for all of them after it. Where threads cannot
+// meet, each has its own. `first` accesses `before`, and `second`, which comes later, `after`.
+bool AreOrdered(const ir::Module& module, const ir::Stmt& first, ir::BufferId before, const ir::Stmt& second, ir::BufferId after);
+
 // The statements of a kernel's body, those within more loops behind those within fewer.
 std::vector<const ir::Stmt*> OutermostFirst(const ir::Block& body);
 

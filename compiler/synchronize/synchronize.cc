@@ -404,20 +404,10 @@ class Analysis {
     return p.write && !access.write && module_[p.buffer].space == Space::kShared && OfAll(p, stmt, access, &Encounters::BySameThreads);
   }
 
-  // Threads that run apart order their atomics by nothing else.
-  static bool AreAtomics(const Stmt& a, const Stmt& b) { return ir::IsOneOf<ir::Atomic>(a.op) && ir::IsOneOf<ir::Atomic>(b.op); }
-
-  // What an atomic releases, all threads of the block did before it; what it acquires is there for all of them after it. Where threads cannot
-  // meet, each has its own.
-  bool AreOrdered(const Pending& p, const Stmt& stmt, const Access& access) const {
-    const auto is_global = [&](BufferId buffer) { return module_[buffer].space == Space::kGlobal; };
-    return (is_global(p.buffer) && Releases(stmt)) || (is_global(access.buffer) && Acquires(*p.stmt));
-  }
-
   bool Conflict(const Pending& p, const Stmt& stmt, const Access& access) const {
     if (in_rings_.contains(p.buffer) || in_rings_.contains(access.buffer)) return false;
     if (p.met > 0) return false;
-    if (orders_ && divergent_ == 0 && AreOrdered(p, stmt, access)) return true;
+    if (orders_ && divergent_ == 0 && AreOrdered(module_, *p.stmt, p.buffer, stmt, access.buffer)) return true;
     if (!p.write && !access.write) return false;
     if (!Overlap(p.buffer, access.buffer)) return false;
     if (p.buffer != access.buffer) return true;
