@@ -8,7 +8,6 @@
 #include <optional>
 #include <set>
 #include <span>
-#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -19,7 +18,6 @@
 #include "compiler/analysis/threads/divergence.h"
 #include "compiler/analysis/threads/encounters.h"
 #include "compiler/analysis/threads/thread_range.h"
-#include "compiler/rewrite/versions.h"
 #include "compiler/rules/reduce.h"
 #include "compiler/synchronize/insert_needs.h"
 #include "compiler/synchronize/pending.h"
