@@ -22,7 +22,7 @@ using End = Leases::End;
 // One process of those that share a store.
 struct Host {
   Host(const std::vector<HostPort>& servers, const Clock& clock)
-      : cluster(std::make_shared<Cluster>(Cluster::Options{.servers = servers}, clock)),
+      : cluster(std::make_shared<Cluster>(Cluster::Options{.servers = servers, .timeout = std::chrono::milliseconds(500)}, clock)),
         table(std::make_shared<LeaseTable>()),
         tier(std::make_shared<RedisTier>(RedisTier::Options{.queue = {.expiry = std::chrono::hours(1)}}, cluster, table)),
         leases(std::make_unique<RedisLeases>(cluster, table, tier)) {
