@@ -7,6 +7,7 @@
 #include "compiler/accesses/matrices.h"
 #include "compiler/accesses/packed.h"
 #include "compiler/accesses/vectors.h"
+#include "compiler/analysis/contains.h"
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/threads/thread_loop.h"
 #include "compiler/analysis/threads/traffic.h"
@@ -118,13 +119,20 @@ class Planner {
       if (read.mask) here.Assume(*read.mask);
       const bool inside = module_[from].space == ir::Space::kGlobal || ProvablyInside(module_, here, from, node.Args());
       ir::LoadPlan load{.buffer = from};
-      if (inside || !selects)
+      if ((inside && !LoadsToDecide(read)) || !selects)
         load = read.mask ? MaskedVectorsOf(module_, facts, loop, read, context_.pointer_alignment())
                          : VectorsOf(module_, facts, loop, from, node.Args(), context_.pointer_alignment());
       if (store.async && read.value == store.value) load.form = ir::LoadForm::kVector, load.width = int32_t(loop.run);
       load.once = once_.contains(from) && !store.async && load.width * ir::Bits(node.dtype) == 128;
       plan.loads.push_back(load);
     }
+  }
+
+  // Whether the mask, or what stands in for the element, is loaded. As part of a vector it would be loaded ahead of a select around it.
+  bool LoadsToDecide(const ir::Read& read) const {
+    if (!read.mask) return false;
+    const auto loads = [&](ir::ExprId part) { return module_.exprs[part].op == ir::ExprOp::kLoad; };
+    return Contains(module_.exprs, *read.mask, loads) || Contains(module_.exprs, module_.exprs[read.value].args[2], loads);
   }
 
   ir::Module& module_;

@@ -329,12 +329,12 @@ namespace {
 void AddReads(const ExprPool& pool, ExprId id, std::unordered_set<uint32_t>& seen, std::vector<Read>& reads) {
   if (!seen.insert(Index(id)).second) return;
   const ExprNode& node = pool[id];
-  for (ExprId arg : node.Args()) {
-    if (node.op != ExprOp::kMasked || arg != node.args[1]) {
-      AddReads(pool, arg, seen, reads);
+  for (size_t a = 0; a < node.Args().size(); ++a) {
+    if (node.op != ExprOp::kMasked || a != 1) {
+      AddReads(pool, node.args[a], seen, reads);
       continue;
     }
-    for (ExprId index : pool[arg].Args()) AddReads(pool, index, seen, reads);
+    for (ExprId index : pool[node.args[a]].Args()) AddReads(pool, index, seen, reads);
   }
   if (node.op == ExprOp::kLoad) reads.push_back({id, id, std::nullopt});
   if (node.op == ExprOp::kMasked) reads.push_back({id, node.args[1], node.args[0]});

@@ -262,7 +262,7 @@ StorePlan RandomModule::SomePlan(const Store& store, size_t vars) {
     const BufferId from{module_.exprs[read.load].ref};
     if (!is_memory(module_[from])) continue;
     LoadPlan load{from, LoadForm(Below(module_[from].space == Space::kShared ? 5 : 4))};
-    if (load.form == LoadForm::kAcross && vars == 1) load.form = LoadForm::kVector;
+    if (load.form >= LoadForm::kAcross && (vars == 1 || read.mask)) load.form = LoadForm::kVector;
     if (load.form >= LoadForm::kVector) load.width = wide(module_[from]);
     load.once = may_choose(module_[from], load.width) && Coin();
     plan.loads.push_back(load);

@@ -30,11 +30,16 @@ void CheckLoadPlan(Verifier& verifier, const LoadPlan& plan) {
 
 void CheckLoads(Verifier& verifier, const Store& op) {
   std::vector<BufferId> loaded, planned;
+  std::vector<bool> masked;
   for (const Read& read : ReadsOf(verifier.exprs(), op.value)) {
     const BufferId buffer{verifier.exprs()[read.load].ref};
-    if (IsMemory(verifier.module()[buffer].space)) loaded.push_back(buffer);
+    if (IsMemory(verifier.module()[buffer].space)) loaded.push_back(buffer), masked.push_back(read.mask.has_value());
   }
   for (const LoadPlan& plan : op.plan->loads) {
+    const bool scattered = plan.form >= LoadForm::kAcross && planned.size() < masked.size() && masked[planned.size()];
+    if (scattered)
+      verifier.Error(fmt::format("a plan to load masked elements of {} as '{}'", verifier.Name(plan.buffer), Name(plan.form)),
+                     "such a load takes elements of other iterations, whose masks may differ");
     planned.push_back(plan.buffer);
     CheckLoadPlan(verifier, plan);
   }

@@ -120,7 +120,7 @@ class Neighbourhood {
     const bool left = Moves(node.args[0]), behind = node.op == ir::ExprOp::kLe || node.op == ir::ExprOp::kGt;
     if (left == Moves(node.args[1]) || !ir::IsInteger(pool_.Type(node.args[0]))) return 1;
     Linear bound = LinearOf(pool_, node.args[left ? 1 : 0]);
-    if (left == behind) bound.constant += 1;
+    if (left == behind) bound.constant = int64_t(uint64_t(bound.constant) + 1);
     return std::gcd(Aligned(LinearOf(pool_, node.args[left ? 0 : 1])), Divisor(bound));
   }
 
@@ -142,9 +142,9 @@ class Neighbourhood {
   }
 
   int64_t Divisor(const Linear& linear) const {
-    int64_t divisor = std::gcd(most_, linear.constant);
-    for (const auto& [term, coefficient] : linear.terms) divisor = std::gcd(divisor, facts_.DivisorOf(ExprId(term)) * coefficient);
-    return divisor & -divisor;
+    uint64_t bits = uint64_t(most_) | uint64_t(linear.constant);  // whose lowest divides all of them; a product that wraps keeps it
+    for (const auto& [term, coefficient] : linear.terms) bits |= uint64_t(facts_.DivisorOf(ExprId(term))) * uint64_t(coefficient);
+    return int64_t(bits & -bits);
   }
 
   const ir::ExprPool& pool_;

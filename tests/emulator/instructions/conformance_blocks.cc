@@ -28,7 +28,7 @@ void AddDistributed(std::vector<Form>& forms) {
                            llvm::Value* place = Word(k, k.device.ClusterAddress(k.shared, other), k.b.CreateXor(k.thread, k.I32(5)));
                            if (access == Access::kLoad) k.Out(k.b.CreateLoad(k.b.getInt32Ty(), place));
                            if (access == Access::kStore) k.b.CreateStore(k.In(), place);
-                           if (access == Access::kAdd) k.device.Atomic(AtomicOp::kAdd, DType::kI32, place, k.In());
+                           if (access == Access::kAdd) k.device.Atomic({AtomicOp::kAdd, DType::kI32}, place, k.In());
                            k.device.ClusterBarrier();
                            k.OutShared(4 * kWords);
                          },

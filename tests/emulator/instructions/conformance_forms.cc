@@ -94,8 +94,8 @@ void AddAtomics(std::vector<Form>& forms) {
                              llvm::Value* v = k.Value(type, Content::kIntegers);
                              llvm::Type* element = llvm_ir::ValueType(k.b.getContext(), type);
                              k.device.Atomic(
-                                 op, type, k.b.CreateGEP(element, k.global_out, k.b.CreateZExt(k.b.CreateAnd(k.thread, k.I32(7)), k.b.getInt64Ty())),
-                                 v);
+                                 {op, type},
+                                 k.b.CreateGEP(element, k.global_out, k.b.CreateZExt(k.b.CreateAnd(k.thread, k.I32(7)), k.b.getInt64Ty())), v);
                            },
                        .result = type,
                        .result_words = 16});
@@ -110,7 +110,7 @@ void AddAtomics(std::vector<Form>& forms) {
                            [=](FormKernel& k) {
                              k.FillShared(128, {type, Content::kIntegers});
                              llvm::Value* slot = k.SharedByte(k.b.CreateMul(k.b.CreateAnd(k.thread, k.I32(7)), k.I32(4)));
-                             k.device.Atomic(op, type, slot, k.Value(type, Content::kIntegers));
+                             k.device.Atomic({op, type}, slot, k.Value(type, Content::kIntegers));
                              k.OutShared(128);
                            },
                        .result = type,
