@@ -49,8 +49,8 @@ class LoopbackServer {
   }
   // Ends every connection and waits for its thread. What `speak` uses lives until then, so its owner calls this first.
   void End() {
-    if (!acceptor_.joinable()) return;
-    stopping_ = true;
+    if (stopping_.exchange(true)) return;
+    if (!acceptor_.joinable()) return static_cast<void>(::close(listener_));
     ::shutdown(listener_, SHUT_RDWR);
     acceptor_.join();
     ::close(listener_);

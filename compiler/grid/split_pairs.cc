@@ -138,8 +138,11 @@ class Splitter {
     std::set<BufferId> seen, found, written;  // found: what a step reads as an earlier step may have left it
     for (const Stmt& stmt : std::get<ir::For>(kernel_.body[at].op).body) {
       bool always = true;
-      ir::WalkWithin(stmt,
-                     [&](const Stmt& inner) { always &= !std::holds_alternative<ir::If>(inner.op) && !std::holds_alternative<ir::While>(inner.op); });
+      ir::WalkWithin(stmt, [&](const Stmt& inner) {
+        const auto* loop = std::get_if<ir::For>(&inner.op);
+        always &=
+            !std::holds_alternative<ir::If>(inner.op) && !std::holds_alternative<ir::While>(inner.op) && (loop == nullptr || !LeavesLoop(loop->body));
+      });
       ir::WalkWithin(stmt, [&](const Stmt& inner) {
         for (const Access& access : AccessesOf(module_, inner)) {
           if (seen.insert(access.buffer).second && !(access.write && always)) found.insert(access.buffer);

@@ -182,3 +182,33 @@ def test_a_product_of_masked_tiles(call, target, k):
     after = call(program, target, a.astype(np.float16), b.astype(np.float16), np.zeros((80, 64), np.float32))
     exact = a.astype(np.float64) @ b.astype(np.float64)
     assert np.allclose(after[2], exact, rtol=1e-3)
+
+
+def guarded(kind):
+    """A mask, or what stands in for the element, that is loaded where only a condition around it keeps the index inside of the tile."""
+    @T.prim_func
+    def program(A: T.Tensor((256,), "float32"), B: T.Tensor((256,), "float32"), C: T.Tensor((256,), "float32")):
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_shared((256,), "float32")
+            T.copy(A, tile)
+            for i in T.Parallel(256):
+                if kind == "other":
+                    C[i] = T.masked(i < 100, A[i], T.masked(tile[i - 100] > 50, B[i], 3.0))
+                if kind == "select":
+                    C[i] = T.if_then_else(i >= 100, T.masked(tile[i - 100] > 50, B[i], 3.0), 1.0)
+                if kind == "plain":
+                    C[i] = T.masked(i < 100, A[i], tile[i - 100])
+
+    return program
+
+
+@pytest.mark.parametrize("kind", ("other", "select", "plain"))
+@pytest.mark.parametrize("target", ("emu:sm_80", "emu:sm_90a", "emu:gfx942"))
+def test_a_mask_that_is_loaded_waits_for_the_condition_around_it(call, target, kind):
+    a = np.random.default_rng().integers(1, 100, 256).astype(np.float32)
+    b = a[::-1].copy()
+    at = np.arange(256)
+    inner = a[np.maximum(at - 100, 0)]
+    given = np.where(inner > 50, b, 3)
+    wanted = {"other": np.where(at < 100, a, given), "select": np.where(at >= 100, given, 1), "plain": np.where(at < 100, a, inner)}[kind]
+    assert np.array_equal(call(guarded(kind), target, a, b, np.zeros(256, np.float32))[2], wanted)
