@@ -128,10 +128,16 @@ class Planner {
     }
   }
 
-  // Whether the mask, or what stands in for the element, is loaded. As part of a vector it would be loaded ahead of a select around it.
+  // Whether the mask, or what stands in for the element, is loaded from where an index outside reaches other data. As part of a vector it
+  // would be loaded ahead of a select around it.
   bool LoadsToDecide(const ir::Read& read) const {
     if (!read.mask) return false;
-    const auto loads = [&](ir::ExprId part) { return module_.exprs[part].op == ir::ExprOp::kLoad; };
+    const auto loads = [&](ir::ExprId part) {
+      const ir::ExprNode& node = module_.exprs[part];
+      if (node.op != ir::ExprOp::kLoad) return false;
+      const ir::Space space = module_[ir::BufferId(node.ref)].space;
+      return space == ir::Space::kShared || space == ir::Space::kLocal;
+    };
     return Contains(module_.exprs, *read.mask, loads) || Contains(module_.exprs, module_.exprs[read.value].args[2], loads);
   }
 

@@ -2,7 +2,7 @@
 """Names of ``triton.language`` that Kiln does not have, and what to use."""
 
 _POINTERS = "add offsets to the pointer and give tl.load and tl.store a mask"
-_ATOMICS = "let each program store its own result, and combine them in a second kernel"
+_ATOMICS = "tl.atomic_cas in a `while` loop"
 _RANDOM = "make the random numbers on the host and pass them as a tensor"
 _SCANS = "reduce with tl.sum over a masked square block, or scan in a tile program (kiln.language)"
 _INDEX = "store the block and load it with the other index, in a second kernel or through a tensor of your own"
@@ -11,7 +11,7 @@ _DEVICE = "write what it computes in the language"
 NAMES = {
     "make_block_ptr": _POINTERS, "advance": _POINTERS, "make_tensor_descriptor": _POINTERS, "load_tensor_descriptor": _POINTERS,
     "store_tensor_descriptor": _POINTERS, "tensor_descriptor": _POINTERS,
-    **{f"atomic_{op}": _ATOMICS for op in ("and", "or", "xor", "xchg", "cas", "poll")},
+    "atomic_poll": _ATOMICS,
     **{name: _RANDOM for name in ("rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "philox", "philox_impl",
                                   "pair_uniform_to_normal", "uint_to_uniform_float")},
     **{name: _SCANS for name in ("associative_scan", "cumsum", "cumprod")},

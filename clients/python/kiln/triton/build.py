@@ -242,7 +242,9 @@ class Builder:
         b = self.value(b, "an offset")
         if not b.element.is_int():
             raise Refusal(f"an offset of type {b.element} is added to a pointer; offsets are integers")
-        a, b = self.together(a, self.negative(b) if op == "-" else b)
+        if op == "-":
+            b = self.negative(self.cast(b, ty.int64))  # whose negative is no large number, as an unsigned type's is
+        a, b = self.together(a, b)
         return self.emit("tt.addptr", [a, b], [(a.element, a.shape)]).result
 
     def _bits(self, op: str, a, b):

@@ -69,7 +69,7 @@ def known_number(x):
 
 
 class Expressions:
-    """``visit`` gives what an expression is. ``used``: (globals, name, value) of each global constant that was read."""
+    """``visit`` gives what an expression is. ``used``: (globals, name, value) of each global that was read."""
 
     def __init__(self, builder: Builder):
         self.b, self.frames, self.used = builder, [], []
@@ -114,8 +114,7 @@ class Expressions:
         if is_number(value) or isinstance(value, (str, list, dict)) or isinstance(value, tuple) and not isinstance(value, type):
             raise Refusal(f"the global {name} is {describe(value)}; kernels see globals that are constants: write {name} = tl.constexpr(…), or pass "
                           "it as a parameter")
-        if isinstance(value, constexpr):
-            self.used.append((names, name, value))
+        self.used.append((names, name, value))
         return unwrapped(value)
 
     def expr_Constant(self, node):
@@ -197,8 +196,10 @@ class Expressions:
             if not static(a) or not static(b):
                 raise Refusal("`in` of values that are known only when the kernel runs")
             return (a in b) == isinstance(op, ast.In)
+        if (a is None or b is None) and isinstance(op, (ast.Eq, ast.NotEq)):
+            return (a is b) == isinstance(op, ast.Eq)
         if a is None or b is None:
-            return self.b.binary(_OPERATORS[type(op)], a, b) if a is b else isinstance(op, ast.NotEq)
+            raise Refusal("None is less or greater than nothing; compare it with `is None`")
         return self.b.binary(_OPERATORS[type(op)], a, b)
 
     def expr_BoolOp(self, node):

@@ -48,12 +48,17 @@ def lower_for(lowering, op: Op) -> None:
 
 
 def _trips(begin: Expr, end: Expr, by: Expr) -> Expr:
-    """How often a range is run; 0 or less: never."""
-    known = constant_value(by)
+    """How often a range is run; 0 or less: never. A step that is known at launch only goes upwards, as in Triton."""
+    known, first = constant_value(by), constant_value(begin)
     if known is not None and known < 0:
         begin, end, by = end, begin, as_expr(-known)
-    span = end - begin
-    return span if known in (1, -1) else floordiv(span + (by - 1), by)
+    if known == 1 and first is not None and first >= 0:
+        return end - begin
+    span = cast(end, "int64") - cast(begin, "int64")  # which may have more bits than its ends
+    trips = span if known in (1, -1) else floordiv(span + (cast(by, "int64") - 1), cast(by, "int64"))
+    if known is None:
+        trips = select(binary("GT", by, 0), trips, const(0, trips.dtype))
+    return cast(binary("MIN", trips, (1 << 31) - 1), begin.dtype)
 
 
 def _positive(trips: Expr) -> Expr:

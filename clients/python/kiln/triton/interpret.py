@@ -67,6 +67,8 @@ class Interpreter(Expressions):
             result = self.block(jit.tree().body)
         except Refusal as problem:
             raise self.failed(problem) from problem
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
+            raise self.failed(Refusal(f"{type(problem).__name__}: {problem}")) from problem
         self.frames.pop()
         self.b.file, self.b.line = place
         return result.value if result is not None else None
@@ -376,7 +378,7 @@ class Interpreter(Expressions):
 
 
 def graph_of(jit, values: dict, runtime: dict) -> tuple:
-    """(the graph, the global constants it used). ``values``: what is known of the parameters; ``runtime``: parameter → nested tuples of types
+    """(the graph, the globals it used). ``values``: what is known of the parameters; ``runtime``: parameter → nested tuples of types
     where some part is not known."""
     function = Function(jit.__name__, jit.file)
     builder = Builder(jit.file, function.body)

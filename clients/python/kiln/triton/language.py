@@ -150,26 +150,50 @@ def store(b, pointer, value, mask=None, boundary_check=(), cache_modifier="", ev
     b.emit("tt.store", operands)
 
 
-def _atomic(name: str, kind: str):
+_ORDERS = {None: "ACQ_REL", "acq_rel": "ACQ_REL", "relaxed": "RELAXED", "acquire": "ACQUIRE", "release": "RELEASE"}
+
+
+def _atomic_parts(b, name: str, pointer, values: list, mask, sem, scope, fits) -> tuple:
+    """(the operands, the order) of an atomic operation. ``fits``: whether it takes elements of a type."""
+    pointer = _address(b, pointer, f"tl.{name}")
+    if sem not in _ORDERS or scope not in (None, "gpu", "cta", "sys"):
+        raise _Refusal(f"tl.{name}(sem={sem!r}, scope={scope!r}): known are relaxed, acquire, release, acq_rel; cta, gpu, sys")
+    if scope == "sys":
+        raise _Refusal(f"tl.{name}(scope=\"sys\"): Kiln's atomics are those of one device")
+    element = pointer.element.element_ty
+    if not fits(element):
+        raise _Refusal(f"tl.{name} to {element}; store each program's result, and combine them in a second kernel")
+    values = [b.constant(x, element) if _is_number(x) and (element.is_floating() or isinstance(x, int)) else b.cast(x, element) for x in values]
+    operands = [pointer, *(b.broadcast_to(x, _wider(pointer, x, mask)) for x in values)]
+    if mask is not None:
+        operands.append(b.broadcast_to(b.condition(mask), pointer.shape))
+    return operands, "MEMORY_ORDER_" + _ORDERS[sem]
+
+
+def _atomic(name: str, kind: str, fits):
     def function(b, pointer, val, mask=None, sem=None, scope=None):
-        pointer = _address(b, pointer, f"tl.{name}")
-        if sem not in (None, "relaxed", "acquire", "release", "acq_rel") or scope not in (None, "gpu", "cta", "sys"):
-            raise _Refusal(f"tl.{name}(sem={sem!r}, scope={scope!r}): known are relaxed, acquire, release, acq_rel; cta, gpu, sys")
-        if scope == "sys":
-            raise _Refusal(f"tl.{name}(scope=\"sys\"): Kiln's atomics are those of one device")
-        element = pointer.element.element_ty
-        if element.primitive_bitwidth < 16 or kind != "ATOMIC_ADD" and element.primitive_bitwidth < 32:
-            raise _Refusal(f"tl.{name} to {element}; store each program's result, and combine them in a second kernel")
-        value = b.constant(val, element) if _is_number(val) and (element.is_floating() or isinstance(val, int)) else b.cast(val, element)
-        operands = [pointer, b.broadcast_to(value, _wider(pointer, value, mask))]
-        if mask is not None:
-            operands.append(b.broadcast_to(b.condition(mask), pointer.shape))
-        return b.emit("tt.atomic_rmw", operands, [(element, pointer.shape)], kind=kind, called=name).result
+        operands, order = _atomic_parts(b, name, pointer, [val], mask, sem, scope, fits)
+        return b.emit("tt.atomic_rmw", operands, [(operands[0].element.element_ty, operands[0].shape)], kind=kind, order=order, compares=False).result
 
     return _Builtin(function, name)
 
 
-atomic_add, atomic_max, atomic_min = _atomic("atomic_add", "ATOMIC_ADD"), _atomic("atomic_max", "ATOMIC_MAX"), _atomic("atomic_min", "ATOMIC_MIN")
+def _words(element) -> bool:
+    return element.primitive_bitwidth >= 32
+
+
+atomic_add = _atomic("atomic_add", "ATOMIC_ADD", lambda element: element.primitive_bitwidth >= 16)
+atomic_max, atomic_min = _atomic("atomic_max", "ATOMIC_MAX", _words), _atomic("atomic_min", "ATOMIC_MIN", _words)
+atomic_and, atomic_or, atomic_xor = (_atomic(f"atomic_{fn}", f"ATOMIC_BIT_{fn.upper()}", lambda element: element.is_int() and _words(element))
+                                     for fn in ("and", "or", "xor"))
+atomic_xchg = _atomic("atomic_xchg", "ATOMIC_EXCHANGE", lambda element: element.primitive_bitwidth >= 16)
+
+
+@_builtin
+def atomic_cas(b, pointer, cmp, val, sem=None, scope=None):
+    operands, order = _atomic_parts(b, "atomic_cas", pointer, [cmp, val], None, sem, scope, lambda element: element.primitive_bitwidth >= 16)
+    return b.emit("tt.atomic_rmw", operands, [(operands[0].element.element_ty, operands[0].shape)], kind="ATOMIC_COMPARE_EXCHANGE", order=order,
+                  compares=True).result
 
 
 def _wider(pointer, value, mask) -> tuple:
@@ -198,9 +222,16 @@ def expand_dims(b, input, axis):
     input = b.value(input)
     axes = list(axis) if isinstance(axis, (tuple, list)) else [axis]
     rank = input.rank + len(axes)
-    for one in sorted(_integer(a, "the axis of tl.expand_dims") % rank for a in axes):
+    for one in sorted(_dimension(a, rank, "the axis of tl.expand_dims") for a in axes):
         input = b.expand(input, one)
     return input
+
+
+def _dimension(axis, rank: int, what: str) -> int:
+    number = _integer(axis, what)
+    if not -rank <= number < rank:
+        raise _Refusal(f"{what} is {number}; it counts from {-rank} to {rank - 1}")
+    return number % rank
 
 
 @_builtin
@@ -241,7 +272,8 @@ def unsqueeze(b, input, dim):
 
 @_builtin
 def squeeze(b, input, dim):
-    axis = _integer(dim, "the dimension of tl.squeeze") % _python.max(input.rank, 1)
+    input = b.value(input)
+    axis = _dimension(dim, input.rank, "the dimension of tl.squeeze")
     if input.shape[axis] != 1:
         raise _Refusal(f"dimension {axis} of {_describe(input)} is not 1")
     return b.reshape(input, input.shape[:axis] + input.shape[axis + 1 :])

@@ -243,28 +243,48 @@ class Lowering:
         return masked(self.at(rest[0], indices), element, self.at(rest[1], indices) if len(rest) > 1 else const(0, element.dtype))
 
     def store(self, op: Op) -> None:
-        self.guarded(op, lambda buffer, index, value: ir.Store(buffer, [index], value))
+        self.guarded(op, lambda indices, buffer, index, value: self.emit(ir.Store(buffer, [index], value)))
 
     def atomic(self, op: Op) -> None:
-        if op.result.uses:
-            raise Refusal(f"the value that tl.{op.attrs['called']} returns; Kiln's atomics return nothing. Number the results by tl.program_id, or "
-                          "count in a kernel of its own")
-        self.guarded(op, lambda buffer, index, value: ir.Atomic(op.attrs["kind"], buffer, [index], value))
+        """Of what nothing uses, the old value is not asked for; where the mask is false, it is 0."""
+        value, dtype = op.result, op.result.element.kiln
+        held = None
+        if value.uses:
+            self.data.add(value)
+            held = self.allocate("FRAGMENT", value.shape, dtype, self.name(value, "before"))
+            self.emit(ir.Fill(held.whole(), const(0, dtype)))
 
-    def guarded(self, op: Op, made) -> None:
-        """A statement for each element, where the mask is true."""
-        pointer, value, *mask = op.operands
+        def made(indices, buffer, index, *values):
+            compare = values[0] if op.attrs["compares"] else None
+            old = None if held is None else ir.Element(self.allocate("LOCAL", (), dtype, "old"), [as_expr(0)])
+            self.emit(ir.Atomic(op.attrs["kind"], buffer, [index], values[-1], False, compare, old, op.attrs["order"]))
+            if old is not None:
+                self.emit(ir.Store(held, list(indices) or [as_expr(0)], load(old.buffer, old.indices)))
+
+        self.guarded(op, made, 3 if op.attrs["compares"] else 2)
+        if held is None:
+            return
+        if value.shape:
+            self.symbols.put(value, Held(held))
+        else:
+            self.bind(value, load(held, (as_expr(0),)))
+
+    def guarded(self, op: Op, made, count: int = 2) -> None:
+        """For each element, where the mask is true, the statements that ``made`` emits of the element's place and values. ``count``: of the
+        operands before the mask."""
+        pointer, *values = op.operands[:count]
+        mask = op.operands[count:]
         buffer = self.symbols.base(pointer)
 
         def body(indices):
-            stmt = made(buffer, self.at(pointer, indices), self.at(value, indices))
+            parts = (indices, buffer, self.at(pointer, indices), *(self.at(value, indices) for value in values))
             condition = self.at(mask[0], indices) if mask else as_expr(True)
             if constant_value(condition) is True:
-                self.emit(stmt)
+                made(*parts)
             elif constant_value(condition) is not False:
                 guard = ir.If(condition)
                 with self.within(guard.then_body):
-                    self.emit(stmt)
+                    made(*parts)
                 self.emit(guard)
 
         self.parallel(pointer.shape, body)

@@ -79,10 +79,13 @@ def _comparable(b, x, what: str):
 
 def _extreme(fn: str, name: str):
     def function(b, input, axis=None, return_indices=False, return_indices_tie_break_left=True, keep_dims=False):
-        x = _comparable(b, input, f"tl.{name}")
+        given = _block(b, input, f"tl.{name}")
+        x = _comparable(b, given, f"tl.{name}")
+        if not return_indices:  # 32 bits, as in Triton
+            wide = b.cast(x, ty.float32) if x.element.is_floating() and x.element.primitive_bitwidth < 32 else x
+            return combined(b, wide, axis, fn, keep_dims, f"tl.{name}")
         best = combined(b, x, axis, fn, keep_dims, f"tl.{name}")
-        if not return_indices:
-            return best
+        best = b.cast(best, given.element) if given.element.is_int() else best
         return best, _place(b, x, axis, fn, keep_dims, f"tl.{name}")
 
     return Builtin(function, name)

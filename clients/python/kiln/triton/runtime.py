@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import struct
 import warnings
 
 from .. import compiler
@@ -165,6 +166,10 @@ class JITFunction(KernelInterface):
         warps = options["num_warps"]
         if not isinstance(warps, int) or warps < 1 or warps > 32 or warps & (warps - 1):
             raise ValueError(f"num_warps={warps!r}: a power of two from 1 to 32 is needed")
+        if not isinstance(options["num_stages"], int) or options["num_stages"] < 1:
+            raise ValueError(f"num_stages={options['num_stages']!r}: a number from 1 on is needed")
+        if not isinstance(options["maxnreg"], (int, type(None))):
+            raise ValueError(f"maxnreg={options['maxnreg']!r}: a number of registers, or None, is needed")
         return options
 
     def _bind(self, args, kwargs) -> dict:
@@ -220,6 +225,8 @@ def _frozen(value):
         hash(value)
     except TypeError:
         raise TypeError(f"a tl.constexpr argument is {value!r}, which is not hashable; pass numbers, strings, types, functions or tuples") from None
+    if isinstance(value, float):
+        return (float, struct.pack("d", value))  # 0.0 and -0.0 are two, and NaN is one
     return (type(value), value) if is_number(value) else value
 
 

@@ -216,3 +216,54 @@ def test_tensors_of_bools():
     x, out = normal(12, 50) > 0, np.zeros(50, bool)
     of_bools[(1,)](x, out, 50, BLOCK=64)
     assert np.array_equal(out, x ^ (np.arange(50) % 2 == 0))
+
+
+@triton.jit
+def backwards_from(x_ptr, out_ptr, STEP: tl.constexpr):
+    back = tl.load(x_ptr)  # unsigned
+    tl.store(out_ptr + 4 - back, 7)
+    total = 0
+    for k in range(-2147483648, 2147483647, STEP):
+        total += 1
+    tl.store(out_ptr + 5, total)
+
+
+def test_an_unsigned_offset_is_subtracted_and_a_wide_range_is_counted():
+    for dtype in (np.uint8, np.uint16, np.uint32, np.uint64):
+        out = np.zeros(8, np.int32)
+        backwards_from[(1,)](np.array([3], dtype), out, STEP=1 << 30)
+        assert out.tolist() == [0, 7, 0, 0, 0, 4, 0, 0], dtype
+
+
+@triton.jit
+def stepped(out_ptr, step):
+    count = 0
+    for k in range(4, -1, step):
+        count += 1
+    tl.store(out_ptr, count)
+
+
+@triton.jit
+def largest_squared(x_ptr, out_ptr):
+    m = tl.max(tl.load(x_ptr + tl.arange(0, 16)), 0)
+    tl.store(out_ptr, m * m)
+
+
+@triton.jit
+def divided_by(out_ptr, D: tl.constexpr):
+    tl.store(out_ptr, tl.load(out_ptr) / D)
+
+
+def test_steps_types_and_keys_are_tritons():
+    out = np.array([9], np.int32)
+    stepped[(1,)](out, -1)
+    assert out[0] == 0, "a step that is known at launch only goes upwards"
+    large, wide = np.full(16, 300, np.float16), np.zeros(1, np.float32)
+    largest_squared[(1,)](large, wide)
+    assert wide[0] == 90000, "the largest of halves is a float32"
+    signs = []
+    for zero in (0.0, -0.0):
+        one = np.ones(1, np.float32)
+        divided_by[(1,)](one, D=zero)
+        signs.append(float(one[0]))
+    assert signs == [float("inf"), float("-inf")]

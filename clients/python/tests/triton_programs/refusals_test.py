@@ -43,13 +43,28 @@ def descriptor(x, i, n):
 
 @triton.jit
 def atomic(x, i, n):
-    tl.atomic_cas(i, 0, 1)  # here: tl.atomic_cas is not part of Kiln: let each program store its own result
+    tl.atomic_and(x, 1.0)  # here: tl.atomic_and to float32
 
 
 @triton.jit
-def atomic_result(x, i, n):
-    ticket = tl.atomic_add(i, 1)  # here: the value that tl.atomic_add returns; Kiln's atomics return nothing
-    tl.store(x + ticket, 1.0)
+def atomic_order(x, i, n):
+    tl.atomic_add(i, 1, sem="sc")  # here: known are relaxed, acquire, release, acq_rel
+
+
+@triton.jit
+def none_is_less(x, i, n):
+    if None < 1:  # here: compare it with `is None`
+        tl.store(x, 1.0)
+
+
+@triton.jit
+def axis_that_is_none(x, i, n):
+    tl.store(x + tl.expand_dims(tl.arange(0, 4), 3), 1.0)  # here: the axis of tl.expand_dims is 3; it counts from -2 to 1
+
+
+@triton.jit
+def python_fails(x, i, n):
+    tl.store(x, tl.zeros_like(3))  # here: AttributeError
 
 
 @triton.jit
@@ -339,7 +354,8 @@ X = np.zeros(64, np.float32)
     (lambda: plus_one[(1,)](X.astype(np.complex64), 1), TypeError, "argument x: .*complex64"),
     (lambda: triton.reinterpret(X, tl.float16), TypeError, "4 bytes"),
     (lambda: tl.load(X), RuntimeError, "called outside of a kernel"),
-    (lambda: tl.atomic_cas(X, 1), NotImplementedError, "not part of Kiln"),
+    (lambda: tl.atomic_poll(X, 1), NotImplementedError, "not part of Kiln"),
+    (lambda: plus_one[(1,)](X, 1, num_stages=0), ValueError, "num_stages=0"),
     (lambda: triton.autotune([], key=["m"])(plus_one), ValueError, "autotune names the parameter 'm'"),
     (lambda: triton.autotune([triton.Config({"n": 1}), triton.Config({"n": 2})], key=[])(plus_one)[(1,)](X, 1), ValueError,
      "leave it out of the launch"),

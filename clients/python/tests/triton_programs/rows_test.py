@@ -159,3 +159,52 @@ def test_atomics_whose_result_nothing_uses():
     bins, high, total = np.zeros(20, np.int32), np.array([0, 99], np.int32), np.zeros(1, np.float32)
     counted[(triton.cdiv(300, 64),)](x, bins, high, total, 300, BLOCK=64)
     assert np.array_equal(bins, np.bincount(x, minlength=20)) and high[0] == x.max() and high[1] == 0 and total[0] == x.sum()
+
+
+@triton.jit
+def numbered(x_ptr, count_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, at < n, other=0)
+    place = tl.atomic_add(count_ptr + x % 2, 1, mask=at < n)
+    tl.store(out_ptr + (x % 2) * n + place, x, mask=at < n)
+
+
+def test_the_result_of_an_atomic_is_a_place_of_ones_own():
+    x = np.random.default_rng().permutation(np.arange(1, 301, dtype=np.int32))
+    count, out = np.zeros(2, np.int32), np.zeros(600, np.int32)
+    numbered[(triton.cdiv(300, 64),)](x, count, out, 300, BLOCK=64)
+    assert count.tolist() == [150, 150]
+    assert sorted(out[:150]) == list(range(2, 301, 2)) and sorted(out[300:450]) == list(range(1, 300, 2))
+
+
+@triton.jit
+def last_adds_up(x_ptr, parts_ptr, ticket_ptr, out_ptr, BLOCK: tl.constexpr):
+    pid, programs = tl.program_id(0), tl.num_programs(0)
+    tl.store(parts_ptr + pid, tl.sum(tl.load(x_ptr + pid * BLOCK + tl.arange(0, BLOCK)), 0))
+    if tl.atomic_add(ticket_ptr, 1) == programs - 1:
+        at = tl.arange(0, 32)
+        tl.store(out_ptr, tl.sum(tl.load(parts_ptr + at, at < programs, other=0.0), 0))
+
+
+def test_the_last_program_sees_what_the_others_have_stored():
+    x, parts, ticket, out = normal(5 * 64), np.zeros(5, np.float32), np.zeros(1, np.int32), np.zeros(1, np.float32)
+    x = x.astype(np.float32)
+    last_adds_up[(5,)](x, parts, ticket, out, BLOCK=64)
+    assert abs(out[0] - x.sum(dtype=np.float64)) < 1e-4
+
+
+@triton.jit
+def of_bits(bits_ptr, swap_ptr, old_ptr):
+    pid = tl.program_id(0)
+    tl.atomic_or(bits_ptr, 1 << pid)
+    tl.atomic_and(bits_ptr + 1, ~(1 << pid))
+    tl.atomic_xor(bits_ptr + 2, 3 << pid)
+    tl.store(old_ptr + pid, tl.atomic_xchg(swap_ptr, pid + 1))
+    tl.store(old_ptr + 8 + pid, tl.atomic_cas(swap_ptr + 1, pid, pid + 1, sem="relaxed"))
+
+
+def test_the_other_atomics():
+    bits, swap, old = np.array([0, -1, 0], np.int32), np.zeros(2, np.int32), np.zeros(16, np.int32)
+    of_bits[(6,)](bits, swap, old)
+    assert bits.tolist() == [63, ~63, 0b1000001]
+    assert sorted([*old[:6], swap[0]]) == list(range(7)) and swap[1] >= 1
