@@ -4,8 +4,15 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 
+from ..errors import NoEffectWarning
 from .errors import Refusal
+
+
+def no_effect(builder, what: str, instead: str) -> None:
+    """A warning at the kernel's line."""
+    warnings.warn_explicit(f"{what} has no effect in Kiln: {instead}", NoEffectWarning, builder.file, builder.line)
 
 
 class Builtin:

@@ -7,13 +7,11 @@ from __future__ import annotations
 import builtins as _python
 import math as _math
 import sys as _sys
-import warnings as _warnings
 
-from ..errors import NoEffectWarning as _NoEffectWarning
 from . import types as _ty
 from .absent import NAMES as _ABSENT
 from .build import MOST_ELEMENTS as _MOST, describe as _describe, is_number as _is_number, meet as _meet
-from .builtin import Absent as _Absent, Builtin as _Builtin, builtin as _builtin, constexpr  # noqa: F401
+from .builtin import Absent as _Absent, Builtin as _Builtin, builtin as _builtin, constexpr, no_effect as _no_effect  # noqa: F401
 from .errors import Refusal as _Refusal
 from .graph import Value as tensor
 from .types import (  # noqa: F401
@@ -21,10 +19,6 @@ from .types import (  # noqa: F401
     pointer_type, uint8, uint16, uint32, uint64)
 
 _INFERRED = "which cache keeps what is inferred; leave it out"
-
-
-def _no_effect(b, what: str, instead: str) -> None:
-    _warnings.warn_explicit(f"{what} has no effect in Kiln: {instead}", _NoEffectWarning, b.file, b.line)
 
 
 def _integer(x, what: str) -> int:
@@ -125,6 +119,7 @@ def load(b, pointer, mask=None, other=None, boundary_check=(), padding_option=""
     element = pointer.element.element_ty
     operands = [pointer]
     if mask is not None:
+        _wider(pointer, mask, None, "a mask of a block is given with")
         operands.append(b.condition(mask))
     if other is not None:
         operands.append(b.constant(other, element) if _is_number(other) else b.cast(other, element))
@@ -196,11 +191,11 @@ def atomic_cas(b, pointer, cmp, val, sem=None, scope=None):
                   compares=True).result
 
 
-def _wider(pointer, value, mask) -> tuple:
-    """The shape of a store. One pointer takes one value."""
+def _wider(pointer, value, mask, what: str = "a block is stored to") -> tuple:
+    """The shape of an access. One pointer takes one value."""
     parts = [x for x in (value, mask) if isinstance(x, tensor)]
     if not pointer.shape and any(part.shape for part in parts):
-        raise _Refusal("a block is stored to a single pointer; add offsets to it, as pointer + tl.arange(0, BLOCK)")
+        raise _Refusal(f"{what} a single pointer; add offsets to it, as pointer + tl.arange(0, BLOCK)")
     return pointer.shape
 
 
@@ -409,6 +404,7 @@ def cdiv(b, x, div):
 @_builtin
 def multiple_of(b, input, values):
     """A promise. Of a scalar the compiler uses it."""
+    input = b.value(input)
     value = values[0] if isinstance(values, (tuple, list)) and len(values) == 1 else values
     if not input.shape and isinstance(value, int):
         assume.run(b, b.binary("==", b.binary("%", input, value), 0))
@@ -455,7 +451,7 @@ def static_print(b, *values, sep=" ", end="\n", file=None, flush=False):
 
 @_builtin
 def device_assert(b, cond, msg="", mask=None):
-    _no_effect(b, "tl.device_assert", "assertions are not checked on the device; compare the results, or run inside kiln.emulation(check=True)")
+    _no_effect(b, "tl.device_assert", "assertions are not checked on the device; store what they speak of, and look at it on the host")
 
 
 @_builtin

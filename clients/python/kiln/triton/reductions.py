@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from . import types as ty
 from .build import describe, is_number
-from .builtin import Builtin, builtin
+from .builtin import Builtin, builtin, no_effect
 from .errors import Refusal
 
 _KINDS = {"ADD": "REDUCE_SUM", "MAX": "REDUCE_MAX", "MIN": "REDUCE_MIN", "BIT_AND": "REDUCE_BIT_AND", "BIT_OR": "REDUCE_BIT_OR",
@@ -144,6 +144,8 @@ _PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 
 @builtin
 def dot(b, input, other, acc=None, input_precision=None, allow_tf32=None, max_num_imprecise_acc=None, out_dtype=ty.float32):
+    if max_num_imprecise_acc is not None:
+        no_effect(b, "tl.dot(max_num_imprecise_acc=…)", "Kiln adds eight-bit products in the precision of the result; leave it out")
     x, y = _block(b, input, "tl.dot"), _block(b, other, "tl.dot")
     if x.rank != 2 or y.rank != 2:
         raise Refusal(f"tl.dot of {describe(x)} and {describe(y)}: it takes blocks of two dimensions; loop over the others in the grid")

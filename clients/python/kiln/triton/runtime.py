@@ -30,7 +30,7 @@ _NO_EFFECT = {
     "enable_fp_fusion": ((True, None), "a multiply-add may always round once; leave it out"),
     "launch_cooperative_grid": ((False, None), "programs do not wait for each other; leave it out"),
     "launch_pdl": ((False, None), "launches of one stream run one after the other; leave it out"),
-    "debug": ((False, None), "run inside kiln.emulation(check=True), which finds races and accesses out of bounds"),
+    "debug": ((False, None), "run inside kiln.emulation(check=True), which finds races"),
     "sanitize_overflow": ((False, None), "integers wrap"), "warp_size": ((32, None), _INFERRED), "arch": ((None,), "KILN_TARGET names the target"),
     "matrix_instr_nonkdim": ((None, 0), _INFERRED), "waves_per_eu": ((None, 0), _INFERRED), "kpack": ((None,), _INFERRED),
 }

@@ -63,6 +63,11 @@ def axis_that_is_none(x, i, n):
 
 
 @triton.jit
+def mask_of_a_block(x, i, n):
+    tl.store(x, tl.sum(tl.load(x, mask=tl.arange(0, 4) < n), 0))  # here: a mask of a block is given with a single pointer
+
+
+@triton.jit
 def python_fails(x, i, n):
     tl.store(x, tl.zeros_like(3))  # here: AttributeError
 
