@@ -16,7 +16,8 @@ N = 96
 LOOPS = {"serial": T.serial, "unroll": T.unroll, "pipelined": lambda count: T.Pipelined(count, num_stages=2)}
 REDUCTIONS = {"sum": np.sum, "max": np.max, "min": np.min, "abssum": lambda x, axis: np.abs(x).sum(axis), "absmax": lambda x, axis: np.abs(x).max(axis),
               "bitand": np.bitwise_and.reduce, "bitor": np.bitwise_or.reduce, "bitxor": np.bitwise_xor.reduce}
-ATOMICS = {"add": (T.atomic_add, np.add), "max": (T.atomic_max, np.maximum), "min": (T.atomic_min, np.minimum)}
+ATOMICS = {"add": (T.atomic_add, np.add), "max": (T.atomic_max, np.maximum), "min": (T.atomic_min, np.minimum),
+           "and": (T.atomic_and, np.bitwise_and), "or": (T.atomic_or, np.bitwise_or), "xor": (T.atomic_xor, np.bitwise_xor)}
 ATOMIC_TYPES = ["int32", "uint32", "int64", "uint64", "float32"]
 
 
@@ -161,6 +162,22 @@ def atomics(kind, dtype):
     return program, [(a, dtype)], [(dtype, expected, start)]
 
 
+def exchanges(dtype):
+    @T.prim_func
+    def program(A: T.Tensor((N,), dtype), B: T.Tensor((N,), dtype), C: T.Tensor((N,), dtype), D: T.Tensor((N,), dtype), E: T.Tensor((N,), dtype)):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(N):
+                C[i] = T.atomic_exch(B[i], A[i])
+            for i in T.Parallel(N):
+                D[i] = T.atomic_cas(B[i], 2, 7)
+            for i in T.Parallel(N):
+                E[i] = T.atomic_load(B[i], "relaxed")
+
+    a, start = values(dtype), np.full(N, 3, STORED[dtype])
+    after = np.where(a == 2, 7, a).astype(STORED[dtype])
+    return program, [(a, dtype)], [(dtype, after, start), (dtype, start), (dtype, a), (dtype, after)]
+
+
 def arithmetic(dtype):
     @T.prim_func
     def program(A: T.Tensor((N,), dtype), B: T.Tensor((N,), dtype)):
@@ -195,6 +212,7 @@ MAKERS = {
     **{f"moves {dtype}": (moves, dtype) for dtype in TYPES}, **{f"loops {name}": (loops, kind) for name, kind in LOOPS.items()}, "loops vectorized": (vectors,), "control": (control,), "text": (text,),
     **{f"reduce {kind}": (reductions, kind) for kind in REDUCTIONS},
     **{f"atomic {kind} {dtype}": (atomics, kind, dtype) for kind in ATOMICS for dtype in ATOMIC_TYPES if dtype != "float32" or kind == "add"},
+    **{f"exchanges {dtype}": (exchanges, dtype) for dtype in ATOMIC_TYPES},
     **{f"arithmetic {dtype}": (arithmetic, dtype) for dtype in NUMBERS},
     **{f"gemm {dtype}": (product, dtype, "int32" if "int" in dtype else "float32") for dtype in
        ("float16", "bfloat16", "tfloat32", "float32", "int8", "uint8", *FP8)},
