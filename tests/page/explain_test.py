@@ -21,7 +21,7 @@ def attention(target):
 
 
 def product(target):
-    from kiln.examples.gemm import gemm
+    from kiln.library.programs.gemm import gemm
 
     return gemm(1024, 1024, 1024, target=target)
 

@@ -43,7 +43,7 @@ def compiled(client, program, target, options=None):
 
 
 def product(target, dtype, order):
-    from kiln.examples.gemm import gemm
+    from kiln.library.programs.gemm import gemm
 
     trans_a, trans_b = ORDERS[order]
     out = {"int8": None, "float32": None}.get(dtype, "float32")
