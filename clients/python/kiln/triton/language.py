@@ -111,8 +111,7 @@ def load(b, pointer, mask=None, other=None, boundary_check=(), padding_option=""
     if boundary_check or padding_option:
         raise _Refusal("boundary_check and padding_option belong to block pointers, which Kiln does not have; use mask= and other=")
     if volatile:
-        raise _Refusal("tl.load(volatile=True): programs do not wait for each other's stores in Kiln; launch the second part as a kernel of "
-                       "its own")
+        raise _Refusal("tl.load(volatile=True): a plain load does not see what other programs store meanwhile; read it by tl.atomic_add(pointer, 0)")
     if other is not None and mask is None:
         raise _Refusal("tl.load with other= needs mask=, which says where other is taken")
     _caches(b, "tl.load", cache_modifier=cache_modifier, eviction_policy=eviction_policy)

@@ -28,7 +28,7 @@ _INFERRED = "it is inferred; leave it out"
 _NO_EFFECT = {
     "num_ctas": ((1,), "clusters are inferred; leave it out"),
     "enable_fp_fusion": ((True, None), "a multiply-add may always round once; leave it out"),
-    "launch_cooperative_grid": ((False, None), "programs do not wait for each other; leave it out"),
+    "launch_cooperative_grid": ((False, None), "that all programs run at one time is not promised; launch what waits for all of them as a kernel of its own"),
     "launch_pdl": ((False, None), "launches of one stream run one after the other; leave it out"),
     "debug": ((False, None), "run inside kiln.emulation(check=True), which finds races"),
     "sanitize_overflow": ((False, None), "integers wrap"), "warp_size": ((32, None), _INFERRED), "arch": ((None,), "KILN_TARGET names the target"),
@@ -49,6 +49,25 @@ def _is_constexpr(annotation) -> bool:
 
 def _is_const(annotation) -> bool:
     return annotation is tl.const or isinstance(annotation, str) and annotation.split(".")[-1] == "const"
+
+
+class _Cells:
+    """What the names mean now that a function has from the one around it; a dictionary to those who look them up."""
+
+    def __init__(self, function):
+        self._cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+
+    def get(self, name, otherwise=None):
+        try:
+            return self._cells[name].cell_contents
+        except (KeyError, ValueError):  # ValueError: nothing was assigned yet
+            return otherwise
+
+    def __contains__(self, name):
+        return self.get(name, self) is not self
+
+    def __getitem__(self, name):
+        return self.get(name)
 
 
 class JITFunction(KernelInterface):
@@ -90,15 +109,8 @@ class JITFunction(KernelInterface):
         return self._tree
 
     def outer_names(self):
-        """Where names that are not its own are looked up."""
-        cells = zip(self.fn.__code__.co_freevars, self.fn.__closure__ or ())
-        names = {}
-        for name, cell in cells:
-            try:
-                names[name] = cell.cell_contents
-            except ValueError:
-                continue  # not assigned yet
-        return names, self.fn.__globals__
+        """Where names that are not its own are looked up, each time anew."""
+        return _Cells(self.fn), self.fn.__globals__
 
     def bound(self, args, kwargs) -> dict:
         """The parameters of a call from another kernel."""

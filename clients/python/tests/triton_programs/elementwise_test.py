@@ -267,3 +267,41 @@ def test_steps_types_and_keys_are_tritons():
         divided_by[(1,)](one, D=zero)
         signs.append(float(one[0]))
     assert signs == [float("inf"), float("-inf")]
+
+
+@triton.jit
+def doubled(x):
+    return x * 2
+
+
+@triton.jit
+def tripled(x):
+    return x * 3
+
+
+changed = doubled
+
+
+@triton.jit
+def changes(x_ptr):
+    tl.store(x_ptr, changed(tl.load(x_ptr)))
+
+
+def test_a_name_that_means_something_else_compiles_anew():
+    global changed
+    x = np.ones(1, np.float32)
+    changes[(1,)](x)
+    changed = tripled
+    changes[(1,)](x)
+    assert x[0] == 6
+    helper = doubled
+
+    @triton.jit
+    def within(x_ptr):
+        tl.store(x_ptr, helper(tl.load(x_ptr)))
+
+    within[(1,)](x)
+    helper = tripled
+    within[(1,)](x)
+    assert x[0] == 36
+

@@ -313,7 +313,7 @@ def recursion(x, i, n):
 
 @triton.jit
 def volatile(x, i, n):
-    tl.store(x, tl.load(x, volatile=True))  # here: programs do not wait for each other's stores
+    tl.store(x, tl.load(x, volatile=True))  # here: a plain load does not see what other programs store meanwhile
 
 
 @triton.jit

@@ -208,3 +208,18 @@ def test_the_other_atomics():
     of_bits[(6,)](bits, swap, old)
     assert bits.tolist() == [63, ~63, 0b1000001]
     assert sorted([*old[:6], swap[0]]) == list(range(7)) and swap[1] >= 1
+
+
+@triton.jit
+def one_after_the_other(lock_ptr, sum_ptr):
+    while tl.atomic_cas(lock_ptr, 0, 1) == 1:
+        pass
+    tl.store(sum_ptr, tl.load(sum_ptr) + tl.program_id(0) + 1)
+    tl.atomic_xchg(lock_ptr, 0)
+
+
+def test_programs_wait_for_a_lock():
+    lock, total = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    one_after_the_other[(5,)](lock, total)
+    assert total[0] == 15 and lock[0] == 0
+
