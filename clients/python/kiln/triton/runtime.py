@@ -28,7 +28,7 @@ _INFERRED = "it is inferred; leave it out"
 _NO_EFFECT = {
     "num_ctas": ((1,), "clusters are inferred; leave it out"),
     "enable_fp_fusion": ((True, None), "a multiply-add may always round once; leave it out"),
-    "launch_cooperative_grid": ((False, None), "that all programs run at one time is not promised; launch what waits for all of them as a kernel of its own"),
+    "launch_cooperative_grid": ((False, None), "programs need not all run at one time; launch what waits for all of them as a kernel of its own"),
     "launch_pdl": ((False, None), "launches of one stream run one after the other; leave it out"),
     "debug": ((False, None), "run inside kiln.emulation(check=True), which finds races"),
     "sanitize_overflow": ((False, None), "integers wrap"), "warp_size": ((32, None), _INFERRED), "arch": ((None,), "KILN_TARGET names the target"),
