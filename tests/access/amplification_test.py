@@ -134,14 +134,20 @@ def named(module, i):
 
 
 MODULES = {
-    "empty expressions": (b"\x2a\x00" * (2 * MIB - 200), r"INVALID_ARGUMENT: the expressions of the module are 20\d{5}; this kilnd takes 250000 \(--max-expressions\)"),
-    "empty buffers": (b"\x22\x00" * (2 * MIB - 200), r"INVALID_ARGUMENT: the buffers of the module are 20\d{5}; this kilnd takes 10000 \(--max-buffers\)"),
-    "empty statements": (field(6, field(5, b"\x0a\x00" * (2 * MIB - 200))), r"INVALID_ARGUMENT: the statements of the module are 20\d{5}; this kilnd takes 100000 \(--max-statements\)"),
-    "names": (field(15, b"\x1a\x00" * (2 * MIB - 200)), r"INVALID_ARGUMENT: the module's \d+ bytes would take \d+ in memory; a module may take 67108864"),
-    "unknown fields": (b"\xa2\x06\x00" * (4 * MIB // 3 - 200), r"INVALID_ARGUMENT: the module's \d+ bytes would take \d+ in memory; a module may take 67108864"),
+    "empty expressions": (b"\x2a\x00" * (2 * MIB - 200),
+                          r"INVALID_ARGUMENT: the expressions of the module are 20\d{5}; this kilnd takes 250000 \(--max-expressions\)"),
+    "empty buffers": (b"\x22\x00" * (2 * MIB - 200),
+                      r"INVALID_ARGUMENT: the buffers of the module are 20\d{5}; this kilnd takes 10000 \(--max-buffers\)"),
+    "empty statements": (field(6, field(5, b"\x0a\x00" * (2 * MIB - 200))),
+                         r"INVALID_ARGUMENT: the statements of the module are 20\d{5}; this kilnd takes 100000 \(--max-statements\)"),
+    "names": (field(15, b"\x1a\x00" * (2 * MIB - 200)),
+              r"INVALID_ARGUMENT: the module's \d+ bytes would take \d+ in memory; a module may take 67108864"),
+    "unknown fields": (b"\xa2\x06\x00" * (4 * MIB // 3 - 200),
+                       r"INVALID_ARGUMENT: the module's \d+ bytes would take \d+ in memory; a module may take 67108864"),
     "expressions": (b"\x2a\x06\x08\x01\x10\x04\x20\x02" * 249_000, "NOT_FOUND: this program has not been compiled"),
     "text of statements": (text(b"barrier\n" * 99_000), "NOT_FOUND: this program has not been compiled"),
-    "text of expressions": (text(b"".join(b"assume %%b * %d < %d\n" % (2 * i, 2 * i + 1) for i in range(30_000))), "NOT_FOUND: this program has not been compiled"),
+    "text of expressions": (text(b"".join(b"assume %%b * %d < %d\n" % (2 * i, 2 * i + 1) for i in range(30_000))),
+                            "NOT_FOUND: this program has not been compiled"),
 }
 
 

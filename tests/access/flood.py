@@ -124,7 +124,8 @@ def on_the_socket(program, calls):
             with Client(f"unix:{daemon.socket}") as client:
                 request = client.request(program, TARGET)
                 call(client, None, request)
-            yield from compared("another user of the socket", lambda: Client(f"unix:{daemon.socket}"), None, request, calls, flood_of_nobody(daemon.socket))
+            yield from compared("another user of the socket", lambda: Client(f"unix:{daemon.socket}"), None, request, calls,
+                                flood_of_nobody(daemon.socket))
         finally:
             daemon.end()
 

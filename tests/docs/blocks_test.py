@@ -84,7 +84,8 @@ def test_a_lesson_prints_what_it_says(page, tmp_path, newcomer):
 def test_a_program_of_the_ir_page_compiles(program, tmp_path):
     file = tmp_path / "program.kiln"
     file.write_text(program, encoding="utf-8")
-    ran = subprocess.run([str(BUILD / "bin" / "kiln"), "compile", "--local", str(file), "-t", "cuda:sm_80"], capture_output=True, text=True, timeout=120)
+    ran = subprocess.run([str(BUILD / "bin" / "kiln"), "compile", "--local", str(file), "-t", "cuda:sm_80"], capture_output=True, text=True,
+                         timeout=120)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 

@@ -32,7 +32,8 @@ def product(name, shape, dtype, out, layout="nn", symbolic=False, tile=None, bia
     narrow = "8" in dtype
     block_m, block_n, block_k, threads = tile or (64, 64, 64 if narrow else 16 if dtype == "float32" else 32, 128)
     unknown = "mnk" if symbolic is True else symbolic or ""
-    program = gemm(*(None if name in unknown else extent for name, extent in zip("mnk", shape)), in_dtype=dtype, out_dtype=out, trans_a=trans_a, trans_b=trans_b, bias=bias,
+    program = gemm(*(None if name in unknown else extent for name, extent in zip("mnk", shape)), in_dtype=dtype, out_dtype=out, trans_a=trans_a,
+                   trans_b=trans_b, bias=bias,
                    activation=activation, block_m=block_m, block_n=block_n, block_k=block_k, threads=threads, stages=stages)
     arguments = dict(zip("mnk", shape), dtype=dtype, out=out, trans_a=trans_a, trans_b=trans_b, bias=bias, activation=activation)
     text = f"{name} {dtype} {layout} {'x'.join(map(str, shape))}{' symbolic' if symbolic else ''}{f' {block_m}x{block_n}' if tile else ''}"
@@ -109,8 +110,10 @@ def wgmma():
     """Products by groups of four warps, from shared memory in both orders and from registers."""
     tile, wide = (128, 128, 64, 128), (64, 256, 64, 256)
     return [
-        product("wgmma", (128, 128, 128), "float16", "float16", "nn", tile=tile), product("wgmma", (200, 177, 133), "float16", "float16", "nt", True, tile),
-        product("wgmma", (128, 256, 128), "bfloat16", "bfloat16", "tn", tile=wide), product("wgmma", (150, 140, 100), "float16", "float16", "tt", tile=tile),
+        product("wgmma", (128, 128, 128), "float16", "float16", "nn", tile=tile),
+        product("wgmma", (200, 177, 133), "float16", "float16", "nt", True, tile),
+        product("wgmma", (128, 256, 128), "bfloat16", "bfloat16", "tn", tile=wide),
+        product("wgmma", (150, 140, 100), "float16", "float16", "tt", tile=tile),
         product("wgmma", (128, 128, 128), "float16", "float16", "nn", tile=(64, 64, 32, 128)),
         product("wgmma", (64, 32, 64), "float16", "float16", "tt", tile=(64, 32, 16, 128)),
         product("wgmma", (128, 128, 256), "int8", "int32", "nt", tile=(128, 128, 128, 128)),
@@ -127,7 +130,8 @@ def roles():
     pair, single, many = (128, 128, 64, 256), (64, 64, 64, 128), (128, 32, 64, 256)
     half, wide = ("float16", "float16"), ("bfloat16", "bfloat16")
     return [
-        product("roles", (256, 256, 320), *half, "nt", tile=pair), product("roles", (200, 136, 72), *wide, "nn", tile=pair, bias=True, activation="relu"),
+        product("roles", (256, 256, 320), *half, "nt", tile=pair),
+        product("roles", (200, 136, 72), *wide, "nn", tile=pair, bias=True, activation="relu"),
         product("roles", (136, 264, 136), *half, "tn", tile=pair), product("roles", (72, 80, 200), *wide, "tt", tile=single, stages=2),
         product("roles", (1536, 384, 80), *wide, "nt", tile=many), product("roles", (1500, 392, 72), *half, "nn", "m", many, bias=True),
         product("roles", (0, 384, 128), *half, "nt", "m", many),
@@ -142,7 +146,8 @@ def roles():
 def rings():
     """Products whose tiles come by tensor copies through rings that go round more than once."""
     return [
-        product("wgmma", (64, 64, 512), "float16", "float16", "nn", tile=(64, 64, 32, 128)), product("wgmma", (130, 72, 520), "bfloat16", "bfloat16", "tt", True, (128, 64, 64, 256)),
+        product("wgmma", (64, 64, 512), "float16", "float16", "nn", tile=(64, 64, 32, 128)),
+        product("wgmma", (130, 72, 520), "bfloat16", "bfloat16", "tt", True, (128, 64, 64, 256)),
         product("wgmma", (64, 64, 1024), "int8", "int32", "nt", tile=(64, 64, 64, 128)), attention_case(1, 512, 1, 64),
     ]
 

@@ -69,7 +69,8 @@ def test_sums_of_8_bit_floats_keep_their_precision_over_a_long_k(emulator):
         case = cases.product("long k", (64, 64, 4096), "float8_e4m3fn", "float32", "nt", tile=tile)
         _, _, maker, arguments, _ = case
         inputs, output, reference = MAKERS[maker](np.random.default_rng(SEED), **arguments)
-        errors = [relative_error(emulator.run(emulator.module(case[1].serialized), "emu:sm_90a", inputs, output, fast_accumulation=fast)["result"], reference)
+        errors = [relative_error(emulator.run(emulator.module(case[1].serialized), "emu:sm_90a", inputs, output, fast_accumulation=fast)["result"],
+                                 reference)
                   for fast in (0, 1)]
         assert errors[0] <= cases.FLOAT8_SUMS and errors[1] > 3 * errors[0], f"{tile}, KILN_SEED={SEED}: {errors}"
 

@@ -221,7 +221,8 @@ def test_product_of_a_fragment(call):
 def test_rows_of_a_swizzled_tile_from_a_loop_variable(call):
     """Its bits may carry into the swizzle's."""
     @T.prim_func
-    def program(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float32"), D: T.Tensor((48, 4, 16, 64), "float16")):
+    def program(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float32"),
+                D: T.Tensor((48, 4, 16, 64), "float16")):
         with T.Kernel(1, threads=128):
             a, b, c = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16"), T.alloc_fragment((64, 64), "float32")
             T.copy(A, a)

@@ -47,7 +47,10 @@ def prepare(emulator, case):
 
 
 def test_missing_synchronisation_is_reported(emulator, record_property):
-    """Each barrier and wait of each kernel is left out alone, each wait also made one group weaker; a mutant counts as reported where one of two seeds finds something."""
+    """Each barrier and wait of each kernel is left out alone, each wait also made one group weaker.
+
+    A mutant counts as reported where one of two seeds finds something.
+    """
     reported, survivors, equivalent = 0, [], 0
     for target in TARGETS:
         for case in cases.mutated() + (cases.rings() + cases.pairs() if target == "emu:sm_90a" else []):
@@ -338,12 +341,15 @@ PLANTED = [(overlapping_rows, "race", "tile[0, ", "tile"), (one_row_too_far, "ou
            (one_column_too_far, "out of bounds", "reads tile[", "tile"), (columns_written_too_far, "out of bounds", "writes tile[0, 64]", "tile"),
            (part_of_a_tile_too_far, "out of bounds", "index 6", "tile"), (operand_too_far, "out of bounds", "of dimension 1, which has 64", "tile"),
            (local_too_far, "out of bounds", "writes few[1000000]", "few"),
-           (local_read_too_far, "out of bounds", "of dimension 0, which has 4", "few"), (left_by_another_tile, "uninitialised read", "(second[", "second"),
+           (local_read_too_far, "out of bounds", "of dimension 0, which has 4", "few"),
+           (left_by_another_tile, "uninitialised read", "(second[", "second"),
            (left_by_an_earlier_iteration, "uninitialised read", "(tile[", "tile"),
-           (blocks_share_a_workspace, "race", "of workspace 0[2, ", "workspace 0"), (blocks_write_what_others_read, "race", "of block (", "tensor 1"), (blocks_write_one_value, "race", "of block (", "tensor 1")]
+           (blocks_share_a_workspace, "race", "of workspace 0[2, ", "workspace 0"), (blocks_write_what_others_read, "race", "of block (", "tensor 1"),
+           (blocks_write_one_value, "race", "of block (", "tensor 1")]
 # What is known of an index without its memory being watched.
 # Their indices are under a condition that only the data decide: what certainly is outside, the compiler refuses.
-BEYOND = [one_row_too_far, into_the_neighbour, one_column_too_far, columns_written_too_far, part_of_a_tile_too_far, operand_too_far, local_too_far, local_read_too_far]
+BEYOND = [one_row_too_far, into_the_neighbour, one_column_too_far, columns_written_too_far, part_of_a_tile_too_far, operand_too_far, local_too_far,
+          local_read_too_far]
 
 
 def planted_inputs(build):
@@ -404,7 +410,8 @@ def test_atomics_of_two_kinds_are_the_same_run(emulator, target, check):
     for seed in (0, 3):
         results = set()
         for threads in (1, 2, 4, 4, 4):
-            (_, after), answer = emulator.call(module, target, [(numbers, "int32"), (np.zeros_like(numbers), "int32")], check=check, seed=seed, threads=threads)
+            (_, after), answer = emulator.call(module, target, [(numbers, "int32"), (np.zeros_like(numbers), "int32")], check=check, seed=seed,
+                                               threads=threads)
             assert answer["finished"] and not answer["findings"]
             results.add(after.tobytes())
         assert len(results) == 1, f"seed {seed}"
@@ -511,5 +518,6 @@ def test_a_threads_own_memory_may_be_large(emulator):
 @pytest.mark.parametrize("build", BEYOND, ids=lambda build: build.__name__)
 def test_an_index_beyond_its_buffer_is_found_in_plain_runs(emulator, target, build):
     module = emulator.module(build().serialized)
-    plain, checked = (emulator.run(module, target, planted_inputs(build), ((64, 64), "float32"), check=check, threads=1)["findings"] for check in (0, 1))
+    plain, checked = (emulator.run(module, target, planted_inputs(build), ((64, 64), "float32"), check=check, threads=1)["findings"]
+                      for check in (0, 1))
     assert plain and plain == checked

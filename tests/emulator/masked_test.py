@@ -48,7 +48,8 @@ def test_values(call, target, dtype, mask, size):
     where = expected(j, size)
     first = np.where(where, padded[j], np.dtype(dtype).type(7))
     with np.errstate(over="ignore"):
-        second = (np.where(where, padded[j], (j % 5).astype(dtype)) + padded[j] * np.where(j < size - 1, padded[j + 1], np.dtype(dtype).type(2))).astype(dtype)
+        factor = np.where(j < size - 1, padded[j + 1], np.dtype(dtype).type(2))
+        second = (np.where(where, padded[j], (j % 5).astype(dtype)) + padded[j] * factor).astype(dtype)
     after = call(program, target, a, np.zeros(256, dtype), np.zeros(256, np.float32))
     assert np.array_equal(after[1], first)
     assert np.allclose(after[2], second.astype(np.float32), rtol=2e-3 if dtype == "float16" else 0)

@@ -14,7 +14,8 @@ ENUMS = ("DType", "LoopKind", "ReduceKind", "AtomicKind")
 WITHOUT_ADDRESS = {"I4", "U4"}  # two to a byte: a program passes the bytes
 N = 96
 LOOPS = {"serial": T.serial, "unroll": T.unroll, "pipelined": lambda count: T.Pipelined(count, num_stages=2)}
-REDUCTIONS = {"sum": np.sum, "max": np.max, "min": np.min, "abssum": lambda x, axis: np.abs(x).sum(axis), "absmax": lambda x, axis: np.abs(x).max(axis),
+REDUCTIONS = {"sum": np.sum, "max": np.max, "min": np.min, "abssum": lambda x, axis: np.abs(x).sum(axis),
+              "absmax": lambda x, axis: np.abs(x).max(axis),
               "bitand": np.bitwise_and.reduce, "bitor": np.bitwise_or.reduce, "bitxor": np.bitwise_xor.reduce}
 ATOMICS = {"add": (T.atomic_add, np.add), "max": (T.atomic_max, np.maximum), "min": (T.atomic_min, np.minimum),
            "and": (T.atomic_and, np.bitwise_and), "or": (T.atomic_or, np.bitwise_or), "xor": (T.atomic_xor, np.bitwise_xor)}
@@ -209,7 +210,8 @@ def product(dtype, out):
 TYPES = list(STORED)
 NUMBERS = [dtype for dtype in TYPES if dtype != "bool" and dtype != "tfloat32" and dtype not in FP8]
 MAKERS = {
-    **{f"moves {dtype}": (moves, dtype) for dtype in TYPES}, **{f"loops {name}": (loops, kind) for name, kind in LOOPS.items()}, "loops vectorized": (vectors,), "control": (control,), "text": (text,),
+    **{f"moves {dtype}": (moves, dtype) for dtype in TYPES}, **{f"loops {name}": (loops, kind) for name, kind in LOOPS.items()},
+    "loops vectorized": (vectors,), "control": (control,), "text": (text,),
     **{f"reduce {kind}": (reductions, kind) for kind in REDUCTIONS},
     **{f"atomic {kind} {dtype}": (atomics, kind, dtype) for kind in ATOMICS for dtype in ATOMIC_TYPES if dtype != "float32" or kind == "add"},
     **{f"exchanges {dtype}": (exchanges, dtype) for dtype in ATOMIC_TYPES},

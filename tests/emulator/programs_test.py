@@ -106,7 +106,8 @@ def packed_weights(rng):
     scale, wide_scale = rounded(rng.random((n, k // 128)) + 0.5, HALF)
     nibbles = np.stack([packed & 15, packed >> 4], -1).reshape(n, k).astype(np.float64) - 8
     weights = (nibbles.reshape(n, -1, 128) * wide_scale[:, :, None]).reshape(n, k)
-    return packed_programs.packed_weights(m, n, k, block_n=64), [(a, HALF), (packed, "uint8"), (np.ascontiguousarray(scale.T), HALF)], [(HALF, decode(a, HALF) @ weights.T)]
+    inputs = [(a, HALF), (packed, "uint8"), (np.ascontiguousarray(scale.T), HALF)]
+    return packed_programs.packed_weights(m, n, k, block_n=64), inputs, [(HALF, decode(a, HALF) @ weights.T)]
 
 
 def packed_weights_by_parts(rng, k=1024, block_m=16, block_k=256, stages=3):
@@ -216,7 +217,8 @@ def packed_mxfp4(rng, interleaved=False):
     weights = (numbers.reshape(n, -1, 32) * np.exp2(exponent.astype(np.float64) - 127)[:, :, None]).reshape(n, k)
     program = packed_programs.packed_mxfp4(m, n, k, interleaved=interleaved, block_m=32, block_n=64)
     w = (packed_programs.interleave(packed.astype(np.int64), e2m1=True).astype(np.uint32), "uint32") if interleaved else (packed, "uint8")
-    return program, [(a, "bfloat16"), w, (np.ascontiguousarray(exponent.view(np.uint32).T), "uint32")], [("bfloat16", decode(a, "bfloat16") @ weights.T)]
+    inputs = [(a, "bfloat16"), w, (np.ascontiguousarray(exponent.view(np.uint32).T), "uint32")]
+    return program, inputs, [("bfloat16", decode(a, "bfloat16") @ weights.T)]
 
 
 def layer_norm(rng):
@@ -298,7 +300,8 @@ def split_rows_of(build, function, outputs, weights=0, n=65536, **sizes):
     def case(rng):
         m = 3
         arrays = [random_array(rng, (m, n), HALF)] + [random_array(rng, (n,), HALF) for _ in range(weights)]
-        return build(m, n, dtype=HALF, threads=256, **sizes), [(a, HALF) for a in arrays], list(zip(outputs, function(*[decode(a, HALF) for a in arrays])))
+        expected = function(*[decode(a, HALF) for a in arrays])
+        return build(m, n, dtype=HALF, threads=256, **sizes), [(a, HALF) for a in arrays], list(zip(outputs, expected))
 
     return case
 
@@ -337,7 +340,8 @@ def transposed(order):
 
 CASES = {
     "transpose_ij": transposed("ij"), "transpose_ji": transposed("ji"),
-    "batched": batched, "with_epilogue": with_epilogue, "residual_of_many_tiles": lambda rng: with_epilogue(rng, (1500, 776, 72)), "quantized_product": quantized_product, "grouped": grouped, "block_scaled": block_scaled,
+    "batched": batched, "with_epilogue": with_epilogue, "residual_of_many_tiles": lambda rng: with_epilogue(rng, (1500, 776, 72)),
+    "quantized_product": quantized_product, "grouped": grouped, "block_scaled": block_scaled,
     "block_scaled_in_flight": lambda rng: block_scaled(rng, block_m=64, block_n=128, threads=128),
     "parts_of_tiles": parts_of_tiles, "block_scaled_by_groups": lambda rng: block_scaled(rng, block_m=64, block_n=64, block_k=256, threads=128),
     "block_scaled_with_staged_scales": lambda rng: block_scaled(rng, m=132, block_m=64, block_n=64, block_k=256, staged_scales=True),
@@ -350,10 +354,13 @@ CASES = {
     "packed_mxfp4": packed_mxfp4, "interleaved_mxfp4": lambda rng: packed_mxfp4(rng, interleaved=True),
     "layer_norm": layer_norm,
     "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy, "rope": rope, "swiglu": swiglu,
-    "cross_entropy_by_half_a_warp": lambda rng: cross_entropy(rng, 333, 128, 32), "cross_entropy_by_eight_warps": lambda rng: cross_entropy(rng, 2048, 2048, 256),
+    "cross_entropy_by_half_a_warp": lambda rng: cross_entropy(rng, 333, 128, 32),
+    "cross_entropy_by_eight_warps": lambda rng: cross_entropy(rng, 2048, 2048, 256),
     "cross_entropy_by_a_warp_and_a_half": lambda rng: cross_entropy(rng, 1000, 384, 256),
-    "transpose": of_rows(elementwise.transpose, lambda x: [x.T], [HALF]), "column_sum": of_rows(reductions.column_sum, lambda x: [x.sum(0)], ["float32"]),
-    "column_sum_of_narrow_strips": of_rows(lambda m, n: reductions.column_sum(m, n, steps=2, rows=16, columns=64, threads=128), lambda x: [x.sum(0)], ["float32"]),
+    "transpose": of_rows(elementwise.transpose, lambda x: [x.T], [HALF]),
+    "column_sum": of_rows(reductions.column_sum, lambda x: [x.sum(0)], ["float32"]),
+    "column_sum_of_narrow_strips": of_rows(lambda m, n: reductions.column_sum(m, n, steps=2, rows=16, columns=64, threads=128), lambda x: [x.sum(0)],
+                                           ["float32"]),
     "row_sum": of_rows(lambda m, n: reductions.row_sum(m, n, columns=512), lambda x: [x.sum(1)], ["float32"]),
     "quantize_rows": of_rows(quantize.quantize_rows, quantized, [E4M3, "float32"]),
     "rms_norm_long": long_rows_of(rms_norms.rms_norm_long, lambda x, w: [x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * w], [HALF], 1),
@@ -363,7 +370,8 @@ CASES = {
     "quantize_rows_long": long_rows_of(quantize.quantize_rows_long, quantized, [E4M3, "float32"]),
     "rms_norm_split": split_rows_of(rms_norms.rms_norm, lambda x, w: [x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * w], [HALF], 1),
     "layer_norm_split": split_rows_of(layer_norms.layer_norm, normalized, [HALF, "float32", "float32"], 2),
-    "layer_norm_long_split": long_rows_of(layer_norms.layer_norm_long, normalized, [HALF, "float32", "float32"], 2, n=65536, blocks=2, stages=2, threads=256),
+    "layer_norm_long_split": long_rows_of(layer_norms.layer_norm_long, normalized, [HALF, "float32", "float32"], 2, n=65536, blocks=2, stages=2,
+                                          threads=256),
     "layer_norm_backward_long_split": lambda rng: layer_norm_backward(
         rng, lambda m, n: norm_gradients.layer_norm_backward_long(m, n, blocks=2, stages=2, threads=256), 65536),
     "softmax_split": split_rows_of(softmaxes.softmax, softmax, [HALF]),
@@ -373,7 +381,8 @@ CASES = {
 SPLIT_ROWS = [name for name in CASES if name.endswith("_split")]
 LONG_ROWS = [name for name in CASES if name.endswith("_long")]
 WARPS_MEET = [name for name in CASES if name.startswith(("cross_entropy", "column_sum"))]
-PRODUCTS = ["batched", "parts_of_tiles", "with_epilogue", "residual_of_many_tiles", "quantized_product", "grouped", "block_scaled", "block_scaled_in_flight", "block_scaled_by_groups", "block_scaled_with_staged_scales", "packed_weights", "packed_weights_by_parts",
+PRODUCTS = ["batched", "parts_of_tiles", "with_epilogue", "residual_of_many_tiles", "quantized_product", "grouped", "block_scaled",
+            "block_scaled_in_flight", "block_scaled_by_groups", "block_scaled_with_staged_scales", "packed_weights", "packed_weights_by_parts",
             "packed_weights_by_pieces", "few_rows_by_pieces", "few_rows", "few_columns",
             "interleaved_weights", "weights_of_two_blocks", "epilogue_of_two_blocks", "packed_mxfp4", "interleaved_mxfp4"]
 FEW_COLUMNS = ["few_rows_by_pieces", "few_rows", "few_columns"]  # whose groups of warps compute by mma.sync
@@ -415,7 +424,8 @@ def test_products_by_warp_groups(emulator, name):
 def errors_of_scaled_rows(emulator, again, fast):
     program, inputs, [(dtype, reference)] = scaled_rows(np.random.default_rng(SEED), again)
     output = np.full(reference.shape, np.nan, np.float32)
-    after, answer = emulator.call(emulator.module(program.serialized), "emu:sm_90a", [*inputs, (output, dtype)], seed=SEED % 1000, check=1, seeds=2, fast=fast)
+    after, answer = emulator.call(emulator.module(program.serialized), "emu:sm_90a", [*inputs, (output, dtype)], seed=SEED % 1000, check=1, seeds=2,
+                                  fast=fast)
     assert "error" not in answer and answer["finished"] and not answer["findings"], answer
     assert answer["wgmma"] == 0 and answer["tensor_loads"] > 0, "another instruction was chosen"
     return relative_error(decode(after[-1], dtype), reference)

@@ -291,7 +291,8 @@ def mhc_pre(tokens, hidden, block, mult=4, steps=3):
 
     @T.prim_func
     def program(Mixes: T.Tensor((tokens, mult3), "float32"), Residual: T.Tensor((tokens, mult, hidden), "float16"),
-                Post: T.Tensor((tokens, mult), "float32"), Comb: T.Tensor((tokens, mult, mult), "float32"), Out: T.Tensor((tokens, hidden), "float16")):
+                Post: T.Tensor((tokens, mult), "float32"), Comb: T.Tensor((tokens, mult, mult), "float32"),
+                Out: T.Tensor((tokens, hidden), "float16")):
         with T.Kernel(tokens, threads=96) as i:
             mixes = T.alloc_fragment((mult3,), "float32")
             shared = T.alloc_shared((mult3,), "float32")
@@ -510,7 +511,8 @@ def test_writes_that_are_lost_are_reported(emulator, target):
                 T.fill(B[4, :], 2.0)
 
     a = np.random.default_rng(8).standard_normal((40, 48)).astype(np.float32)
-    module, tensors = emulator.module(program.serialized), [(a, "float32"), (np.zeros((40, 48), np.float32), "float32"), (np.zeros(48, np.float32), "float32")]
+    module, tensors = emulator.module(program.serialized), [(a, "float32"), (np.zeros((40, 48), np.float32), "float32"),
+                                                            (np.zeros(48, np.float32), "float32")]
     clean = emulator.call(module, target, tensors, check=1)[1]
     assert clean["finished"] and not clean["findings"] and clean["writes"] >= 3, clean
     for write in range(clean["writes"]):

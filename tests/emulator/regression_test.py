@@ -107,7 +107,8 @@ def test_a_grid_of_no_blocks(emulator, target, rows, blocks):
 def test_an_element_beyond_the_other_operand(emulator, target):
     """A product reads two tiles from the same offsets: how far it reads the one says nothing of the other."""
     @T.prim_func
-    def program(A: T.Tensor((48, 64), "float16"), B: T.Tensor((64, 80), "float16"), C: T.Tensor((48, 80), "float32"), D: T.Tensor((64, 80), "float16")):
+    def program(A: T.Tensor((48, 64), "float16"), B: T.Tensor((64, 80), "float16"), C: T.Tensor((48, 80), "float32"),
+                D: T.Tensor((64, 80), "float16")):
         with T.Kernel(1, threads=64):
             a, b, c = T.alloc_shared((48, 64), "float16"), T.alloc_shared((64, 80), "float16"), T.alloc_fragment((48, 80), "float32")
             T.copy(A, a)

@@ -58,7 +58,8 @@ def load_in_an_inner_loop(rng):
 
 def index_between_loads(rng):
     @T.prim_func
-    def program(A: T.Tensor((SIDE, 2 * SIDE), HALF), B: T.Tensor((8, SIDE, SIDE), HALF), idx: T.Tensor((2,), "int32"), C: T.Tensor((SIDE, SIDE), WIDE)):
+    def program(A: T.Tensor((SIDE, 2 * SIDE), HALF), B: T.Tensor((8, SIDE, SIDE), HALF), idx: T.Tensor((2,), "int32"),
+                C: T.Tensor((SIDE, SIDE), WIDE)):
         with T.Kernel(1, threads=128) as _:
             a, b = T.alloc_shared((SIDE, SIDE), HALF), T.alloc_shared((SIDE, SIDE), HALF)
             total = T.alloc_fragment((SIDE, SIDE), WIDE)

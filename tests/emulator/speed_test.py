@@ -23,7 +23,8 @@ def seconds(emulator, case, target, times=3, **keys):
     return min(spent)
 
 
-@pytest.mark.parametrize("target,keys", [("emu:sm_80", {}), ("emu:sm_90a", {}), ("emu:sm_90a", {"wgmma": 0}), ("emu:gfx942", {}), ("emu:gfx1100", {})])
+@pytest.mark.parametrize("target,keys", [("emu:sm_80", {}), ("emu:sm_90a", {}), ("emu:sm_90a", {"wgmma": 0}), 
+                                         ("emu:gfx942", {}), ("emu:gfx1100", {})])
 def test_a_tile_step_of_gemm(emulator, record_property, target, keys):
     """128 x 128 x 64 of float16 by one block: 2 ms a step; checked runs at most ten times as long."""
     def steps(count, **more):

@@ -28,7 +28,8 @@ def child(daemon):
     started = []
 
     def start(code):
-        prologue = f"import os, signal, sys\nsys.path.insert(0, {str(BUILD / 'python')!r})\nsys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})\n"
+        tests = os.path.dirname(os.path.dirname(__file__))
+        prologue = f"import os, signal, sys\nsys.path[:0] = [{tests!r}, {str(BUILD / 'python')!r}]\n"
         prologue += f"from kiln.client import Client\nfrom daemon import program\nclient = Client('unix:{daemon.socket}', timeout=120)\n"
         environment = os.environ | {"KILN_AUTOSTART": "0", "KILN_BUILD": str(BUILD)}
         process = subprocess.Popen([sys.executable, "-c", prologue + code], stdout=subprocess.PIPE, text=True, env=environment)

@@ -17,7 +17,8 @@ from daemon import BUILD, TARGET, program, shim
 ANSWER, ABORT, REFUSE = 0, 2000, 6000  # of server/testing/fake_orders.h
 OPTIONS = (f"--worker-executable={BUILD}/bin/kiln-fake-worker", "--memory-cache=1", "--accept-put=yes")
 FOR_EVER = (1 << 63) - 1
-FAULTS = {"full-once": (errno.ENOSPC, False), "full-from-there": (errno.ENOSPC, True), "bad-once": (errno.EIO, False), "bad-from-there": (errno.EIO, True)}
+FAULTS = {"full-once": (errno.ENOSPC, False), "full-from-there": (errno.ENOSPC, True), "bad-once": (errno.EIO, False),
+          "bad-from-there": (errno.EIO, True)}
 
 
 class Disk:

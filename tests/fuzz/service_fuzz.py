@@ -70,7 +70,8 @@ class Daemon:
         environment |= {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "detect_leaks=1") + ":abort_on_error=0",
                         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}
         command = [build / "bin" / "kilnd", f"--listen=unix:{self.socket}", f"--state-dir={self.state}", "--ptxas=none", "--workers=2", "--queue=16",
-                   f"--worker-executable={build / 'bin' / 'kiln-fake-worker'}", "--compile-limit=5", "--memory-cache=1MiB", "--disk-cache=32MiB", f"--access={access}"]
+                   f"--worker-executable={build / 'bin' / 'kiln-fake-worker'}", "--compile-limit=5", "--memory-cache=1MiB", "--disk-cache=32MiB",
+                   f"--access={access}"]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen([str(word) for word in command], stdout=log, stderr=log, env=environment)
         end = time.monotonic() + 60
@@ -233,7 +234,8 @@ class Fuzzer:
             manifest = self.pb.EnsureRequest(requests=[self.request() for _ in range(r.randrange(6))], targets=("cuda:sm_80",) * r.randrange(2))
             method, data = "EnsureKernels", manifest.SerializeToString()
         elif kind < 0.71:
-            run = self.pb.RunStart(program=self.request(), device=r.choice(("emu:sm_80", "cuda:0")), arguments=[{"integer": r.randrange(9)}] * r.randrange(3))
+            run = self.pb.RunStart(program=self.request(), device=r.choice(("emu:sm_80", "cuda:0")),
+                                   arguments=[{"integer": r.randrange(9)}] * r.randrange(3))
             run.program.target = ""
             method, data = "Run", self.pb.RunRequest(start=run).SerializeToString()
         elif kind < 0.75:
@@ -297,7 +299,8 @@ class Fuzzer:
         status, _ = outcome = stream.result(timeout=120)
         self.judge("CompileStream", b"", "maker", outcome)
         assert not (early and status == "OK"), "a stream went on with a token that was revoked"
-        for method, data in (("Compile", self.request().SerializeToString()), ("Lookup", self.pb.LookupRequest(request=self.request()).SerializeToString())):
+        for method, data in (("Compile", self.request().SerializeToString()),
+                             ("Lookup", self.pb.LookupRequest(request=self.request()).SerializeToString())):
             status, _ = self.raw(method, data, name)
             assert status == "UNAUTHENTICATED", f"{method} gave {status} for a revoked token"
 
@@ -321,7 +324,7 @@ class Fuzzer:
         elif dice < 0.053:
             self.revoke_in_mid_stream()
         plans = [self.call() for _ in range(self.random.choice((1, 1, 1, 2, 16)))]
-        futures = [self.pool.submit(self.raw, method, data, token, timeout, cancel, messages) for method, data, token, timeout, cancel, messages in plans]
+        futures = [self.pool.submit(self.raw, *plan) for plan in plans]
         for (method, data, token, timeout, *_), future in zip(plans, futures):
             self.judge(method, data, token, future.result(timeout=120), timeout)
         self.daemon.check()

@@ -199,7 +199,8 @@ def _quantized(x):
 
 
 MAKERS = {
-    "gemm": gemm, "with_epilogue": with_epilogue, "block_scaled": block_scaled, "batched": batched, "grouped": grouped, "packed_weights": packed_weights, "packed_mxfp4": packed_mxfp4,
+    "gemm": gemm, "with_epilogue": with_epilogue, "block_scaled": block_scaled, "batched": batched, "grouped": grouped,
+    "packed_weights": packed_weights, "packed_mxfp4": packed_mxfp4,
     "softmax": _rows(lambda x: [torch.softmax(x, 1)], ["bfloat16"]),
     "cross_entropy": _rows(lambda x, label: [torch.nn.functional.cross_entropy(x, label.long(), reduction="none")], ["float32"],
                            [lambda m, n: torch.randint(0, n, (m,), device="cuda", dtype=torch.int32)]),

@@ -209,7 +209,8 @@ def main():
         shutil.rmtree(scratch, ignore_errors=True)
     where = options.json or (str(pathlib.Path(os.environ["OUT"]) / "bench.json") if os.environ.get("OUT") else None)
     if where:
-        pathlib.Path(where).write_text(json.dumps({"seed": options.seed, "card": clocks(), "place": place.facts, "groups": groups, "rows": results, "cold": cold}, indent=1))
+        pathlib.Path(where).write_text(json.dumps({"seed": options.seed, "card": clocks(), "place": place.facts, "groups": groups, "rows": results,
+                                                   "cold": cold}, indent=1))
     failed = sum(not r["ok"] for r in results)
     print(f"# {len(results) - failed} rows, {failed} failed")
     return 1 if failed or len(results) < len(chosen) or not results or not all(line["holds"] for line in groups + cold) else 0

@@ -57,8 +57,8 @@ def card(text):
 def markdown(report):
     device = report["place"]["devices"][0]
     copy = report["place"]["copy_bytes_per_second"] * 1e-9
-    return "\n".join([f"{device['name']}, driver CUDA {device['driver_version']}, copy {copy:.0f} GB/s; at the end of the run: {card(report['card'])}", "",
-                      *groups(report), "", "<details><summary>Every row</summary>", "", *rows(report), "", "</details>"])
+    head = f"{device['name']}, driver CUDA {device['driver_version']}, copy {copy:.0f} GB/s; at the end of the run: {card(report['card'])}"
+    return "\n".join([head, "", *groups(report), "", "<details><summary>Every row</summary>", "", *rows(report), "", "</details>"])
 
 
 def main(arguments):

@@ -41,11 +41,13 @@ def opcheck(name, gradients):
     given = arguments(name)
     if gradients:
         differentiable = {"rope": 1, "cross_entropy": 1}.get(name, len(given))
-        given = tuple(a.requires_grad_() if i < differentiable and isinstance(a, torch.Tensor) and a.dtype.is_floating_point else a for i,
-                      a in enumerate(given))
+        given = tuple(a.requires_grad_() if i < differentiable and isinstance(a, torch.Tensor) and a.dtype.is_floating_point else a
+                      for i, a in enumerate(given))
     # torch has no product of 8-bit floats, with which its test of schemas changes arguments.
     small = any(isinstance(a, torch.Tensor) and a.dtype.is_floating_point and a.element_size() == 1 for a in given)
-    utilities = [u for u in ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic") if not (small and u == "test_schema")]
+    utilities = ["test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
+    if not small:
+        utilities.insert(0, "test_schema")
     torch.library.opcheck(getattr(torch.ops.kiln, name).default, given, test_utils=utilities)
 
 

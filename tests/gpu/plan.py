@@ -77,7 +77,8 @@ def gemm_cases(rng, family, count):
     if family in ("gemm_f16", "gemm_bf16"):
         few = {"tile": CHOSEN}
         fixed += [("case", (1, 777, 1000), "nt", {**few, "bias": True, "activation": "silu"}), ("case", (1, 1000, 14336), "nt", few),
-                  *[("case", (rng.randint(low, 2 * low), 8 * _extent(rng), _extent(rng)), rng.choice(("nn", "nt")), few) for low in (1, 30, 60, 90, 120, 180)]]
+                  *[("case", (rng.randint(low, 2 * low), 8 * _extent(rng), _extent(rng)), rng.choice(("nn", "nt")), few)
+                    for low in (1, 30, 60, 90, 120, 180)]]
     cases = []
     for kind, shape, layout, extra in fixed[:count]:
         index = len(cases)

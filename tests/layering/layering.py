@@ -269,9 +269,8 @@ def check_form(path, lines):
         yield 1, 'no "SPDX-License-Identifier: Apache-2.0" line at the head of the file'
     if len(lines) > MAX_LINES:
         yield MAX_LINES, f"{len(lines)} lines; a file has at most {MAX_LINES}: is it one room, or several?"
-    narrow = path.endswith(".py") and path.startswith("clients/")
     for number, line in enumerate(lines, 1):
-        if len(line) > MAX_COLUMNS and (narrow or path.endswith((".cc", ".h")) and line.lstrip().startswith("//")):
+        if len(line) > MAX_COLUMNS and (path.endswith(".py") or path.endswith((".cc", ".h")) and line.lstrip().startswith("//")):
             yield number, f"{len(line)} columns; a line has at most {MAX_COLUMNS}"
         mark = UNFINISHED.search(line)
         if mark:

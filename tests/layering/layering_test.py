@@ -131,7 +131,8 @@ class Layering(unittest.TestCase):
     def test_tests_do_not_wait_for_time(self):
         sleep = "std::this_thread::sleep_for(milliseconds(50));"
         says = "moves its clock or waits for an event"
-        for path in ("server/flow/a_test.cc", "server/tests/a.cc", "cache/redis/tests/a_test.cc", "cache/redis/tests/servers.h", "server/testing/a.h"):
+        for path in ("server/flow/a_test.cc", "server/tests/a.cc", "cache/redis/tests/a_test.cc", "cache/redis/tests/servers.h",
+                     "server/testing/a.h"):
             self.refused(path, f"#pragma once\nvoid F() {{\n  {sleep}\n}}\n", says)
         self.refused("cache/a_test.cc", f"void F() {{\n  {sleep}  // the other one has looked\n}}\n", says)
         self.refused("cache/a_test.cc", f"void F() {{\n  {sleep}  // paces\n}}\n", says)
@@ -156,6 +157,9 @@ class Layering(unittest.TestCase):
         self.refused("ir/a.cc", "// TO" "DO later\n", "finish it")
         self.refused("ir/a.cc", "int x;\n" * 550, "551 lines")
         self.refused("ir/a.cc", '#include "../cache/tier.h"\n', "is relative")
+        self.refused("tests/a.py", "# " + 149 * "x" + "\n", "151 columns")
+        self.refused("ir/a.cc", "  // " + 146 * "x" + "\n", "151 columns")
+        self.allowed("tests/a.py", "# " + 148 * "x" + "\n")
         self.allowed("ir/a.cc", "int x;\n" * 549)
 
     def test_headers_do_not_include_each_other_in_circles(self):

@@ -31,7 +31,8 @@ def product(target):
 def test_explain(tmp_path, build, target):
     source = tmp_path / "program"
     source.write_bytes(build(target).serialized)
-    done = subprocess.run([BIN / "kiln", "explain", source, "-t", target, "--local", "--text"], timeout=300, capture_output=True, text=True, check=True)
+    done = subprocess.run([BIN / "kiln", "explain", source, "-t", target, "--local", "--text"], timeout=300, capture_output=True, text=True,
+                          check=True)
     expected = GOLDEN / f"{build.__name__}.{target.split(':')[1]}.expected"
     if os.environ.get("KILN_BLESS"):
         GOLDEN.mkdir(exist_ok=True)

@@ -97,7 +97,8 @@ def test_streams_do_not_spill(served, tmp_path):
     from kiln.library.programs.gemm import gemm
 
     wrong = []
-    for tile in ({"block_m": 128, "block_n": 256, "stages": 4}, {"block_m": 152, "block_n": 256, "stages": 3}, {"block_m": 128, "block_n": 128, "stages": 6}):
+    for tile in ({"block_m": 128, "block_n": 256, "stages": 4}, {"block_m": 152, "block_n": 256, "stages": 3},
+                 {"block_m": 128, "block_n": 128, "stages": 6}):
         program = gemm(2048, 7168, 7168, "bfloat16", trans_b=True, block_k=64, threads=256, **tile)
         reply = served.compile(program, "cuda:sm_90a", options=CompileOptions(stream_k="STREAM_K_ALWAYS"))
         assert any(getattr(decision, "pass") == "stream_k" for decision in reply.artifact.report.decisions)

@@ -60,7 +60,8 @@ def example_programs(target):
             for length in (1000, None):
                 yield f"attention {dim} × {length}{' causal' * causal}", attention(2, 8, length, dim, causal, target=target)
     for m, n, k in ((1024, 1024, 1024), (1000, 777, 333), (None, None, None), (None, 1024, 1024)):
-        for name, given in (("nn", {}), ("tn", {"trans_a": True}), ("tt", {"trans_a": True, "trans_b": True}), ("int8", {"in_dtype": "int8", "trans_b": True}),
+        for name, given in (("nn", {}), ("tn", {"trans_a": True}), ("tt", {"trans_a": True, "trans_b": True}),
+                            ("int8", {"in_dtype": "int8", "trans_b": True}),
                             ("gelu", {"in_dtype": "bfloat16", "bias": True, "activation": "gelu"})):
             yield f"gemm {m}×{n}×{k} {name}", gemm(m, n, k, target=target, **given)
 

@@ -121,7 +121,8 @@ def test_status_output_and_input_are_the_commands(host):
 
 def test_what_is_wrong_is_told_before_the_command_runs(host):
     (host.folder / "notes").write_text("something else")
-    for words, told in ((("-o", "notes", "--", "touch", "ran"), "no manifest"), (("-o", "nowhere/app.manifest", "--", "touch", "ran"), "cannot write"),
+    for words, told in ((("-o", "notes", "--", "touch", "ran"), "no manifest"),
+                        (("-o", "nowhere/app.manifest", "--", "touch", "ran"), "cannot write"),
                         (("-o", "app.manifest", "touch", "ran"), "write -- before the command"), (("--", "touch", "ran"), "--output is required"),
                         (("-o", "app.manifest", "--"), "required")):
         ran = host.kiln("record", *words)

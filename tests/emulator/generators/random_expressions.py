@@ -96,7 +96,8 @@ class Expressions(Text):
         text = self.operand(at, shape, target)
         for _ in range(self.random.randint(0, 2)):
             other = self.operand(at, shape, target)
-            text = self.pick(f"({text} + {other})", f"({text} - {other})", f"T.max({text}, {other})", f"T.min({text}, {other})", f"({text} + {other} * 2)",
+            text = self.pick(f"({text} + {other})", f"({text} - {other})", f"T.max({text}, {other})", f"T.min({text}, {other})",
+                             f"({text} + {other} * 2)",
                              f"T.if_then_else({self.condition(at, shape, target)}, {text}, {other})", f"T.abs({text})",
                              f"({text} if {self.condition(at, shape, target)} else {other})")
         return text
@@ -110,7 +111,8 @@ class Expressions(Text):
         if kind < 0.8 and len(shape) < 3:
             return self.global_read(at, shape)
         if kind < 0.92:
-            small = [f"({' + '.join(at)}) % {self.pick(2, 3, 5)}", f"({at[0]} * 3 + bx) % 4", f"T.cast({at[-1]}, 'float32')", f"({at[-1]} - {at[0]}) // 3"]
+            small = [f"({' + '.join(at)}) % {self.pick(2, 3, 5)}", f"({at[0]} * 3 + bx) % 4", f"T.cast({at[-1]}, 'float32')",
+                     f"({at[-1]} - {at[0]}) // 3"]
             return self.pick(*small, *self.loop_vars)
         return str(self.pick(0, 1, 2, 3, -1, -2))
 
@@ -121,7 +123,8 @@ class Expressions(Text):
         found = []
         if tile.shape == tuple(shape):
             axis, turned = self.random.randrange(len(at)), list(at)
-            turned[axis] = self.pick(f"({at[axis]} + {self.pick(1, 3, 8)}) % {shape[axis]}", f"{shape[axis] - 1} - ({at[axis]})", f"({at[axis]}) // 2 * 2")
+            turned[axis] = self.pick(f"({at[axis]} + {self.pick(1, 3, 8)}) % {shape[axis]}", f"{shape[axis] - 1} - ({at[axis]})",
+                                     f"({at[axis]}) // 2 * 2")
             found += [self.element_as(tile, at)] * 4 + [self.element_as(tile, turned)]
         elif len(shape) == 2 and tile.shape == (shape[1], shape[0]):
             found.append(self.element_as(tile, at[::-1]))
@@ -153,7 +156,8 @@ class Expressions(Text):
         return f"T.cast({element}, '{'int32' if dtype in INTEGERS else 'float32'}')"
 
     def condition(self, at, shape, target):
-        return self.pick(f"{at[0]} < {shape[0] // 2 + 1}", f"({' + '.join(at)}) % 3 == 0", f"{at[-1]} >= {self.pick(1, 3, 8)}", f"{at[0]} * 2 >= {at[-1]}",
+        return self.pick(f"{at[0]} < {shape[0] // 2 + 1}", f"({' + '.join(at)}) % 3 == 0", f"{at[-1]} >= {self.pick(1, 3, 8)}",
+                         f"{at[0]} * 2 >= {at[-1]}",
                          f"{self.operand(at, shape, target)} > 0", f"{at[0]} < 5 and {at[-1]} != 2")
 
     def point(self, tile):

@@ -46,7 +46,8 @@ def test_forms_of_each_family_are_made(made):
 def test_ptxas_takes_one_of_each_family(made):
     families = {re.sub(r"[\d ].*", "", form["name"]): form for form in forms_of(made / "a")}
     for form in families.values():
-        done = subprocess.run([PTXAS, "-arch=sm_90a", "-o", os.devnull, str(made / "a" / f"{form['file']}.ptx")], capture_output=True, text=True, check=False)
+        done = subprocess.run([PTXAS, "-arch=sm_90a", "-o", os.devnull, str(made / "a" / f"{form['file']}.ptx")], capture_output=True, text=True,
+                              check=False)
         assert done.returncode == 0, (form["name"], done.stderr)
 
 
