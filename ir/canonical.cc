@@ -10,7 +10,7 @@ namespace kiln::ir {
 namespace {
 
 // Every list is preceded by its length and every choice by a tag, so the bytes can be read in one way only.
-class Writer : public FieldVisitor {
+class Writer {
  public:
   explicit Writer(const Module& module) : module_(module), vars_(module.vars.size()), buffers_(module.buffers.size()), exprs_(module.exprs.size()) {}
 
@@ -42,6 +42,7 @@ class Writer : public FieldVisitor {
   void Is(const auto& value, Label) { Put(value); }
   void Decided(const auto& value, std::string_view) { Put(value); }
   void Counts(size_t items) { Put(uint64_t(items)); }
+  void Says(std::string_view) {}  // the same for every statement of the op
 
  private:
   // LEB128.

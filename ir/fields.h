@@ -21,7 +21,9 @@
 //   EvaluatesEach, BindsEach(v, list, name): a list's length, v.Counts, and each item
 // `name` is the field's name in the op's message in ir.proto, whose fields these are. The text form begins with the op's name. A value with a
 // word stands behind it, and is left out where it is 0, false or not there; of a flag there is only the word.
-// A visitor derives from FieldVisitor and has those of these that it needs. `op` may be const or not; so is what the visitor is given.
+// A visitor that needs some of these derives from FieldVisitor, which does nothing for the others. One that makes or reads a form of the whole
+// op (canonical bytes, message, text) does not derive from it: it names them all, so that a new one does not compile until each form has it.
+// `op` may be const or not; so is what the visitor is given.
 #pragma once
 
 #include <concepts>

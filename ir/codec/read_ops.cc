@@ -126,7 +126,7 @@ Stmt OpReader::ReadStmt(const v1::Stmt& stmt) {
 }
 
 // Takes the fields of a message, each of the type that ir/fields.h says.
-class OpReader::FieldReader : public FieldVisitor {
+class OpReader::FieldReader {
  public:
   FieldReader(OpReader& reader, const Message& message, const MessageFields& fields)
       : reader_(reader), message_(message), reflection_(*message.GetReflection()), fields_(fields) {}
@@ -167,6 +167,11 @@ class OpReader::FieldReader : public FieldVisitor {
   void Is(bool& value, Label label) { value = reflection_.GetBool(message_, fields_.Of(label.name)); }
   void Is(int32_t& value, Label label) { value = reflection_.GetInt32(message_, fields_.Of(label.name)); }
   void Is(uint32_t& value, Label label) { value = Number(label.name); }
+  // What passes decide does not travel; lists carry their length; what a text says is no field.
+  void Decided(const auto&, std::string_view) {}
+  void Uses(const auto&) {}
+  void Counts(size_t) {}
+  void Says(std::string_view) {}
 
  private:
   uint32_t Number(std::string_view name) const { return reflection_.GetUInt32(message_, fields_.Of(name)); }

@@ -14,7 +14,7 @@ std::string LayoutClause(const Layout& layout) { return fmt::format(" layout({})
 }  // namespace
 
 // Appends each field to the op's name.
-class StmtPrinter::FieldPrinter : public FieldVisitor {
+class StmtPrinter::FieldPrinter {
  public:
   FieldPrinter(const ExprPrinter& exprs, std::string_view name) : exprs_(exprs), text_(name) {}
   std::string Take() { return std::move(text_); }
@@ -46,6 +46,8 @@ class StmtPrinter::FieldPrinter : public FieldVisitor {
   void Decided(bool value, std::string_view word) {
     if (value) Add(word);
   }
+  void Uses(const auto&) {}  // stands in the decision that names it
+  void Counts(size_t) {}
   // Ops that have these are written by functions of their own.
   void Declares(BufferId, std::string_view) = delete;
   void Binds(VarId, std::string_view) = delete;
