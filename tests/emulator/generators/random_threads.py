@@ -34,7 +34,8 @@ class Output:
 
 class RandomThreads(RandomTiles):
     FORMS = ("1-D threads", "2-D threads", "3-D threads", "sub-warp block", "thread condition", "thread range", "other threads",
-             "local array", "own loop", "left by single threads", "mask", "thread atomics", "shared atomics",
+             "local array", "own loop", "left by single threads", "mask", "thread atomics", "shared atomics", "atomics with old values",
+             "tickets", "old values",
              "atomics that meet apart", "element beyond the threads", "own element again",
              "another thread's element of memory", "element of a fragment", "local tile")
 
@@ -51,6 +52,7 @@ class RandomThreads(RandomTiles):
     def enter(self):
         self.line("tx, ty, tz = T.get_thread_bindings()")
         self.places, self.locals, self.types, self.outputs, self.summed, self.written_outputs = {}, [], {}, [], [], []
+        self.own_atomics = []
         self.apart, self.in_loop = None, False  # where threads cannot wait for each other: the tiles that they have added to already
         x, y, _ = self.block_shape
         names = [("tx", x, 1), ("ty", y, x), ("tz", self.block_shape[2], x * y)]
@@ -273,6 +275,35 @@ class RandomThreads(RandomTiles):
             index = f"({self.linear}) % {size}" if size > 1 else f"({self.linear}) // {self.threads}"
             target = f"{self.tensor((size,), dtype, 'zero').name}[{index}]"
         self.line(f"T.atomic_{change}({target}, {self.thread_value(dtype)})")
+        with self.aside():
+            if self.chance(0.4):
+                self.own_atomic()
+            elif not self.in_loop and self.chance(0.3):
+                self.ticket()
+
+    def own_atomic(self):
+        """One of each kind and order on an element that no other thread touches, so that what it finds there is certain."""
+        self.form("atomics with old values")
+        if not self.own_atomics or self.chance(0.5):
+            dtype = self.pick("int32", "int32", "int64", "float32", "float16")
+            self.own_atomics.append(self.tensor((max(1, self.gy), max(1, self.gx), self.threads), dtype, "zero"))
+        tensor = self.pick(*self.own_atomics)
+        bits = () if "float" in tensor.dtype else ("and", "or", "xor", "cas")
+        kind, value, before = self.pick("add", "max", "min", "exch", "load", *bits), self.thread_value(tensor.dtype), self.fresh("before")
+        operands = {"cas": f", {self.thread_value(tensor.dtype)}, {value}", "load": "", "exch": f", {value}"}.get(kind, f", {value}, return_prev=True")
+        order = self.pick(None, *("relaxed", "acquire", "seq_cst"), *(() if kind == "load" else ("release", "acq_rel")))
+        self.line(f"{before} = T.atomic_{kind}({tensor.name}[by, bx, {self.linear}]{operands}, memory_order={order!r})")
+        output = self.new_output()
+        self.line(f"{output.at(output.own)} = {clamped(before, output.dtype)}")
+
+    def ticket(self):
+        """Each thread takes a number of a counter, and writes where that number says: who gets which is open, what is written is not."""
+        self.form("tickets")
+        counter, before = self.tensor((1,), self.pick("int32", "int64"), "zero"), self.fresh("before")
+        marked = self.tensor((max(1, self.gy * self.gx) * self.threads,), "int32", "marks")
+        order = self.pick(None, "relaxed", "acquire", "release", "acq_rel", "seq_cst")
+        self.line(f"{before} = T.atomic_add({counter.name}[0], 1, memory_order={order!r}, return_prev=True)")
+        self.line(f"{marked.name}[T.cast({before}, 'int32')] = {self.pick(1, 5, -3)}")
 
     def thread_output(self):
         """An element of its own in memory, for the first time or again."""

@@ -35,7 +35,7 @@ class Tile:
 
 
 class RandomTiles(Expressions):
-    FORMS = ("local tile",)
+    FORMS = ("local tile", "old values")
     largest = 4  # of a tensor's elements
     of_locals = ()  # the tensors that show what local arrays hold
 
@@ -338,6 +338,9 @@ class RandomTiles(Expressions):
             return False
         tile = self.pick(*sources)
         change = self.pick("add", "max", "min") if tile.dtype == "int32" else "add"
+        with self.aside():
+            if self.chance(0.5):
+                self.atomic_with_old_values(tile, change)
         if len(tile.shape) == 2 and self.chance(0.3):
             out = self.tensor(tile.shape, tile.dtype, "zero")
             self.line(f"T.atomic_{change}({out.name}[0, 0], {tile.name})")
@@ -347,6 +350,16 @@ class RandomTiles(Expressions):
         with self.block(f"for {', '.join(names)} in T.Parallel({', '.join(map(str, tile.shape))}):"):
             self.line(f"T.atomic_{change}({out.name}[({' + '.join(names)}) % {out.shape[0]}], {tile.name}[{', '.join(names)}])")
         return True
+
+    def atomic_with_old_values(self, tile, change):
+        """What stood there before becomes the tile's element. No other block and no other iteration touches it."""
+        self.form("old values")
+        names = "ijk"[: len(tile.shape)]
+        out = self.tensor((max(1, self.gy), max(1, self.gx), *tile.shape), tile.dtype, "zero")
+        at, order = ", ".join(names), self.pick(None, "relaxed", "acquire", "release", "acq_rel", "seq_cst")
+        with self.block(f"for {at} in T.Parallel({', '.join(map(str, tile.shape))}):"):
+            self.line(f"before = T.atomic_{change}({out.name}[by, bx, {at}], {tile.name}[{at}], memory_order={order!r}, return_prev=True)")
+            self.line(f"{tile.name}[{at}] = {clamped('before', tile.dtype)}")
 
     def element(self):
         """One element by hand."""
