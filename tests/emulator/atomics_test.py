@@ -210,6 +210,18 @@ def test_the_last_block_sums_up(call, target):
     np.testing.assert_array_equal(after[3], 2 * a.sum(0))
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_buffer_of_one_element_is_a_tile(call, target):
+    """It is changed once; an element that is named is changed by each thread."""
+    @T.prim_func
+    def program(A: T.Tensor((1,), "int32"), B: T.Tensor((1,), "int32")):
+        with T.Kernel(2, threads=64):
+            T.atomic_add(A, 1)
+            T.atomic_add(B[0], 1)
+
+    assert [int(x[0]) for x in call(program, target, np.zeros(1, "int32"), np.zeros(1, "int32"))] == [2, 128]
+
+
 def test_the_interpreter_agrees():
     a, b = inputs("int32")
     program = of_each(lambda x, y: T.atomic_xor(x, y, return_prev=True), "int32", "global")

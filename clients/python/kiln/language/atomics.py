@@ -79,7 +79,7 @@ def _atomic(kind: str, name: str, what: str, dtypes: str = "numbers of 16 bits o
         notices.unused(f"T.{name}", annotations=(annotations, (None, {}), "what annotations say is inferred; leave them out"),
                        use_tma=(use_tma, (False, None), "the compiler chooses the instruction; leave it out"))
         order = _order(name, memory_order)
-        if not isinstance(value, (Buffer, Region)) and element(dst) is not None:
+        if not isinstance(value, (Buffer, Region)) and not isinstance(dst, Buffer) and element(dst) is not None:
             return _change(name, kind, dst, value, order, bool(return_prev))
         if return_prev:
             raise error(f"T.{name}(return_prev=True) of a tile: write a T.Parallel loop over it, where each element has a result of its own")

@@ -23,6 +23,11 @@ def _name(identifier: str):
     return ast.Name(identifier, ast.Load())
 
 
+def _by_name(node):
+    """Whether the value is a variable's, as a name says it; of a tuple, for each of its elements."""
+    return tuple(map(_by_name, node.elts)) if isinstance(node, (ast.Tuple, ast.List)) else isinstance(node, ast.Name)
+
+
 def _call(method: str, *args):
     return ast.Call(ast.Attribute(_name(_KILN), method, ast.Load()), list(args), [])
 
@@ -116,12 +121,12 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def visit_Assign(self, node):
-        by_name = isinstance(node.value, ast.Name)
+        by_name = _by_name(node.value)
         value = self.visit(node.value)
         if len(node.targets) == 1:
             return self._assign(node.targets[0], value, by_name)
         name = self._fresh()
-        parts = [ast.Assign([ast.Name(name, ast.Store())], value)]
+        parts = [ast.Assign([ast.Name(name, ast.Store())], _call("held", value, ast.Constant(by_name)))]
         for target in node.targets:
             parts += self._assign(target, _name(name), by_name)
         return parts
@@ -129,13 +134,13 @@ class _Rewriter(ast.NodeTransformer):
     def _assign(self, target, value, by_name=False):
         if isinstance(target, ast.Name):
             args = [ast.Constant(target.id), value, self._old(target.id)]
-            if by_name:
+            if by_name is True:
                 args.append(ast.Constant(True))
             return [ast.Assign([target], _call("bind", *args))]
         if isinstance(target, (ast.Tuple, ast.List)) and not any(isinstance(e, ast.Starred) for e in target.elts):
             names = [self._fresh() for _ in target.elts]
             unpacked = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
-            parts = [ast.Assign([unpacked], _call("opened", value))]
+            parts = [ast.Assign([unpacked], _call("held", _call("opened", value), ast.Constant(by_name)))]
             for element, name in zip(target.elts, names):
                 parts += self._assign(element, _name(name))
             return parts

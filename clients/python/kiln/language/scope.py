@@ -151,6 +151,16 @@ class Scope:
         return value
 
     @staticmethod
+    def held(value, by_name=False):
+        """What several targets take: it is read before the first of them changes. ``by_name``: see ``rewrite._by_name``."""
+        if isinstance(value, (tuple, list)):
+            names = by_name if isinstance(by_name, tuple) and len(by_name) == len(value) else [False] * len(value)
+            return tuple(Scope.held(v, name) for v, name in zip(value, names))
+        if isinstance(value, LocalVar) and by_name is True:
+            value = value.as_scalar()
+        return tr.let("held", value) if isinstance(value, Expr) else value
+
+    @staticmethod
     def typed(annotation, value):
         """``name: annotation = value``."""
         if isinstance(annotation, DType) and (isinstance(value, (Operators, bool, int, float))):
