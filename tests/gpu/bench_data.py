@@ -14,9 +14,10 @@ BARS = {"quantize_rows": 0.07, "float8_e4m3fn": 0.07}
 
 class Job:
     """``inputs``: the tensors of the call, in order. ``outputs``: shape and dtype of each result. ``references``: (its number, float64);
-    ``peer``: a call, or None."""
+    ``peer``: a call, or None. ``part``: what of a result the reference is of."""
 
-    def __init__(self, inputs, outputs, references, peer=None, bar=HALF[1], flop=None):
+    def __init__(self, inputs, outputs, references, peer=None, bar=HALF[1], flop=None, part=lambda result: result):
+        self.part = part
         self.inputs, self.outputs, self.references, self.peer, self.bar, self.flop = inputs, outputs, references, peer, bar, flop
         self.moved = sum(t.numel() * t.element_size() for t in inputs) + sum(math.prod(shape) * getattr(torch, dtype).itemsize for shape,
                                                                              dtype in outputs)
@@ -148,6 +149,27 @@ def packed_mxfp4(row):
                lambda: torch.matmul(a, dense.t(), out=given))
 
 
+def attention(row):
+    """Each head of some tokens is compared: all scores in float64 would not fit the memory."""
+    batch, tokens, heads, dim = row["shape"]
+    data = row["data"]
+    q, k, v = (_normal((batch, tokens, heads // groups, dim), data["dtype"]) for groups in (1, data["groups"], data["groups"]))
+    some = torch.randperm(tokens, device="cuda")[:64]
+    left, right, values = (t[-1].transpose(0, 1).double() for t in (q[:, some], k, v))
+    right, values = (t.repeat_interleave(data["groups"], 0) for t in (right, values))
+    scores = left @ right.transpose(1, 2) * dim**-0.5
+    if data["causal"]:
+        scores = scores.masked_fill(some[:, None] < torch.arange(tokens, device="cuda"), -math.inf)
+    reference = (torch.softmax(scores, -1) @ values).transpose(0, 1)
+    for backend in ("flash", "mem_efficient", "math"):
+        getattr(torch.backends.cuda, f"enable_{backend}_sdp")(False)
+    heads_first = [t.transpose(1, 2) for t in (q, k, v)]
+    shared = {"enable_gqa": True} if data["groups"] > 1 else {}
+    return Job([q, k, v], [(tuple(q.shape), data["dtype"])], [(0, reference)],
+               lambda: torch.nn.functional.scaled_dot_product_attention(*heads_first, is_causal=data["causal"], **shared),
+               bar=HALF[data["dtype"] == "bfloat16"], part=lambda result: result[-1, some])
+
+
 def _rows(function, outputs, extra=()):
     """Row-wise programs on x: `function` of x in float64 and the extra inputs gives the references."""
 
@@ -200,7 +222,7 @@ def _quantized(x):
 
 MAKERS = {
     "gemm": gemm, "with_epilogue": with_epilogue, "block_scaled": block_scaled, "batched": batched, "grouped": grouped,
-    "packed_weights": packed_weights, "packed_mxfp4": packed_mxfp4,
+    "packed_weights": packed_weights, "packed_mxfp4": packed_mxfp4, "attention": attention,
     "softmax": _rows(lambda x: [torch.softmax(x, 1)], ["bfloat16"]),
     "cross_entropy": _rows(lambda x, label: [torch.nn.functional.cross_entropy(x, label.long(), reduction="none")], ["float32"],
                            [lambda m, n: torch.randint(0, n, (m,), device="cuda", dtype=torch.int32)]),

@@ -46,7 +46,7 @@ def check(job, results):
     """The largest relative error of the results, NaN where one has a NaN."""
     from data import relative_error
 
-    errors = [relative_error(results[index], reference) for index, reference in job.references]
+    errors = [relative_error(job.part(results[index]), reference) for index, reference in job.references]
     return next((error for error in errors if error != error), max(errors))
 
 

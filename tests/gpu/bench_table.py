@@ -15,6 +15,7 @@ GROUPS = {
     "gemm batched": {"peer": "cublas", "bar": 1.0},
     "gemm grouped": {"peer": "triton", "bar": 1.2},
     "w4a16": {"peer": "cublas", "bar": None},
+    "attention": {"peer": "cudnn", "bar": 1.05, "each": 0.95},
     "memory": {"peer": "copy", "bar": None, "each": 0.93},
 }
 
@@ -95,6 +96,24 @@ def products():
                    bar in ((1, 3.0), (16, 3.0), (128, 1.5), (4096, 0.8))]
 
 
+def _attention(dim, tokens, causal, dtype="bfloat16", groups=1):
+    """16,384 tokens in batches, and heads of 2,048 columns together. The arithmetic of a causal row is half of the other's."""
+    batch, heads = 16384 // tokens, 2048 // dim
+    shape = (batch, tokens, heads, dim)
+    keys = (batch, tokens, heads // groups, dim)
+    note = " ".join(["causal"] * causal + [f"{groups} heads share keys"] * (groups > 1))
+    return _row("attention", shape, "attention", [(shape, dtype), (keys, dtype), (keys, dtype), causal, None],
+                {"kind": "attention", "dtype": dtype, "causal": causal, "groups": groups, "note": note},
+                flop=4 * batch * heads * tokens**2 * dim // (1 + causal))
+
+
+def attention():
+    sizes = [(dim, tokens) for dim in (64, 128, 256) for tokens in (1024, 2048, 8192, 16384)] + [(dim, 8192) for dim in (80, 96, 192)]
+    rows = [_attention(dim, tokens, causal) for dim, tokens in sizes for causal in (False, True)]
+    rows += [_attention(128, 8192, causal, "float16") for causal in (False, True)]
+    return rows + [_attention(128, tokens, True, groups=8) for tokens in (1024, 8192)]
+
+
 # Memory-bound functions: the kind of data, the operator, and its arguments for rows of (m, n).
 MEMORY = {
     "cross_entropy": ("cross_entropy", lambda x, m, n: [x, ((m,), "int32")]),
@@ -127,4 +146,4 @@ PLAIN = "gemm 8192x8192x8192 bfloat16 nt"  # what fused epilogues are measured b
 
 
 def rows():
-    return products() + memory()
+    return products() + attention() + memory()
