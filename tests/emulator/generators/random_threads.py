@@ -290,8 +290,9 @@ class RandomThreads(RandomTiles):
         tensor = self.pick(*self.own_atomics)
         bits = () if "float" in tensor.dtype else ("and", "or", "xor", "cas")
         kind, value, before = self.pick("add", "max", "min", "exch", "load", *bits), self.thread_value(tensor.dtype), self.fresh("before")
-        operands = {"cas": f", {self.thread_value(tensor.dtype)}, {value}", "load": "", "exch": f", {value}"}.get(kind, f", {value}, return_prev=True")
-        order = self.pick(None, *("relaxed", "acquire", "seq_cst"), *(() if kind == "load" else ("release", "acq_rel")))
+        more = {"load": "", "exch": f", {value}", "cas": f", {self.thread_value(tensor.dtype)}, {value}"}
+        operands = more.get(kind, f", {value}, return_prev=True")
+        order = self.pick(None, "relaxed", "acquire", "seq_cst", *(() if kind == "load" else ("release", "acq_rel")))
         self.line(f"{before} = T.atomic_{kind}({tensor.name}[by, bx, {self.linear}]{operands}, memory_order={order!r})")
         output = self.new_output()
         self.line(f"{output.at(output.own)} = {clamped(before, output.dtype)}")
