@@ -378,3 +378,23 @@ def test_what_threads_may_copy_to_one_place(emulator, target):
         T.copy(s[0:12], A[0:12])
 
     check(emulator, of_one_thread_each(statements), target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_condition_is_read_for_its_own_statement(emulator, target):
+    """Where the iterations of a thread take a condition one after the other, what the condition reads is no read of the store before it."""
+    @T.prim_func
+    def program(A: T.Tensor((32, 16), "int32"), B: T.Tensor((32, 16), "float16"), C: T.Tensor((32, 16), "float16")):
+        with T.Kernel(1, threads=64):
+            a = T.alloc_shared((32, 16), "int32")
+            T.copy(A, a)
+            b = T.alloc_fragment((32, 16), "float16")
+            T.copy(B, b)
+            c = T.alloc_fragment((32, 16), "float16")
+            T.clear(c)
+            for i, j in T.Parallel(32, 16):
+                if a[31 - i, j] > 0:
+                    c[31 - i, j] = b[i, 15 - j]
+            T.copy(c, C)
+
+    check(emulator, program, target)

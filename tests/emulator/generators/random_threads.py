@@ -286,14 +286,14 @@ class RandomThreads(RandomTiles):
         self.form("atomics with old values")
         if not self.own_atomics or self.chance(0.5):
             dtype = self.pick("int32", "int32", "int64", "float32", "float16")
-            self.own_atomics.append(self.tensor((max(1, self.gy), max(1, self.gx), self.threads), dtype, "zero"))
+            self.own_atomics.append(self.tensor((max(1, self.gy), max(1, self.gx), 1, self.threads), dtype, "zero"))
         tensor = self.pick(*self.own_atomics)
         bits = () if "float" in tensor.dtype else ("and", "or", "xor", "cas")
         kind, value, before = self.pick("add", "max", "min", "exch", "load", *bits), self.thread_value(tensor.dtype), self.fresh("before")
         more = {"load": "", "exch": f", {value}", "cas": f", {self.thread_value(tensor.dtype)}, {value}"}
         operands = more.get(kind, f", {value}, return_prev=True")
         order = self.pick(None, "relaxed", "acquire", "seq_cst", *(() if kind == "load" else ("release", "acq_rel")))
-        self.line(f"{before} = T.atomic_{kind}({tensor.name}[by, bx, {self.linear}]{operands}, memory_order={order!r})")
+        self.line(f"{before} = T.atomic_{kind}({tensor.name}[by, bx, 0, {self.linear}]{operands}, memory_order={order!r})")
         output = self.new_output()
         self.line(f"{output.at(output.own)} = {clamped(before, output.dtype)}")
 

@@ -355,10 +355,10 @@ class RandomTiles(Expressions):
         """What stood there before becomes the tile's element. No other block and no other iteration touches it."""
         self.form("old values")
         names = "ijk"[: len(tile.shape)]
-        out = self.tensor((max(1, self.gy), max(1, self.gx), *tile.shape), tile.dtype, "zero")
+        out = self.tensor((max(1, self.gy), max(1, self.gx), 1, *tile.shape), tile.dtype, "zero")
         at, order = ", ".join(names), self.pick(None, "relaxed", "acquire", "release", "acq_rel", "seq_cst")
         with self.block(f"for {at} in T.Parallel({', '.join(map(str, tile.shape))}):"):
-            self.line(f"before = T.atomic_{change}({out.name}[by, bx, {at}], {tile.name}[{at}], memory_order={order!r}, return_prev=True)")
+            self.line(f"before = T.atomic_{change}({out.name}[by, bx, 0, {at}], {tile.name}[{at}], memory_order={order!r}, return_prev=True)")
             self.line(f"{tile.name}[{at}] = {clamped('before', tile.dtype)}")
 
     def element(self):

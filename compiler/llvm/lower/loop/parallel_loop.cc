@@ -78,7 +78,7 @@ void ParallelLoop::LowerChunks() {
     for (const ir::Stmt& stmt : body) {
       context().EnterStmt(stmt);
       if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
-        LowerBranch(*branch, first, loop_.run);
+        LowerBranch(stmt, *branch, first, loop_.run);
       } else if (const auto& store = std::get<ir::Store>(stmt.op); store.async) {
         LowerAsyncChunk(store, first, loop_.run);
       } else {
@@ -91,18 +91,19 @@ void ParallelLoop::LowerChunks() {
 }
 
 // The iterations of planned stores share the condition; others are done one after the other.
-void ParallelLoop::LowerBranch(const ir::If& branch, int64_t first, int64_t count) {
+void ParallelLoop::LowerBranch(const ir::Stmt& stmt, const ir::If& branch, int64_t first, int64_t count) {
   const bool together = std::ranges::all_of(branch.then_body, [](const ir::Stmt& stmt) { return std::get<ir::Store>(stmt.op).plan.has_value(); });
   const int64_t step = together ? count : 1;
   for (int64_t i = 0; i < count; i += step) {
+    context().EnterStmt(stmt);
     iterations_.Enter(first + i);
     When(evaluator_.Eval(branch.cond), [&] {
       const FactsScope scope(context());
       context().facts().Assume(branch.cond);
-      for (const ir::Stmt& stmt : branch.then_body) {
-        context().EnterStmt(stmt);
+      for (const ir::Stmt& inner : branch.then_body) {
+        context().EnterStmt(inner);
         iterations_.Enter(first + i);
-        const auto& store = std::get<ir::Store>(stmt.op);
+        const auto& store = std::get<ir::Store>(inner.op);
         together ? LowerChunk(store, first, count, branch.cond) : StoreElement(store);
       }
     });

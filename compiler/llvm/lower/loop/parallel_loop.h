@@ -29,7 +29,7 @@ class ParallelLoop final : public ElementAccess, Part {
 
  private:
   void MakeAddresses(const ir::Stmt& stmt);
-  void LowerBranch(const ir::If& branch, int64_t first, int64_t count);
+  void LowerBranch(const ir::Stmt& stmt, const ir::If& branch, int64_t first, int64_t count);
   void LowerElements(const std::function<void(const ir::Block&)>& lower_body);
   void LowerChunks();
   // `cond`: the store is made only where it holds.
