@@ -69,7 +69,9 @@ class Scheduler {
   }
 
   void Run() {
-    if (Words() <= kMostWords) Visit(kernel_.body);
+    if (Words() > kMostWords) return;
+    Visit(kernel_.body);
+    kernel_.body.insert(kernel_.body.begin(), allocs_.begin(), allocs_.end());
   }
 
  private:
@@ -97,9 +99,7 @@ class Scheduler {
     const bool rings = std::ranges::any_of(loop.body, [](const Stmt& stmt) { return std::holds_alternative<ir::RingStep>(stmt.op); });
     const bool products = std::ranges::any_of(loop.body, [&](const Stmt& stmt) { return MayRunOn(stmt, *context_.target); });
     if (!rings || !products) return std::nullopt;
-    Block allocs;
-    TakeAllocs(loop.body, allocs);
-    if (!allocs.empty()) kernel_.body.insert(kernel_.body.begin(), allocs.begin(), allocs.end());
+    TakeAllocs(loop.body, allocs_);
     if (!std::ranges::all_of(loop.body, MayMove)) return std::nullopt;
     const Dependences dependences(module_, loop.body);
     std::vector<Work> works;
@@ -230,6 +230,7 @@ class Scheduler {
   ir::Kernel& kernel_;
   const Context& context_;
   Facts facts_;
+  Block allocs_;  // of the loops' bodies, for the kernel's begin: a part of a body that stands before or behind its loop uses them, too
 };
 
 }  // namespace
