@@ -117,7 +117,8 @@ std::optional<std::string> Disagreement(v1::DType dtype, std::uint64_t bytes, co
     for (std::uint64_t i = 0; i < one.size() / size; ++i) {
       const double got = ElementAt(*format, one, i), expected = ElementAt(*format, other, i);
       const bool same = got == expected || (std::isnan(got) && std::isnan(expected));
-      if (same || std::abs(got - expected) <= format->part * (std::abs(expected) + scale)) continue;
+      const bool near = std::isfinite(got) && std::isfinite(expected) && std::abs(got - expected) <= format->part * (std::abs(expected) + scale);
+      if (same || near) continue;
       return fmt::format("element {} is {:.6g}, and {:.6g} in the reference", at / size + i, got, expected);
     }
     return std::nullopt;
