@@ -10,7 +10,8 @@
 namespace kiln::server {
 namespace {
 
-constexpr std::uint64_t kFlushBytes = std::uint64_t{256} << 20;  // more than any GPU's caches hold
+constexpr std::uint64_t kFlushBytes = std::uint64_t{256} << 20;  // where a driver does not tell: more than any GPU's caches hold
+constexpr std::uint64_t kTimesTheCache = 2;
 
 // What of a kernel's parameters decides how its tensors are given. Shapes and alignment are checked at every launch.
 std::string SignatureOf(const runtime::Binder& binder) {
@@ -35,7 +36,8 @@ std::expected<void, std::string> GpuSession::Prepare(const v1::DeviceRun& run, i
   if (!tensors) return std::unexpected(std::move(tensors.error()));
   if (auto kept = copies_->KeepGiven(*tensors, run.memory_used()); !kept) return std::unexpected(kept.error().message);
   if (flush_.bytes() == 0) {
-    auto flush = runtime::DeviceBuffer::Allocate(device_, kFlushBytes);
+    const std::uint64_t cache = device_->info().cache_bytes;
+    auto flush = runtime::DeviceBuffer::Allocate(device_, cache == 0 ? kFlushBytes : kTimesTheCache * cache);
     if (!flush) return std::unexpected(flush.error().message);
     flush_ = std::move(*flush);
   }

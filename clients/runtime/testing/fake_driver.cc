@@ -249,7 +249,7 @@ END FAKE(cuDeviceGetName, char* s, int n, int) std::strncpy(s, "Fake GPU", size_
 return 0;
 END FAKE(cuDeviceTotalMem_v2, size_t* n, int) * n = size_t(1) << 30;
 return 0;
-END FAKE(cuDeviceGetAttribute, int* v, int a, int) * v = a == 75 ? Fake().major : a == 76 ? Fake().minor : 0;
+END FAKE(cuDeviceGetAttribute, int* v, int a, int) * v = a == 75 ? Fake().major : a == 76 ? Fake().minor : a == 38 ? 1 << 20 : 0;
 return 0;
 END FAKE(cuDevicePrimaryCtxRetain, void** c, int d) * c = &contexts[d];
 return 0;
