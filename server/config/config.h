@@ -71,7 +71,7 @@ struct Config {
   unsigned run_repeats = 10'000;
   std::chrono::milliseconds run_limit{60'000};
   std::chrono::milliseconds run_transfer{60'000};  // of a run's tensors, and of its outputs
-  unsigned tunings = 4;  // under way
+  unsigned tunings = 4;                            // under way
   unsigned tune_candidates = 4096;
   std::chrono::milliseconds tune_limit{300'000};
   unsigned tune_workers = 75;  // percent of the workers, that may compile candidates at one time

@@ -30,9 +30,9 @@ std::expected<void, std::string> GpuSession::Prepare(const v1::DeviceRun& run, i
   tensors_.reset();
   copies_ = std::make_unique<GpuCopies>(device_);
   const auto place = device_->info().kind == runtime::DriverKind::kCuda ? runtime::Place::kCuda : runtime::Place::kHip;
-  auto tensors = RunTensors::Create(
-      run, memory, binder,
-      {.place = place, .device = device_->info().index, .give = [this](std::span<std::byte> host) { return copies_->Give(host); }});
+  auto tensors = RunTensors::Create(run, memory, binder, {.place = place, .device = device_->info().index, .give = [this](std::span<std::byte> host) {
+                                                            return copies_->Give(host);
+                                                          }});
   if (!tensors) return std::unexpected(std::move(tensors.error()));
   if (auto kept = copies_->KeepGiven(*tensors, run.memory_used()); !kept) return std::unexpected(kept.error().message);
   if (flush_.bytes() == 0) {

@@ -20,7 +20,6 @@ inline std::string LoadedUnder(std::string_view reply) { return std::string(cach
 template <class Program, std::size_t kMost = 8>
 class LoadedPrograms {
  public:
-
   // Null where it is not known.
   Program* Find(const std::string& key) {
     for (auto at = programs_.begin(); at != programs_.end(); ++at) {

@@ -61,7 +61,7 @@ struct DeviceTask {
   std::string tenant;
   bool tuning = false;  // it waits while any run does
   v1::DeviceJob job;    // the line numbers it
-  int memory = -1;    // a descriptor that stays open until `done` is called
+  int memory = -1;      // a descriptor that stays open until `done` is called
   std::chrono::milliseconds limit{0};
   std::stop_token stop;  // fires when nobody waits for it any more: a run that waits then leaves its line at once
   std::chrono::steady_clock::time_point queued{};

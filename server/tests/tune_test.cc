@@ -281,7 +281,7 @@ TEST_F(TuneTest, WhoStaysKeepsATuningThatAnotherLeaves) {
   auto first = std::async(std::launch::async, [&] { return client.Run(*daemon_, leaves); });
   ASSERT_TRUE(Busy(1));
   auto second = std::async(std::launch::async, [&] { return client.Run(*daemon_); });
-  std::this_thread::sleep_for(milliseconds(300));  // for it to join
+  std::this_thread::sleep_for(milliseconds(300));  // late, as one who joins a tuning under way
   leaves.TryCancel();
   EXPECT_EQ(first.get().status.error_code(), StatusCode::CANCELLED);
   const TuneAnswer stays = second.get();
@@ -321,8 +321,7 @@ TEST_F(TuneTest, ItEndsWithItsBudgetAndAtTheDaemonsEnd) {
 TEST_F(TuneTest, WhatCannotBeATuningIsRefusedAtOnce) {
   Start({"--max-tune-candidates=2"});
   EXPECT_EQ(TuneClient({}).Run(*daemon_).status.error_message(), "a tuning has candidates");
-  EXPECT_EQ(TuneClient({"", "", ""}).Run(*daemon_).status.error_message(),
-            "a tuning of 3 candidates; this kilnd takes 2 (--max-tune-candidates)");
+  EXPECT_EQ(TuneClient({"", "", ""}).Run(*daemon_).status.error_message(), "a tuning of 3 candidates; this kilnd takes 2 (--max-tune-candidates)");
   TuneClient reference({Scale(64)});
   reference.start().set_reference(2);
   EXPECT_EQ(reference.Run(*daemon_).status.error_message(), "the reference is candidate 2 of 1 that are measured");

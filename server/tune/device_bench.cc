@@ -15,8 +15,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kToEnd{100};     // that a short job gets to end by itself; a GPU's worker that is killed costs the next run more
-constexpr milliseconds kGrace{2'000};   // beyond its limit, for the emulator to say where its threads are
+constexpr milliseconds kToEnd{100};    // that a short job gets to end by itself; a GPU's worker that is killed costs the next run more
+constexpr milliseconds kGrace{2'000};  // beyond its limit, for the emulator to say where its threads are
 
 double Seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
 

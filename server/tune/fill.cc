@@ -60,9 +60,7 @@ std::array<std::uint64_t, 64> SmallValues(const runtime::DTypeInfo& type) {
   return values;
 }
 
-const runtime::DTypeInfo* TypeOf(const v1::TuneArgument& argument) {
-  return runtime::Find(static_cast<runtime::DType>(argument.tensor().dtype()));
-}
+const runtime::DTypeInfo* TypeOf(const v1::TuneArgument& argument) { return runtime::Find(static_cast<runtime::DType>(argument.tensor().dtype())); }
 
 }  // namespace
 

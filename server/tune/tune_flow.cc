@@ -81,8 +81,7 @@ TuneFlow::~TuneFlow() { Close(); }
 std::optional<Failure> TuneFlow::Check(const v1::TuneStart& start) const {
   if (start.candidates() == 0) return Malformed("a tuning has candidates");
   if (start.candidates() > options_.candidates) {
-    return Malformed(
-        fmt::format("a tuning of {} candidates; this kilnd takes {} (--max-tune-candidates)", start.candidates(), options_.candidates));
+    return Malformed(fmt::format("a tuning of {} candidates; this kilnd takes {} (--max-tune-candidates)", start.candidates(), options_.candidates));
   }
   const std::uint32_t most = start.budget_candidates() == 0 ? start.candidates() : std::min(start.budget_candidates(), start.candidates());
   if (start.reference() > most) {
@@ -297,10 +296,9 @@ std::shared_ptr<Tuning> TuneFlow::Make(Call& call) {
                           .budget = call.Budget(options_.limit),
                           .limit = seconds > 0 ? std::max(kLeastLimit, Milliseconds(seconds)) : milliseconds(0),
                           .device_share = options_.device_share};
-  return std::make_shared<Tuning>(std::move(options), std::move(bench), parts_.clock,
-                                  [this, flight = call.flight](const v1::TuneProgress& progress) {
-                                    for (const auto& listener : Listeners(flight)) listener->Tell(progress);
-                                  });
+  return std::make_shared<Tuning>(std::move(options), std::move(bench), parts_.clock, [this, flight = call.flight](const v1::TuneProgress& progress) {
+    for (const auto& listener : Listeners(flight)) listener->Tell(progress);
+  });
 }
 
 // 7. The tuning, on its thread, and the answers.

@@ -44,13 +44,13 @@ namespace kiln::server {
 class TuneFlow {
  public:
   struct Options {
-    unsigned tunings = 4;                          // under way
-    unsigned candidates = 4096;                    // of one
-    unsigned compiles = 1;                         // of candidates at one time
-    double device_share = 0.9;                     // of the time, that tuning may keep a device busy
-    std::chrono::milliseconds limit{300'000};      // of one tuning
-    std::chrono::milliseconds run_limit{60'000};   // of one measurement
-    std::chrono::milliseconds transfer{60'000};    // of the candidates and tensors from the client
+    unsigned tunings = 4;                         // under way
+    unsigned candidates = 4096;                   // of one
+    unsigned compiles = 1;                        // of candidates at one time
+    double device_share = 0.9;                    // of the time, that tuning may keep a device busy
+    std::chrono::milliseconds limit{300'000};     // of one tuning
+    std::chrono::milliseconds run_limit{60'000};  // of one measurement
+    std::chrono::milliseconds transfer{60'000};   // of the candidates and tensors from the client
     TuneTensors::Limits tensors;
     std::string build_id;
   };

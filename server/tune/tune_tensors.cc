@@ -40,8 +40,9 @@ std::expected<std::unique_ptr<TuneTensors>, Failure> TuneTensors::Create(const v
       return std::unexpected(Malformed(fmt::format("argument {} shares its bytes with another; in a tuning each tensor has bytes of its own", i)));
     }
     if (argument.tensor().bytes() > limits.call_bytes || all + argument.tensor().bytes() > limits.call_bytes) {
-      return std::unexpected(Failure{
-          .kind = Kind::kTooMuch, .message = fmt::format("the tensors have more than the {} bytes that this kilnd takes (--run-data)", limits.call_bytes)});
+      return std::unexpected(
+          Failure{.kind = Kind::kTooMuch,
+                  .message = fmt::format("the tensors have more than the {} bytes that this kilnd takes (--run-data)", limits.call_bytes)});
     }
     all += argument.tensor().bytes();
     made->positions_.push_back(made->used_);

@@ -55,7 +55,11 @@ class TuneTensors {
 
  private:
   TuneTensors(const v1::TuneStart& start, std::string tenant, RunBudget& budget, Limits limits)
-      : tenant_(std::move(tenant)), budget_(budget), limits_(limits), seed_(start.seed()), arguments_(start.arguments().begin(), start.arguments().end()) {}
+      : tenant_(std::move(tenant)),
+        budget_(budget),
+        limits_(limits),
+        seed_(start.seed()),
+        arguments_(start.arguments().begin(), start.arguments().end()) {}
   std::uint64_t OwnBytes(const v1::TuneArgument& argument) const { return argument.fill() == v1::TUNE_FILL_DATA ? argument.tensor().bytes() : 0; }
 
   const std::string tenant_;

@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kFirstLimit{20'000};  // the device's worker and the tensors come with it
 constexpr milliseconds kLeastLimit{2'000};
 constexpr int kTimesTheLongest = 4;
-constexpr milliseconds kLook{20};          // whether another tuning leaves room for a compile, or others the device
+constexpr milliseconds kLook{20};           // whether another tuning leaves room for a compile, or others the device
 constexpr milliseconds kToCompare{30'000};  // beyond the budget, if need be
 
 double Seconds(std::chrono::steady_clock::duration time) { return std::chrono::duration<double>(time).count(); }
@@ -177,9 +177,9 @@ std::expected<std::size_t, Failure> Tuning::Confirm() {
     const auto reference = Reference();
     if (!best || !reference) return std::unexpected(NothingFound());
     if (said_[*reference].key().empty()) {
-      return std::unexpected(Failure{.kind = Kind::kTooMuch,
-                                     .message = fmt::format("the reference, {}, was not compiled within the budget; give a larger one",
-                                                            Called(*reference))});
+      return std::unexpected(
+          Failure{.kind = Kind::kTooMuch,
+                  .message = fmt::format("the reference, {}, was not compiled within the budget; give a larger one", Called(*reference))});
     }
     if (*best == *reference) return *best;
     Bench::Compared compared = bench_->Compare(*best, *reference, std::max(Limit(), kLeastLimit), until);

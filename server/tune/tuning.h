@@ -29,12 +29,12 @@ namespace kiln::server {
 class Tuning : public std::enable_shared_from_this<Tuning> {
  public:
   struct Options {
-    std::vector<std::string> labels;         // one for each candidate
-    std::optional<std::size_t> reference;    // nothing: the first that runs
-    std::chrono::milliseconds budget{0};     // for compiling and measuring; what is found is compared after that
-    std::chrono::milliseconds limit{0};      // of one measurement; 0: by what the others took
-    double device_share = 1;                 // of the time, that it may keep the device busy
-    std::chrono::milliseconds between{50};   // two reports of progress
+    std::vector<std::string> labels;        // one for each candidate
+    std::optional<std::size_t> reference;   // nothing: the first that runs
+    std::chrono::milliseconds budget{0};    // for compiling and measuring; what is found is compared after that
+    std::chrono::milliseconds limit{0};     // of one measurement; 0: by what the others took
+    double device_share = 1;                // of the time, that it may keep the device busy
+    std::chrono::milliseconds between{50};  // two reports of progress
   };
   using OnProgress = std::function<void(const v1::TuneProgress&)>;
 

@@ -31,13 +31,13 @@ class FakeBench final : public Bench {
  public:
   explicit FakeBench(TestClock& clock) : clock_(clock) {}
 
-  std::vector<double> times;                        // of each candidate
-  std::map<std::size_t, std::string> refuses;       // what the compiler says
-  std::map<std::size_t, v1::TuneOutcome> fails;     // when it is measured
-  std::set<std::size_t> wrong;                      // outputs
-  std::set<std::size_t> fails_at_last;              // when its outputs are asked for
-  std::set<std::size_t> never_compiles;             // in time
-  microseconds job{1000};                           // of the device
+  std::vector<double> times;                     // of each candidate
+  std::map<std::size_t, std::string> refuses;    // what the compiler says
+  std::map<std::size_t, v1::TuneOutcome> fails;  // when it is measured
+  std::set<std::size_t> wrong;                   // outputs
+  std::set<std::size_t> fails_at_last;           // when its outputs are asked for
+  std::set<std::size_t> never_compiles;          // in time
+  microseconds job{1000};                        // of the device
   bool no_device = false;
   std::function<void(std::size_t)> on_measure;
 

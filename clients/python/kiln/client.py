@@ -245,9 +245,9 @@ class Client:
                                    "a longer limit of its own (kiln.emulation(timeout=…), Client.run(timeout=…)), or the client a longer "
                                    "timeout") from None
 
-    def tune(self, candidates, device: str, arguments, *, labels=(), reference: int | None = None, budget: float = 0.0, candidate_seconds: float = 0.0,
-             measure_on_emulator: bool = False, refresh: bool = False, known_only: bool = False, seed: int = 0, on_progress=None,
-             timeout: float | None = None):
+    def tune(self, candidates, device: str, arguments, *, labels=(), reference: int | None = None, budget: float = 0.0,
+             candidate_seconds: float = 0.0, measure_on_emulator: bool = False, refresh: bool = False, known_only: bool = False, seed: int = 0,
+             on_progress=None, timeout: float | None = None):
         """The fastest of several programs that do the same, on a device of the daemon's host ("cuda:0"): the last kiln.v1.TuneProgress, whose
         ``record`` has every measurement. ``record.winner`` counts from 1.
 

@@ -328,8 +328,7 @@ END FAKE(cuMemcpyHtoDAsync_v2, uint64_t d, const void* s, size_t n, void*) std::
 return NeedContext();
 END FAKE(cuMemcpyDtoHAsync_v2, void* d, uint64_t s, size_t n, void*) std::memcpy(d, reinterpret_cast<void*>(s), n);
 return NeedContext();
-END FAKE(cuMemcpyDtoDAsync_v2, uint64_t d, uint64_t s, size_t n, void*)
-    std::memcpy(reinterpret_cast<void*>(d), reinterpret_cast<const void*>(s), n);
+END FAKE(cuMemcpyDtoDAsync_v2, uint64_t d, uint64_t s, size_t n, void*) std::memcpy(reinterpret_cast<void*>(d), reinterpret_cast<const void*>(s), n);
 return NeedContext();
 END FAKE(cuMemsetD8Async, uint64_t d, unsigned char v, size_t n, void*) std::memset(reinterpret_cast<void*>(d), v, n);
 if (Captured()) ++Fake().captured_fills;
@@ -394,8 +393,7 @@ END FAKE(hipMemcpyHtoDAsync, uint64_t d, const void* s, size_t n, void*) std::me
 return 0;
 END FAKE(hipMemcpyDtoHAsync, void* d, uint64_t s, size_t n, void*) std::memcpy(d, reinterpret_cast<void*>(s), n);
 return 0;
-END FAKE(hipMemcpyDtoDAsync, uint64_t d, uint64_t s, size_t n, void*)
-    std::memcpy(reinterpret_cast<void*>(d), reinterpret_cast<const void*>(s), n);
+END FAKE(hipMemcpyDtoDAsync, uint64_t d, uint64_t s, size_t n, void*) std::memcpy(reinterpret_cast<void*>(d), reinterpret_cast<const void*>(s), n);
 return 0;
 END FAKE(hipMemsetD8Async, uint64_t d, unsigned char v, size_t n, void*) std::memset(reinterpret_cast<void*>(d), v, n);
 return 0;
