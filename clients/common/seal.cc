@@ -10,9 +10,16 @@
 namespace kiln {
 namespace {
 
-std::string Message(Sealed what, std::string_view provenance) {
-  return (what == Sealed::kArtifact ? "kiln.v1.Seal\n" : "kiln.v1.Refusal\n") + std::string(provenance);
+std::string_view Heading(Sealed what) {
+  switch (what) {
+    case Sealed::kArtifact: return "kiln.v1.Seal\n";
+    case Sealed::kRefusal: return "kiln.v1.Refusal\n";
+    case Sealed::kTuning: return "kiln.v1.Tuning\n";
+  }
+  return {};
 }
+
+std::string Message(Sealed what, std::string_view provenance) { return std::string(Heading(what)).append(provenance); }
 
 }  // namespace
 

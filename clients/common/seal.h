@@ -17,7 +17,7 @@
 namespace kiln {
 
 // What is signed in place of the artifact. A seal of the one is none of the other, whatever its bytes.
-enum class Sealed : std::uint8_t { kArtifact, kRefusal };
+enum class Sealed : std::uint8_t { kArtifact, kRefusal, kTuning };
 
 // Fills in the digests of key and artifact, and signs.
 v1::Seal MakeSeal(const cache::SigningKey& key, v1::Provenance provenance, std::string_view reply_key, std::string_view artifact,

@@ -12,6 +12,7 @@ namespace kiln::runtime {
 namespace {
 
 // CUdevice_attribute.
+constexpr int kL2CacheSize = 38;
 constexpr int kComputeMajor = 75;
 constexpr int kComputeMinor = 76;
 
@@ -54,6 +55,9 @@ Result<DeviceInfo> Describe(const Driver& driver, int index, int* handle_out) {
                      driver.driver_version(&version)})
     if (auto ok = driver.Check(status, what); !ok) return std::unexpected(ok.error());
   info.name = name;
+  int cache = 0;
+  if (driver.device_attribute != nullptr && driver.device_attribute(&cache, kL2CacheSize, handle) == 0)
+    info.cache_bytes = static_cast<uint64_t>(cache);
   info.memory_bytes = bytes;
   info.driver_version = VersionText(driver.kind(), version);
   auto arch = driver.kind() == DriverKind::kCuda ? CudaArch(driver, handle) : HipArch(driver, index);

@@ -17,6 +17,7 @@ struct DeviceInfo {
   std::string arch;  // "cuda:sm_90a", "hip:gfx942": the target to compile for
   uint64_t memory_bytes = 0;
   std::string driver_version;  // "13.0"
+  uint64_t cache_bytes = 0;    // of its last level before memory; 0: the driver does not tell
 };
 
 Result<std::vector<DeviceInfo>> ListDevices(const Driver& driver);

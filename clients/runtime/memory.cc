@@ -52,6 +52,12 @@ Result<void> DeviceBuffer::CopyFrom(const void* host, uint64_t bytes, void* stre
                 [&](const Driver& driver) { return driver.copy_to_device(address_, host, bytes, stream); });
 }
 
+Result<void> DeviceBuffer::CopyFrom(const DeviceBuffer& other, void* stream) const {
+  if (auto ok = CheckSize(other.bytes_, bytes_); !ok || other.bytes_ == 0) return ok;
+  return Within(*device_, fmt::format("copy {} bytes on the device", other.bytes_),
+                [&](const Driver& driver) { return driver.copy_on_device(address_, other.address_, other.bytes_, stream); });
+}
+
 Result<void> DeviceBuffer::CopyTo(void* host, uint64_t bytes, void* stream) const {
   if (auto ok = CheckSize(bytes, bytes_); !ok || bytes == 0) return ok;
   return Within(*device_, fmt::format("copy {} bytes from the device", bytes),

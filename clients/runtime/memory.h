@@ -29,6 +29,8 @@ class DeviceBuffer {
   // Ordered on `stream`; from pageable memory the host data may be reused when the call returns, to it only after a wait.
   Result<void> CopyFrom(const void* host, uint64_t bytes, void* stream = nullptr) const;
   Result<void> CopyTo(void* host, uint64_t bytes, void* stream = nullptr) const;
+  // From another buffer of this device, all of it.
+  Result<void> CopyFrom(const DeviceBuffer& other, void* stream = nullptr) const;
   Result<void> Fill(uint8_t byte, void* stream = nullptr) const;
 
  private:

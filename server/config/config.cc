@@ -84,6 +84,7 @@ struct Raw {
   double compile_limit = 120;
   double run_limit = 60;
   double run_transfer = 60;
+  double tune_limit = 300;
   double grace = 20;
   double keepalive = 60;
 };
@@ -231,6 +232,15 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
       ->check(Seconds(0.01, 86'400.0))
       ->capture_default_str();
   app.add_option("--run-limit", raw.run_limit, "seconds a run may take in its worker")->check(Seconds(0.01, 86'400.0))->capture_default_str();
+  app.add_option("--tunings", config.tunings, "tunings under way at one time")->check(CLI::Range(1u, 256u))->capture_default_str();
+  app.add_option("--max-tune-candidates", config.tune_candidates, "candidates of a tuning")->check(CLI::Range(1u, 100'000u))->capture_default_str();
+  app.add_option("--tune-limit", raw.tune_limit, "seconds a tuning may take")->check(Seconds(0.01, 86'400.0))->capture_default_str();
+  app.add_option("--tune-workers", config.tune_workers, "percent of the workers that may compile candidates at one time; one may in any case")
+      ->check(CLI::Range(1u, 100u))
+      ->capture_default_str();
+  app.add_option("--tune-device", config.tune_device, "percent of the time that tuning may keep a device busy")
+      ->check(CLI::Range(1u, 100u))
+      ->capture_default_str();
   app.add_option("--grace", raw.grace, "seconds that running compiles get on SIGTERM")->check(Seconds(0.0, 3'600.0))->capture_default_str();
   app.add_option("--ptxas", raw.ptxas, "a ptxas to make cubins with, no script around it; auto: from PATH; none")->capture_default_str();
   app.add_option("--metrics-listen", raw.metrics_listen, "HOST:PORT of /metrics, /healthz and /readyz over HTTP; none")->capture_default_str();
@@ -464,6 +474,7 @@ std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
                     "lower the other",
                     config.run_data_total_bytes, config.run_data_bytes));
   }
+  config.tune_limit = std::chrono::milliseconds(static_cast<std::int64_t>(raw.tune_limit * 1000));
   config.grace = std::chrono::milliseconds(static_cast<std::int64_t>(raw.grace * 1000));
   auto metrics = MetricsAddress(raw.metrics_listen);
   if (!metrics) return std::unexpected(std::move(metrics.error()));

@@ -71,6 +71,11 @@ struct Config {
   unsigned run_repeats = 10'000;
   std::chrono::milliseconds run_limit{60'000};
   std::chrono::milliseconds run_transfer{60'000};  // of a run's tensors, and of its outputs
+  unsigned tunings = 4;                            // under way
+  unsigned tune_candidates = 4096;
+  std::chrono::milliseconds tune_limit{300'000};
+  unsigned tune_workers = 75;  // percent of the workers, that may compile candidates at one time
+  unsigned tune_device = 90;   // percent of the time, that tuning may keep a device busy
   std::chrono::milliseconds grace{20'000};
   std::chrono::milliseconds keepalive{60'000};  // of a silent connection, before the peer is asked whether it is there
   std::filesystem::path ptxas;                  // empty: none

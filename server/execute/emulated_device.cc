@@ -108,6 +108,11 @@ class EmulatedDevice final : public WorkerProgram::Device {
     return result;
   }
 
+  // Its caches are this host's, and kilnd gives each measurement tensors of its own.
+  v1::DeviceResult Measure(const v1::DeviceMeasure& measure, int memory, const WorkerProgram::OnStage& on_stage) override {
+    return Run(measure.run(), memory, on_stage);
+  }
+
  private:
   using Done = std::expected<void, std::string>;
 

@@ -2,7 +2,7 @@
 #include <charconv>
 #include <chrono>
 #include <expected>
-#include <map>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -13,7 +13,9 @@
 #include "clients/runtime/timing.h"
 #include "server/execute/device_timing.h"
 #include "server/execute/device_worker.h"
+#include "server/execute/gpu_copies.h"
 #include "server/execute/gpu_probe.h"
+#include "server/execute/gpu_session.h"
 #include "server/execute/loaded_programs.h"
 #include "server/execute/run_tensors.h"
 #include "server/system/utf8.h"
@@ -45,34 +47,6 @@ std::expected<DevicePtr, std::string> Open(std::string_view name) {
   }
   return std::unexpected(fmt::format("{} is no GPU", name));
 }
-
-// The device's copies of what a run's tensors lie in.
-class Copies {
- public:
-  explicit Copies(DevicePtr device) : device_(std::move(device)) {}
-
-  runtime::Result<std::uint64_t> Give(std::span<std::byte> host) {
-    auto buffer = runtime::DeviceBuffer::Allocate(device_, host.size());
-    if (!buffer) return std::unexpected(buffer.error());
-    if (auto copied = buffer->CopyFrom(host.data(), host.size()); !copied) return std::unexpected(copied.error());
-    buffers_.push_back(std::move(*buffer));
-    return buffers_.back().address();
-  }
-
-  // Copies what the kernel wrote back to where the tensors came from. Waits.
-  runtime::Result<void> Fetch(const RunTensors& tensors) const {
-    for (std::size_t i = 0; i < buffers_.size(); ++i) {
-      const RunTensors::Storage& storage = tensors.storages()[i];
-      if (!storage.written) continue;
-      if (auto copied = buffers_[i].CopyTo(storage.host().data(), storage.host().size()); !copied) return copied;
-    }
-    return runtime::SynchronizeStream(*device_, nullptr);
-  }
-
- private:
-  DevicePtr device_;
-  std::vector<runtime::DeviceBuffer> buffers_;  // in the order of RunTensors::storages
-};
 
 // A driver that exists but does not start: most often because of the permissions of its device files.
 std::string WhyNot(const runtime::Error& error, runtime::DriverKind kind) {
@@ -117,6 +91,16 @@ class GpuDevice final : public WorkerProgram::Device {
     return result;
   }
 
+  v1::DeviceResult Measure(const v1::DeviceMeasure& measure, int memory, const WorkerProgram::OnStage& on_stage) override {
+    v1::DeviceResult result;
+    if (auto done = TryMeasure(measure, memory, on_stage, result); !done) {
+      result.Clear();
+      result.set_refusal(Utf8(done.error()));
+      result.set_unusable(!device_);
+    }
+    return result;
+  }
+
  private:
   using Done = std::expected<void, std::string>;
 
@@ -147,9 +131,10 @@ class GpuDevice final : public WorkerProgram::Device {
     said.set_key(reply.key());
     said.set_target(reply.artifact().target());
     said.set_device(device->info().name);
-    auto kernel = Load(run.reply(), reply, run.module());
+    session_.reset();  // its memory may be what this run needs
+    auto kernel = Load(kernels_, run.reply(), reply, run.module());
     if (!kernel) return Refuse(kernel.error(), result);
-    Copies copies(device);
+    GpuCopies copies(device);
     const auto place = device->info().kind == runtime::DriverKind::kCuda ? runtime::Place::kCuda : runtime::Place::kHip;
     auto tensors =
         RunTensors::Create(run, memory, (*kernel)->binder(),
@@ -165,19 +150,41 @@ class GpuDevice final : public WorkerProgram::Device {
     return {};
   }
 
-  runtime::Result<runtime::Kernel*> Load(const std::string& bytes, const v1::CompileReply& reply, const std::string& module) {
+  Done TryMeasure(const v1::DeviceMeasure& measure, int memory, const WorkerProgram::OnStage& on_stage, v1::DeviceResult& result) {
+    const v1::DeviceRun& run = measure.run();
+    if (!device_) return std::unexpected(device_.error());
+    v1::CompileReply reply;
+    if (!reply.ParseFromString(run.reply())) return std::unexpected("the artifact cannot be read");
+    if (!session_ || session_->id() != measure.session()) {
+      session_.reset();  // before the next one takes memory
+      session_.emplace(measure.session(), *device_);
+    }
+    auto kernel = Load(*session_, run.reply(), reply, run.module());
+    if (!kernel) return Refuse(kernel.error(), result);
+    if (auto prepared = session_->Prepare(run, memory, (*kernel)->binder()); !prepared) return std::unexpected(std::move(prepared.error()));
+    on_stage("run");
+    const auto times = session_->Measure(**kernel, run.options().repeat());
+    if (!times) return Refuse(times.error(), result);
+    for (const double time : *times) result.mutable_result()->add_microseconds(time);
+    result.mutable_result()->set_finished(true);
+    return {};
+  }
+
+  // `programs` has Find and Add, as LoadedPrograms.
+  template <class Programs>
+  runtime::Result<runtime::Kernel*> Load(Programs& programs, const std::string& bytes, const v1::CompileReply& reply, const std::string& module) {
     auto artifact = runtime::DecodeArtifact(reply.artifact().SerializeAsString());
     if (!artifact) return std::unexpected(std::move(artifact.error()));
     NameParameters(module, artifact->launch);
     std::string key = LoadedUnder(bytes);  // and the names, which the kernel's error texts hold
     for (const runtime::LaunchParam& param : artifact->launch.params) key.append(param.name).push_back('\0');
-    if (runtime::Kernel* known = kernels_.Find(key)) return known;
+    if (runtime::Kernel* known = programs.Find(key)) return known;
     auto kernel = runtime::Kernel::Load(*artifact, *device_);
     if (!kernel) return std::unexpected(std::move(kernel.error()));
-    return kernels_.Add(std::move(key), std::move(*kernel));
+    return programs.Add(std::move(key), std::move(*kernel));
   }
 
-  static runtime::Result<void> Execute(const v1::RunOptions& options, runtime::Kernel& kernel, const RunTensors& tensors, const Copies& copies,
+  static runtime::Result<void> Execute(const v1::RunOptions& options, runtime::Kernel& kernel, const RunTensors& tensors, const GpuCopies& copies,
                                        v1::RunResult& said) {
     // The first launch's results are returned; it is timed too where no others are asked for.
     auto once = runtime::MeasureLaunches(kernel, tensors.args(), nullptr, 0, 1);
@@ -207,6 +214,7 @@ class GpuDevice final : public WorkerProgram::Device {
   v1::DeviceList list_;
   std::expected<DevicePtr, std::string> device_ = std::unexpected("no device was opened");
   LoadedPrograms<runtime::Kernel> kernels_;
+  std::optional<GpuSession> session_;  // of the last tuning; a run ends it
 };
 
 }  // namespace

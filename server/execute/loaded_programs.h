@@ -17,11 +17,9 @@ namespace kiln::server {
 inline std::string LoadedUnder(std::string_view reply) { return std::string(cache::Hasher().Update(reply).Finish().view()); }
 
 // The few programs that a device worker used last.
-template <class Program>
+template <class Program, std::size_t kMost = 8>
 class LoadedPrograms {
  public:
-  static constexpr std::size_t kMost = 8;
-
   // Null where it is not known.
   Program* Find(const std::string& key) {
     for (auto at = programs_.begin(); at != programs_.end(); ++at) {

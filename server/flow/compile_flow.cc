@@ -164,6 +164,14 @@ std::expected<ResolvedRequest, Failure> CompileFlow::ResolveInTurn(const v1::Com
   return Resolve(request, ptxas, options_.limits, notes);
 }
 
+std::expected<cache::Digest, Failure> CompileFlow::KeyOf(const v1::CompileRequest& request) {
+  const auto memory = MemoryToDecode(request);
+  if (!memory) return std::unexpected(memory.error());
+  auto resolved = ResolveInTurn(request, *memory, nullptr, nullptr);
+  if (!resolved) return std::unexpected(std::move(resolved.error()));
+  return resolved->key;
+}
+
 // Nobody else knows the call yet.
 std::optional<Failure> CompileFlow::Accept(Call& call) {
   const std::string& tenant = call.request.caller.tenant;

@@ -117,6 +117,12 @@ class CompileFlow {
   std::shared_ptr<Call> Start(Request request);
   void Cancel(const std::shared_ptr<Call>& call);
 
+  // The key of a request's result; on the caller's thread, which may have to wait for memory to decode the module.
+  std::expected<cache::Digest, Failure> KeyOf(const v1::CompileRequest& request);
+
+  // Of the ptxas that keys name; asked on the caller's thread, once it is needed.
+  std::string PtxasVersion();
+
   // A reply known under its key, from any tier; on the executor.
   void Lookup(const cache::Digest& key, const std::string& tenant, std::move_only_function<void(Outcome)> done);
 
@@ -157,7 +163,6 @@ class CompileFlow {
   struct Compile;
 
   std::expected<std::size_t, Failure> MemoryToDecode(const v1::CompileRequest& request) const;
-  std::string PtxasVersion();
   cache::Digest CrashKey(const cache::Digest& kept_under) const;
   // Whether the program is harmless to workers, as far as is known. An admin's refresh is tried in any case.
   std::expected<void, Failure> IsHarmless(const cache::Digest& kept_under, const Caller& caller, bool refresh);

@@ -8,6 +8,7 @@
 
 #include "server/flow/compile_flow.h"
 #include "server/queue/refusals.h"
+#include "server/reply/tune_record.h"
 
 namespace kiln::server {
 
@@ -16,7 +17,7 @@ namespace kiln::server {
 void CompileFlow::Fetch(const cache::Digest& kept_under, const std::string& tenant, FetchEnd done) {
   ++parts_.metrics.counts.requests;
   const auto judge = [this, kept_under, tenant](std::optional<cache::TieredCache::Hit> hit) -> std::expected<cache::Entry, Failure> {
-    if (hit && OutcomeFrom(hit->entry, tenant, v1::MEMORY, false)) {
+    if (hit && (OutcomeFrom(hit->entry, tenant, v1::MEMORY, false) || TuneRecordFrom(hit->entry, tenant))) {
       ++parts_.metrics.counts.hits;
       return std::move(hit->entry);
     }

@@ -157,7 +157,7 @@ std::expected<std::vector<v1::ManifestEntry>, Failure> Maintenance::Hot(std::siz
   cache::ListOptions options;
   options.accept = [&](const cache::EntryInfo& info) {
     const v1::CacheEntry entry = ToProto(info);
-    return entry.tenant() == tenant && !entry.refused() && !entry.compiler().empty() && entry.compiler() != options_.build_id;
+    return entry.tenant() == tenant && !entry.refused() && !entry.tuning() && !entry.compiler().empty() && entry.compiler() != options_.build_id;
   };
   auto found = (*disk)->List(options);
   if (!found) return std::unexpected(ToFailure(found.error()));

@@ -89,6 +89,9 @@ class RunFlow {
 
   std::size_t calls() const { return calls_; }
 
+  // Of the tensors of all that runs on this host's devices.
+  RunBudget& budget() { return budget_; }
+
  private:
   std::optional<Failure> Check(const v1::RunStart& start) const;
   void FindDevice(const std::shared_ptr<Call>& call);

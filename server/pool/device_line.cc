@@ -11,6 +11,12 @@
 #include "server/system/wakeup.h"
 
 namespace kiln::server {
+namespace {
+
+std::size_t ClassOf(const DeviceTask& task) { return task.tuning ? 1 : 0; }
+
+}  // namespace
+
 class DeviceLine::Slot {
  public:
   explicit Slot(DeviceLine& line) : line_(line), thread_([this] { Run(); }) {}
@@ -36,7 +42,9 @@ class DeviceLine::Slot {
       outcome.queue_ms = std::chrono::duration<double, std::milli>(began - task->queued).count();
       line_.counters_.busy_microseconds += static_cast<std::uint64_t>(outcome.ran.count());
       --line_.busy_;
-      const bool spent = outcome.event.result().unusable() || (worker_ && worker_->jobs() >= line_.options_.jobs_per_worker);
+      // A tuning makes hundreds of short jobs, between which a driver must not start anew: the next run replaces the worker.
+      const bool aged = worker_ && worker_->jobs() >= line_.options_.jobs_per_worker && !task->tuning;
+      const bool spent = outcome.event.result().unusable() || aged;
       line_.Finished(*this, *task, outcome.ran, spent);
       task->done(std::move(outcome));
       task.reset();
@@ -97,7 +105,7 @@ class DeviceLine::Slot {
 };
 
 DeviceLine::DeviceLine(Options options, Zygote& zygote, const cache::Clock& clock)
-    : options_(std::move(options)), zygote_(zygote), clock_(clock), queue_({kFirstEstimateMs, options_.queue}, clock) {
+    : options_(std::move(options)), zygote_(zygote), clock_(clock), queue_({kFirstEstimateMs, options_.queue, {0, 1}}, clock) {
   for (unsigned i = 0; i < options_.workers; ++i) slots_.push_back(std::make_unique<Slot>(*this));
 }
 
@@ -121,11 +129,11 @@ bool DeviceLine::Submit(std::unique_ptr<DeviceTask>& task) {
 // Does not take a task that nobody waits for any more.
 bool DeviceLine::Enqueue(std::unique_ptr<DeviceTask>& task) {
   cache::MutexLock lock(mutex_);
-  if (closed_ || !queue_.HasRoomFor(task->tenant, 0)) return false;
+  if (closed_ || !queue_.HasRoomFor(task->tenant, ClassOf(*task))) return false;
   if (task->stop.stop_requested()) return true;
   task->job.set_id(++last_id_);
   DeviceTask& waiting = *task;
-  waiting.queued = queue_.Push(waiting.tenant, 0, std::move(task));
+  waiting.queued = queue_.Push(waiting.tenant, ClassOf(waiting), std::move(task));
   return true;
 }
 

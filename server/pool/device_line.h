@@ -2,7 +2,7 @@
 //
 // The runs for one device: a bounded queue, and as many worker processes as the device takes at one time. Tenants share the device equally
 // (fair_queue.h); a tenant's own runs go first come first served. A run that nobody waits for any more leaves the queue at once, with the
-// memory of its tensors.
+// memory of its tensors. What a tuning measures is served only while no run waits.
 //
 // A worker serves one tenant, because a kernel may leave data in its memory or in its context on the device. When the slot's next run
 // belongs to another tenant, the worker is ended and another started; a slot with a worker of the run's own tenant is preferred.
@@ -59,8 +59,9 @@ struct DeviceOutcome {
 struct DeviceTask {
   std::string request_id;
   std::string tenant;
-  v1::DeviceJob job;  // the line numbers it
-  int memory = -1;    // a descriptor that stays open until `done` is called
+  bool tuning = false;  // it waits while any run does
+  v1::DeviceJob job;    // the line numbers it
+  int memory = -1;      // a descriptor that stays open until `done` is called
   std::chrono::milliseconds limit{0};
   std::stop_token stop;  // fires when nobody waits for it any more: a run that waits then leaves its line at once
   std::chrono::steady_clock::time_point queued{};

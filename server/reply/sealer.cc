@@ -11,6 +11,7 @@
 #include "kiln/v1/service.pb.h"
 #include "server/reply/reply.h"
 #include "server/reply/tenant_key.h"
+#include "server/reply/tune_record.h"
 
 namespace kiln::server {
 namespace {
@@ -82,7 +83,63 @@ std::expected<void, std::string> CheckRefusal(const cache::Entry& entry) {
   return {};
 }
 
+struct KeptRecord {
+  v1::CacheEntry label;
+  v1::TuneRecord record;
+  v1::Provenance provenance;
+};
+
+// The record in an entry, if one of the keys has signed it for its key and tenant.
+std::expected<KeptRecord, std::string> RecordIn(const cache::Entry& entry, std::span<const cache::PublicKey> trusted) {
+  KeptRecord kept;
+  if (!kept.label.ParseFromString(std::string(entry.metadata()))) return std::unexpected("the entry is not one of kilnd's");
+  auto record = TuneRecordFrom(entry, kept.label.tenant());
+  if (!record) return std::unexpected("the entry holds no record of the tenant it is labelled with");
+  v1::SealedReply signed_part;
+  if (record->seal().empty() || !signed_part.mutable_seal()->ParseFromString(record->seal())) {
+    return std::unexpected("a record is not accepted without its seal");
+  }
+  kept.record = std::move(*record);
+  v1::TuneRecord without = kept.record;
+  without.clear_seal();
+  signed_part.set_key(std::string(entry.key().view()));
+  signed_part.set_artifact(without.SerializeAsString());
+  auto provenance = Verify(signed_part, trusted, Sealed::kTuning);
+  if (!provenance) return std::unexpected(std::move(provenance.error()));
+  if (provenance->tenant() != kept.label.tenant()) return std::unexpected("the record was signed for another tenant than the one it is kept for");
+  kept.provenance = std::move(*provenance);
+  return kept;
+}
+
 }  // namespace
+
+v1::TuneRecord Sealer::Seal(const cache::Digest& kept_under, v1::TuneRecord record, const About& about) const {
+  record.clear_seal();
+  v1::Provenance provenance;
+  provenance.set_target(record.target());
+  provenance.set_compiler(record.compiler());
+  provenance.set_host(options_.host);
+  provenance.set_tenant(std::string(about.tenant));
+  provenance.set_name(LabelName(about.name));
+  provenance.set_taken_from(std::string(about.taken_from));
+  const v1::Seal seal = MakeSeal(key_, std::move(provenance), kept_under.view(), record.SerializeAsString(), Sealed::kTuning);
+  record.set_seal(seal.SerializeAsString());
+  return record;
+}
+
+std::expected<cache::Entry, std::string> Sealer::TakeInRecord(const cache::Entry& entry) const {
+  auto kept = RecordIn(entry, Trusted());
+  if (!kept) return std::unexpected(std::move(kept.error()));
+  v1::Seal seal;
+  seal.ParseFromString(kept->record.seal());
+  const v1::Provenance& said = kept->provenance;
+  const bool is_own = seal.public_key() == key_.public_key().view();
+  const v1::TuneRecord record =
+      is_own ? kept->record : Seal(entry.key(), kept->record, {.tenant = said.tenant(), .name = said.name(), .taken_from = seal.public_key()});
+  auto taken = SealTuneRecord(entry.key(), said.tenant(), record, said.name());
+  if (!taken) return std::unexpected(std::move(taken.error().message));
+  return std::move(*taken);
+}
 
 std::optional<v1::CompileRequest> ProgramOf(const cache::Entry& entry) {
   const auto kept = ReplyIn(entry);
@@ -189,9 +246,13 @@ std::expected<void, std::string> Sealer::CheckForeign(const v1::SealedReply& rep
 
 std::expected<void, std::string> Sealer::Check(const cache::Entry& entry) const {
   if (IsRefusal(entry)) return CheckRefusal(entry);
+  const std::array own = {key_.public_key()};
+  if (IsTuneRecord(entry)) {
+    auto record = RecordIn(entry, own);
+    return record ? std::expected<void, std::string>() : std::unexpected(std::move(record.error()));
+  }
   const auto kept = ReplyIn(entry);
   if (!kept) return std::unexpected(kept.error());
-  const std::array own = {key_.public_key()};
   const auto provenance = Verify(kept->reply, own);
   if (!provenance) return std::unexpected(provenance.error());
   return CheckRest(*kept, *provenance);
@@ -199,6 +260,7 @@ std::expected<void, std::string> Sealer::Check(const cache::Entry& entry) const 
 
 std::expected<cache::Entry, std::string> Sealer::TakeIn(const cache::Entry& entry, From from) const {
   if (IsRefusal(entry)) return TakeInRefusal(entry);
+  if (IsTuneRecord(entry)) return TakeInRecord(entry);
   auto kept = ReplyIn(entry);
   if (!kept) return std::unexpected(std::move(kept.error()));
   v1::SealedReply& reply = kept->reply;

@@ -18,6 +18,7 @@
 #include "cache/mutex.h"
 #include "cache/signature.h"
 #include "kiln/v1/seal.pb.h"
+#include "kiln/v1/tune.pb.h"
 
 namespace kiln::server {
 
@@ -49,6 +50,9 @@ class Sealer {
   // A refusal, as it is kept under that key. Only other hosts look at its seal.
   v1::KeptFailure Seal(const cache::Digest& kept_under, v1::KeptFailure failure, std::string_view target, const About& about) const;
 
+  // What a tuning found, as it is kept under that key.
+  v1::TuneRecord Seal(const cache::Digest& kept_under, v1::TuneRecord record, const About& about) const;
+
   // Checks that an artifact from elsewhere carries the seal of a trusted key. The error says what to do.
   std::expected<void, std::string> CheckForeign(const v1::SealedReply& reply) const;
 
@@ -65,6 +69,7 @@ class Sealer {
 
  private:
   std::expected<cache::Entry, std::string> TakeInRefusal(const cache::Entry& entry) const;
+  std::expected<cache::Entry, std::string> TakeInRecord(const cache::Entry& entry) const;
   std::vector<cache::PublicKey> Trusted() const;
 
   const cache::SigningKey key_;

@@ -111,6 +111,7 @@ struct Daemon::Parts {
   std::unique_ptr<WorkerPool> workers;
   std::unique_ptr<DevicePool> devices;
   std::unique_ptr<RunFlow> runs;
+  std::unique_ptr<TuneFlow> tunings;
   std::unique_ptr<SelfDescription> description;
   std::unique_ptr<TenantBudget> manifests;
   AcceptedCalls accepted;
@@ -316,6 +317,17 @@ void Daemon::Parts::MakeFlow() {
                                                     .limit = config.run_limit,
                                                     .transfer = config.run_transfer},
                                    RunFlow::Parts{*flow, *devices, *executor, telemetry, *quotas, metrics, clock});
+  const unsigned compilers = config.workers == 0 ? std::thread::hardware_concurrency() : config.workers;
+  tunings = std::make_unique<TuneFlow>(TuneFlow::Options{.tunings = config.tunings,
+                                                         .candidates = config.tune_candidates,
+                                                         .compiles = std::max(1u, compilers * config.tune_workers / 100),
+                                                         .device_share = config.tune_device / 100.0,
+                                                         .limit = config.tune_limit,
+                                                         .run_limit = config.run_limit,
+                                                         .transfer = config.run_transfer,
+                                                         .tensors = {config.run_data_bytes, config.run_arguments},
+                                                         .build_id = std::string(compiler::BuildId())},
+                                       TuneFlow::Parts{*flow, *runs, *devices, *heavy, *cache, *sealer, *quotas, *store_keeper, telemetry, clock});
 }
 
 void Daemon::Parts::NoteGpus(const v1::DeviceList& gpus, std::string_view trouble) const {
@@ -351,6 +363,7 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
   manifests = std::make_unique<TenantBudget>(config.manifest_memory_bytes);
   const KilnService::Parts service{*flow,
                                    *runs,
+                                   *tunings,
                                    *devices,
                                    *executor,
                                    *heavy,
@@ -486,8 +499,9 @@ void Daemon::Drain(const std::function<bool()>& hurry) {
   p.telemetry.Log(Level::kInfo, "draining", {{"calls", static_cast<std::int64_t>(p.accepted.open())}});
   p.front->SayNotServing();
   p.flow->Drain();
+  p.tunings->Close();
   const Deadline until(p.clock, p.config.grace);
-  const auto open = [&] { return p.accepted.open() + p.flow->calls() + p.runs->calls(); };
+  const auto open = [&] { return p.accepted.open() + p.flow->calls() + p.runs->calls() + p.tunings->calls(); };
   while (open() > 0 && !until.IsOver() && !hurry()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -503,6 +517,7 @@ Daemon::~Daemon() {
   Parts& p = *parts_;
   p.front->StopAccepting();
   p.monitor.reset();
+  p.tunings->Close();
   p.workers->Stop();
   p.devices->Close();
   p.flow->Close();  // those who wait for other hosts
@@ -513,6 +528,7 @@ Daemon::~Daemon() {
   p.executor.reset();  // runs what is posted, which uses the flow, and posts to the other
   p.heavy.reset();
   p.maintenance.reset();
+  p.tunings.reset();
   p.devices.reset();  // its runs have ended, and the last of their callers is told
   p.runs.reset();
   p.flow.reset();

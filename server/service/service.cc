@@ -14,6 +14,7 @@
 #include "server/reply/status_map.h"
 #include "server/service/reactors.h"
 #include "server/service/run_reactor.h"
+#include "server/service/tune_reactor.h"
 #include "server/system/process_usage.h"
 #include "server/upstream/via.h"
 #include "server/wire/message_reader.h"
@@ -78,6 +79,8 @@ KilnService::KilnService(const Parts& parts, const Doorway& doorway) : parts_(pa
                                         [this](Context* context, Bytes* response) { return CacheImport(*context, *response); }));
   AddMethod(new RpcServiceMethod("/kiln.v1.Kiln/Run", RpcMethod::BIDI_STREAMING, nullptr));
   MarkMethodRawCallback(methods_++, new BidiHandler([this](Context* context) { return Run(*context); }));
+  AddMethod(new RpcServiceMethod("/kiln.v1.Kiln/Tune", RpcMethod::BIDI_STREAMING, nullptr));
+  MarkMethodRawCallback(methods_++, new BidiHandler([this](Context* context) { return Tune(*context); }));
 }
 
 void KilnService::AddUnary(const char* path, UnaryHandler handler) {
@@ -365,6 +368,14 @@ KilnService::Exchange* KilnService::Run(Context& context) {
   auto confirm = ConfirmationOf(*caller, "Run");
   return new RunReactor(context, parts_.runs, parts_.message_bytes, std::move(*caller), std::move(confirm), doorway_.room(),
                         doorway_.ConnectionOf(context));
+}
+
+KilnService::Exchange* KilnService::Tune(Context& context) {
+  auto caller = doorway_.Enter(context, "Tune");
+  if (!caller) return new RefusedExchange<Bytes, Bytes>(Refuse(context, caller.error()));
+  auto confirm = ConfirmationOf(*caller, "Tune");
+  return new TuneReactor(context, parts_.tunings, parts_.message_bytes, std::move(*caller), std::move(confirm), doorway_.room(),
+                         doorway_.ConnectionOf(context));
 }
 
 template <class Reply>

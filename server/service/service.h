@@ -27,6 +27,7 @@
 #include "server/queue/tenant_budget.h"
 #include "server/telemetry/metrics.h"
 #include "server/telemetry/self_description.h"
+#include "server/tune/tune_flow.h"
 
 namespace kiln::server {
 
@@ -37,6 +38,7 @@ class KilnService final : public grpc::Service {
   struct Parts {
     CompileFlow& flow;
     RunFlow& runs;
+    TuneFlow& tunings;
     DevicePool& devices;
     Executor& executor;
     Executor& heavy;
@@ -88,6 +90,7 @@ class KilnService final : public grpc::Service {
   void CacheExport(ArrivingCall& call, Caller caller, const Bytes& request);
   grpc::ServerReadReactor<Bytes>* CacheImport(Context& context, Bytes& response);
   Exchange* Run(Context& context);
+  Exchange* Tune(Context& context);
 
   void PutNow(const Caller& caller, const Bytes& request, CompileFlow::PutEnd done);
   void Describe(v1::StatsReply& reply) const;

@@ -153,6 +153,9 @@ class NoDevice final : public WorkerProgram::Device {
     result.set_refusal("the fake worker runs nothing");
     return result;
   }
+  v1::DeviceResult Measure(const v1::DeviceMeasure& measure, int memory, const WorkerProgram::OnStage& on_stage) override {
+    return Run(measure.run(), memory, on_stage);
+  }
 
  private:
   const bool hangs_;

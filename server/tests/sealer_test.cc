@@ -9,6 +9,7 @@
 #include "kiln/v1/service.pb.h"
 #include "server/reply/reply.h"
 #include "server/reply/tenant_key.h"
+#include "server/reply/tune_record.h"
 
 namespace kiln::server {
 namespace {
@@ -132,6 +133,68 @@ TEST_F(SealerTest, ATenantsResultIsNobodyElses) {
   const v1::KeptFailure sealed = there_.Seal(key, failure, "cuda:sm_80", {.tenant = "one", .name = "matmul"});
   EXPECT_EQ(WhyNot(*SealFailure(key, "one", sealed, {.target = "cuda:sm_80", .name = "matmul"})), "taken in");
   EXPECT_THAT(WhyNot(*SealFailure(key, "default", sealed, {.target = "cuda:sm_80", .name = "matmul"})), HasSubstr("another tenant"));
+}
+
+v1::TuneRecord MakeRecord() {
+  v1::TuneRecord record;
+  record.set_key(std::string(kKey.view()));
+  record.set_winner(1);
+  record.set_target("cuda:sm_90a");
+  v1::TuneMeasurement& said = *record.add_measurements();
+  said.set_label("block_m=128");
+  said.add_microseconds(12.5);
+  return record;
+}
+
+cache::Entry Tuned(const Sealer& sealer, const std::string& tenant = std::string(kDefaultTenant)) {
+  const cache::Digest key = KeptUnder(tenant, kKey);
+  return *SealTuneRecord(key, tenant, sealer.Seal(key, MakeRecord(), {.tenant = tenant, .name = "tuning"}), "tuning");
+}
+
+TEST_F(SealerTest, ARecordOfATrustedHostIsTakenInAndItsOwnFromThen) {
+  for (const Sealer* maker : {&there_, &here_}) {
+    for (const auto from : {Sealer::From::kStore, Sealer::From::kBundle}) {
+      const auto taken = here_.TakeIn(Tuned(*maker), from);
+      ASSERT_TRUE(taken) << taken.error();
+      EXPECT_TRUE(here_.Check(*taken));
+      auto record = TuneRecordFrom(*taken, kDefaultTenant);
+      ASSERT_TRUE(record);
+      record->clear_seal();
+      EXPECT_EQ(record->SerializeAsString(), MakeRecord().SerializeAsString());
+    }
+  }
+  EXPECT_FALSE(here_.Check(Tuned(there_))) << "what lies on this disk has its own seal";
+  EXPECT_NE(WhyNot(Tuned(stranger_)), "taken in");
+}
+
+TEST_F(SealerTest, ARecordIsSignedWholeAndForItsKeyAndTenant) {
+  const cache::Entry entry = Tuned(there_);
+  v1::TuneRecord record = *TuneRecordFrom(entry, kDefaultTenant);
+  record.mutable_measurements(0)->set_microseconds(0, 1.0);
+  EXPECT_THAT(WhyNot(With(entry, record.SerializeAsString())), HasSubstr("not the one that was signed"));
+  record.clear_seal();
+  EXPECT_THAT(WhyNot(With(entry, record.SerializeAsString())), HasSubstr("without its seal"));
+  v1::CacheEntry label;
+  label.set_tenant(std::string(kDefaultTenant));
+  const std::string_view bytes = entry.blobs().front().bytes;
+  EXPECT_THAT(WhyNot(EntryOf(cache::Sha256("another"), label, "record", bytes)), HasSubstr("signed for another program"));
+  label.set_tenant("other");
+  EXPECT_THAT(WhyNot(EntryOf(kKey, label, BlobOf("record", "other"), bytes)), HasSubstr("another tenant"));
+  EXPECT_NE(WhyNot(EntryOf(kKey, {}, "record", "nothing")), "taken in");
+}
+
+// The bytes of a record may be chosen such that they are an artifact.
+TEST_F(SealerTest, ARecordIsNoArtifact) {
+  const cache::Entry entry = Tuned(there_);
+  v1::TuneRecord record = *TuneRecordFrom(entry, kDefaultTenant);
+  v1::SealedReply reply;
+  reply.set_key(std::string(kKey.view()));
+  ASSERT_TRUE(reply.mutable_seal()->ParseFromString(record.seal()));
+  record.clear_seal();
+  reply.set_artifact(record.SerializeAsString());
+  v1::CacheEntry label;
+  label.set_tenant(std::string(kDefaultTenant));
+  EXPECT_THAT(WhyNot(EntryOf(kKey, label, "reply", reply.SerializeAsString())), HasSubstr("signature is wrong"));
 }
 
 // A refusal quotes the program, so whoever writes the program chooses most of what is signed. From its 104th byte on this one is an artifact.

@@ -136,6 +136,8 @@ int ServeDevice(Channel& channel, WorkerProgram::Device& device, const std::stri
       *done.mutable_devices() = device.List();
       done.mutable_devices()->set_protections(protections);
       done.mutable_devices()->set_trouble(device.Trouble());
+    } else if (job.has_measure()) {
+      *done.mutable_result() = device.Measure(job.measure(), memory.get(), tell_stage);
     } else {
       *done.mutable_result() = device.Run(job.run(), memory.get(), tell_stage);
     }

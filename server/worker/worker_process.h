@@ -47,6 +47,7 @@ struct WorkerProgram {
     virtual std::string Trouble() { return {}; }
     virtual v1::DeviceList List() = 0;
     virtual v1::DeviceResult Run(const v1::DeviceRun& run, int memory, const OnStage& on_stage) = 0;
+    virtual v1::DeviceResult Measure(const v1::DeviceMeasure& measure, int memory, const OnStage& on_stage) = 0;
   };
   std::function<std::unique_ptr<Device>(WorkerRole)> make_device;  // may be empty: no such workers
 };

@@ -52,9 +52,10 @@ RANK = {
     "server/execute/": 39,
     "server/pool/": 40,
     "server/flow/": 41,
-    "server/service/": 42,
-    "server/testing/": 43,
-    "server/tests/": 44,
+    "server/tune/": 42,
+    "server/service/": 43,
+    "server/testing/": 44,
+    "server/tests/": 45,
     "clients/cpp/": 50,
     "clients/cli/": 51,
     "clients/python/": 51,
@@ -133,6 +134,7 @@ BARRED = (("compiler/emulator/runtime/", r"^compiler/(?!emulator/)", "the emulat
           ("server/execute/", r"^grpc|\.grpc\.pb\.h$", "a worker process has no network and so no gRPC"),
           ("server/pool/", r"^server/execute/", KILND_LINKS),
           ("server/flow/", r"^server/execute/", KILND_LINKS),
+          ("server/tune/", r"^server/execute/", KILND_LINKS),
           ("server/service/", r"^server/execute/", KILND_LINKS))
 
 PACKAGES = "clients/python/"  # Python's modules lie under it by their names

@@ -28,6 +28,7 @@ _HOME = {
     "KernelFault": "errors",
     "NoEffectWarning": "errors",
     "emulation": "remote",
+    "Recipe": "measured",
     "record": "recording",
     "ServiceUnavailable": "errors",
     "DeadlineExceeded": "errors",

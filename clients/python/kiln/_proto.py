@@ -12,8 +12,8 @@ import pathlib
 PACKAGE = "kiln.v1"
 
 # Older protobuf releases do not tell which methods stream.
-SERVER_STREAMING = frozenset(("CompileStream", "EnsureKernels", "CacheList", "CacheHot", "CacheExport", "Run"))
-CLIENT_STREAMING = frozenset(("CacheImport", "Run"))
+SERVER_STREAMING = frozenset(("CompileStream", "EnsureKernels", "CacheList", "CacheHot", "CacheExport", "Run", "Tune"))
+CLIENT_STREAMING = frozenset(("CacheImport", "Run", "Tune"))
 
 
 class Messages:

@@ -14,7 +14,7 @@ import random
 import threading
 import time
 
-from . import _manifest, _proto, _seal, daemon, recording, remote
+from . import _manifest, _proto, _seal, daemon, measured, recording, remote
 from .errors import CompileError, DeadlineExceeded, KilnError, ServiceUnavailable
 
 _OPTIONS = (
@@ -244,6 +244,37 @@ class Client:
             raise DeadlineExceeded(f"the run at {self.address}, with its transfers and what it waited for, had not ended after {limit:g} s; give it "
                                    "a longer limit of its own (kiln.emulation(timeout=…), Client.run(timeout=…)), or the client a longer "
                                    "timeout") from None
+
+    def tune(self, candidates, device: str, arguments, *, labels=(), reference: int | None = None, budget: float = 0.0,
+             candidate_seconds: float = 0.0, measure_on_emulator: bool = False, refresh: bool = False, known_only: bool = False, seed: int = 0,
+             on_progress=None, timeout: float | None = None):
+        """The fastest of several programs that do the same, on a device of the daemon's host ("cuda:0"): the last kiln.v1.TuneProgress, whose
+        ``record`` has every measurement. ``record.winner`` counts from 1.
+
+        ``candidates``: programs as ``request`` takes them, or requests; ``labels``: what to call them. ``arguments``: numbers, kiln.Recipe, and
+        remote.HostTensor, whose data go there. What wins agrees with the outputs of candidate number ``reference``, else of the first that
+        runs. ``budget``: seconds for all, ``candidate_seconds`` for one measurement; 0: the daemon's. What is known from a record is not
+        measured again, unless ``refresh``; with ``known_only`` nothing is measured, and the result is None where nothing is known.
+        ``on_progress(progress)`` is told how far it is. CompileError where no candidate runs."""
+        requests = [c if isinstance(c, self._pb.CompileRequest) else self.request(c, "", priority="TUNING") for c in candidates]
+        described, payloads = measured.describe(arguments)
+        start = self._pb.TuneStart(device=device, arguments=described, candidates=len(requests),
+                                   reference=0 if reference is None else reference + 1, budget_seconds=budget, candidate_seconds=candidate_seconds,
+                                   measure_on_emulator=measure_on_emulator, refresh=refresh, known_only=known_only, seed=seed)
+
+        def call(left):
+            messages = measured.messages(start, requests, labels, payloads)
+            for progress in self._methods["Tune"](messages, timeout=left, metadata=_metadata(self._authorization)):
+                if on_progress is not None and not progress.HasField("record"):
+                    on_progress(progress)
+            return progress
+
+        try:
+            return self._retry(call, timeout if timeout is not None else max(self.timeout, budget + _TRANSFER))
+        except _NotFound:
+            if known_only:
+                return None
+            raise
 
     def _on(self, device: str, program):
         """A run's program as kilnd compiles it, for a recording. Of a device that kilnd does not tell of, the target stays open."""

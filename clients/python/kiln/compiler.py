@@ -22,15 +22,8 @@ def compile(func: PrimFunc, out_idx=None, execution_backend=None, target=None, t
     ``target``: None means $KILN_TARGET, else the current GPU; where there is none, and inside ``kiln.emulation``, the emulator.
     ``compile_flags``: nvcc's, of which --use_fast_math and --maxrregcount act. ``execution_backend`` and ``target_host`` have no effect,
     with a warning."""
-    if not isinstance(func, PrimFunc):
-        raise TypeError(f"kiln.compile takes a T.prim_func, not {func!r}; call a kiln.jit function to get a kernel")
-    if out_idx is not None:
-        if func.outputs and list(func.with_outputs(out_idx).outputs) != func.outputs:
-            raise ValueError(f"Out index conflict: {func.name} returns T.empty tensors, which out_idx={out_idx} contradicts; give one of the two")
-        func = func.with_outputs(out_idx)
     no_backends(execution_backend, target_host)
-    options = {**from_compile_flags(_words(compile_flags) + _words(func.compile_flags)),
-               **from_pass_configs({**(pass_configs or {}), **func.pass_configs})}
+    func, options = prepared(func, out_idx, pass_configs, compile_flags)
     target = targets.runnable(target, emulation_asked())
 
     def ask(explain=None, **more):
@@ -46,6 +39,18 @@ def compile(func: PrimFunc, out_idx=None, execution_backend=None, target=None, t
     if verbose:
         print(f"kiln: {kernel!r}, " + ", ".join(f"{t.stage} {t.milliseconds:.1f} ms" for t in reply.timings))
     return kernel
+
+
+def prepared(func: PrimFunc, out_idx=None, pass_configs=None, compile_flags=None) -> tuple[PrimFunc, dict]:
+    """(the function with its outputs, the compile options), of arguments as ``compile`` takes them."""
+    if not isinstance(func, PrimFunc):
+        raise TypeError(f"kiln.compile takes a T.prim_func, not {func!r}; call a kiln.jit function to get a kernel")
+    if out_idx is not None:
+        if func.outputs and list(func.with_outputs(out_idx).outputs) != func.outputs:
+            raise ValueError(f"Out index conflict: {func.name} returns T.empty tensors, which out_idx={out_idx} contradicts; give one of the two")
+        func = func.with_outputs(out_idx)
+    return func, {**from_compile_flags(_words(compile_flags) + _words(func.compile_flags)),
+                  **from_pass_configs({**(pass_configs or {}), **func.pass_configs})}
 
 
 def _words(flags) -> list:

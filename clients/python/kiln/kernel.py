@@ -251,9 +251,9 @@ def _device_of(args) -> int:
             index = getattr(index, "index", None)
         if type(index) is int:
             return index
-    from .target import _current_device
+    from .target import current_device
 
-    return _current_device()
+    return current_device()
 
 
 def _many_devices() -> bool:

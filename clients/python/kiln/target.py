@@ -60,7 +60,7 @@ def _say_emulated(target: str) -> None:
     global _said
     if not _said:
         _said = True
-        why = "" if device_target(_current_device()) else "no GPU is found: "
+        why = "" if device_target(current_device()) else "no GPU is found: "
         logging.getLogger("kiln").warning("kiln: %skernels without a named target run in kilnd's emulator, as %s; to compile for a GPU, name it: "
                                           "target=\"cuda:sm_90a\"", why, target)
 
@@ -83,7 +83,7 @@ def _name(target) -> str:
 
 
 def _detected(kind: str) -> str:
-    arch = device_target(_current_device(), kind)
+    arch = device_target(current_device(), kind)
     if arch is None:
         raise RuntimeError(
             f"target {kind!r} means the current GPU, and none is found{_why()}. To compile without one, name the target "
@@ -106,7 +106,8 @@ def _torch_has_gpu() -> bool:
     return torch is not None and getattr(torch, "cuda", None) is not None and torch.cuda.is_available()
 
 
-def _current_device() -> int:
+def current_device() -> int:
+    """The number of the GPU that kernels run on."""
     return sys.modules["torch"].cuda.current_device() if _torch_has_gpu() else 0
 
 
@@ -121,3 +122,13 @@ def device_target(index: int, kind: str = "auto") -> str | None:
         if device["index"] == index and kind in ("auto", device["kind"]):
             return device["arch"]
     return None
+
+
+@functools.lru_cache(maxsize=None)
+def device_name(index: int) -> str | None:
+    """What a device of this host is ("NVIDIA H200"), None where there is no such device."""
+    try:
+        from . import _runtime
+    except ImportError:
+        return None
+    return next((device["name"] for device in _runtime.devices() if device["index"] == index), None)

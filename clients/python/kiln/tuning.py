@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choosing the fastest of several configurations: all are compiled (at once, with the priority of tuning), those that compile are timed one
-after the other on the GPU of this process. Where there is no GPU the first that compiles is taken, with a warning."""
+"""Choosing the fastest of several configurations. The daemon compiles and measures them on a GPU of its host like this process's, and remembers
+what it found. Where it cannot, all are compiled (at once, with the priority of tuning), and those that compile are timed one after the other on
+the GPU of this process; a line says why. Where there is no GPU the first that compiles is taken, with a warning."""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from . import notices
+from . import compiler, measured, notices
 from . import target as targets
 from ._calls import Calls, freeze
 from .bench import check_backend, do_bench
 from .compiler import no_backends
+from .errors import CompileError, KilnError
 from .functions import JITFunction
 from .profiler import NeedsInputs, Profiler, TensorSupplyType, _as_list, assert_close, cloned
 
@@ -62,7 +64,11 @@ class ProfileArgs:
     ``atol`` and ``max_mismatched_ratio``, or by ``manual_check_prog(ours, theirs)``, unless ``skip_check``; ``ref_prog`` is timed as well.
     ``early_stop``: a configuration whose first few calls take more than ``early_stop_factor`` times the fastest one's is measured no
     further. ``backend``: as kiln.do_bench's. ``do_not_specialize``: parameters whose values are not searched for anew: the configuration that was
-    found for others is compiled for theirs. ``cache_input_tensors`` has no effect, with a warning."""
+    found for others is compiled for theirs. ``cache_input_tensors`` has no effect, with a warning.
+
+    Where the daemon measures, ``warmup``, ``rep``, ``early_stop`` and ``timeout`` are its own, and configurations are compared with the first that
+    runs besides ``ref_prog``, unless ``skip_check``. ``in_process``: measure in this process. ``budget``: seconds that the daemon may take; 0: as
+    long as it allows. ``measure_on_emulator``: where the target is the emulator's, for tests."""
 
     warmup: float = 25
     rep: float = 100
@@ -80,6 +86,9 @@ class ProfileArgs:
     early_stop: bool = False
     early_stop_factor: float = 2.0
     backend: str = "event"
+    in_process: bool = False
+    budget: float = 0.0
+    measure_on_emulator: bool = False
 
     def __post_init__(self):
         check_backend(self.backend)
@@ -103,6 +112,10 @@ class Tuner:
         configs = expand(self.configs, self.args, self.kwargs)
         if not configs:
             raise ValueError(f"{self.function.__name__}: autotune has no configurations")
+        best = self._by_daemon(configs)
+        return self._in_process(configs) if best is None else best
+
+    def _in_process(self, configs) -> AutotuneResult:
         kernels = self._compile(configs)
         if targets.device_target(0) is None or kernels[0][1].target.startswith("emu:"):
             return self._unmeasured(kernels)
@@ -123,10 +136,101 @@ class Tuner:
         if best is None:
             raise RuntimeError(f"{self.function.__name__}: none of the {len(kernels)} configurations that compile ran and gave the right "
                                f"result; {problem[0]}: {problem[1]}") from problem[1]
+        return self._finished(best)
+
+    def _finished(self, best: AutotuneResult) -> AutotuneResult:
         best.libcode = best.libcode()
         best.ref_latency = self._reference_latency(best.kernel)
         best.kernel.update_tuner_result(best.latency, best.config, best.ref_latency)
         return best
+
+    def _by_daemon(self, configs) -> AutotuneResult | None:
+        """What the daemon finds or knows; None where it cannot measure for this process."""
+        client, profile = compiler.default_client(), self.profile
+        target = self.function.target_of(self.args, self.kwargs)
+        if targets.device_target(0) is None and not (profile.measure_on_emulator and target.startswith("emu:")):
+            return None
+        try:
+            if profile.in_process or profile.backend != "event":
+                raise measured.InProcess("so it was asked" if profile.in_process else f"backend={profile.backend!r} times launches its own way")
+            device = measured.device_for(client, target, profile.measure_on_emulator)
+            kept, programs, failures = self._traced(configs)
+            if not kept:
+                raise self._none_compiles(configs, failures)
+            arguments = self._arguments(kept[0], programs[0][0])
+        except measured.InProcess as why:
+            measured.say_in_process(why)
+            return None
+        labels = [_label(config) for config in kept]
+        requests = [client.request(func, target, options, priority="TUNING") for func, options in programs]
+        bar = measured.progress_bar(self.function.__name__)
+        try:
+            record = client.tune(requests, device, arguments, labels=labels, budget=profile.budget, on_progress=bar,
+                                 measure_on_emulator=profile.measure_on_emulator).record
+        except KilnError as failure:
+            if measured.unavailable(failure):
+                measured.say_in_process(failure)
+                return None
+            if isinstance(failure, CompileError):
+                raise RuntimeError(f"{self.function.__name__}: {failure}") from failure
+            raise
+        finally:
+            measured.end_bar(bar)
+        return self._best_of(record, kept, programs, target)
+
+    def _best_of(self, record, configs, programs, target: str) -> AutotuneResult:
+        """The winner; where there is a ``ref_prog`` that it does not agree with, the next."""
+        outcomes = {name: number for number, name in enumerate(("MEASURED", "DROPPED", "REFUSED"), 1)}
+        for config, said in zip(configs, record.measurements):
+            if said.outcome >= outcomes["REFUSED"]:
+                warnings.warn(f"{self.function.__name__} with {config}: {said.problem}", stacklevel=5)
+        order = sorted((i for i, said in enumerate(record.measurements) if said.outcome in (outcomes["MEASURED"], outcomes["DROPPED"])),
+                       key=lambda i: (i != record.winner - 1, record.measurements[i].median))
+        problem = None
+        for i in order:
+            kernel = compiler.compile(programs[i][0], config=configs[i], priority="TUNING",
+                                      **{**self.function.compile_options(), "target": target})
+            try:
+                if self.profile.ref_prog is not None and not self.profile.skip_check:
+                    self._check(kernel, self._tensors(kernel))
+            except Exception as failure:
+                warnings.warn(f"{self.function.__name__} with {configs[i]}: {failure}", stacklevel=5)
+                problem = problem or failure
+                continue
+            latency = record.measurements[i].median / 1000
+            return self._finished(AutotuneResult(latency, configs[i], None, kernel.get_kernel_source, kernel.prim_func, kernel))
+        raise RuntimeError(f"{self.function.__name__}: none of the configurations agrees with ref_prog; {problem}") from problem
+
+    def _arguments(self, config, func) -> list:
+        """What the daemon gives the configurations, chosen as ``_tensors`` chooses."""
+        if self.function.mode == "eager":
+            values = self.function.launch_arguments(self.args, {**self.kwargs, **_parameters(config)})
+            if not any(value is None for value in values):
+                return measured.given(values, func, exactly=False)
+        if get_autotune_inputs() is not None:
+            return measured.given(get_autotune_inputs(), func, exactly=True)
+        if self.profile.supply_prog is not None:
+            raise measured.InProcess("supply_prog makes the inputs here")
+        return measured.recipes(func, self.profile.supply_type)
+
+    def _traced(self, configs) -> tuple[list, list, list]:
+        """(configurations that can be traced, (function, compile options) of each, (configuration, failure) of the others)."""
+        kept, programs, failures = [], [], []
+        options = {name: value for name, value in self.function.compile_options().items() if name in ("out_idx", "pass_configs", "compile_flags")}
+        for config in configs:
+            try:
+                programs.append(compiler.prepared(self._trace(config), **options))
+                kept.append(config)
+            except Exception as failure:  # a configuration may be impossible; the others decide
+                failures.append((config, failure))
+        return kept, programs, failures
+
+    def _none_compiles(self, configs, failures) -> RuntimeError:
+        cause = failures[0][1] if failures else None
+        error = RuntimeError(f"{self.function.__name__}: none of {len(configs)} configurations compiles"
+                             + (f"; {failures[0][0]}: {cause}" if failures else ""))
+        error.__cause__ = cause
+        return error
 
     def compiled(self, best: AutotuneResult, args, kwargs) -> AutotuneResult:
         """A result for other arguments: the same configuration, compiled for these, and not measured."""
@@ -135,8 +239,6 @@ class Tuner:
         return AutotuneResult(None, config, None, kernel.get_kernel_source(), kernel.prim_func, kernel)
 
     def _compile(self, configs):
-        from .compiler import par_compile
-
         kept, functions, failures = [], [], []
         for config in configs:
             try:
@@ -145,13 +247,11 @@ class Tuner:
             except Exception as failure:  # a configuration may be impossible; the others decide
                 failures.append((config, failure))
         labels = [f"{self.function.__name__} with {config}" for config in kept]
-        kernels = par_compile(functions, ignore_error=True, labels=labels, priority="TUNING", timeout=self.profile.timeout,
+        kernels = compiler.par_compile(functions, ignore_error=True, labels=labels, priority="TUNING", timeout=self.profile.timeout,
                               **{**self.function.compile_options(), "target": self.function.target_of(self.args, self.kwargs)})
         result = [(c, k) for c, k in zip(kept, kernels) if k is not None]
         if not result:
-            cause = failures[0][1] if failures else None
-            raise RuntimeError(f"{self.function.__name__}: none of {len(configs)} configurations compiles"
-                               + (f"; {failures[0][0]}: {cause}" if failures else "")) from cause
+            raise self._none_compiles(configs, failures)
         for config, kernel in result:
             kernel.config = config
         return result
@@ -213,6 +313,10 @@ def _spared(kernel, tensors) -> list:
     if len(tensors) != len(params):
         return tensors  # the launch tells
     return [cloned(t) if p.tensor and p.written else t for p, t in zip(params, tensors)]
+
+
+def _label(config) -> str:
+    return " ".join(f"{name}={value}" for name, value in config.items())
 
 
 def _parameters(config) -> dict:

@@ -13,6 +13,10 @@ class FakeClient:
         self.requests = []
         self.pb = _proto.messages()
 
+    def capabilities(self):
+        """It has no device."""
+        return self.pb.CapabilitiesReply()
+
     def compile(self, func, target, options=None, **_):
         module = self.pb.Module.FromString(func.serialized)
         self.requests.append(types.SimpleNamespace(func=func, module=module, target=target, options=options))

@@ -249,7 +249,7 @@ END FAKE(cuDeviceGetName, char* s, int n, int) std::strncpy(s, "Fake GPU", size_
 return 0;
 END FAKE(cuDeviceTotalMem_v2, size_t* n, int) * n = size_t(1) << 30;
 return 0;
-END FAKE(cuDeviceGetAttribute, int* v, int a, int) * v = a == 75 ? Fake().major : a == 76 ? Fake().minor : 0;
+END FAKE(cuDeviceGetAttribute, int* v, int a, int) * v = a == 75 ? Fake().major : a == 76 ? Fake().minor : a == 38 ? 1 << 20 : 0;
 return 0;
 END FAKE(cuDevicePrimaryCtxRetain, void** c, int d) * c = &contexts[d];
 return 0;
@@ -328,6 +328,8 @@ END FAKE(cuMemcpyHtoDAsync_v2, uint64_t d, const void* s, size_t n, void*) std::
 return NeedContext();
 END FAKE(cuMemcpyDtoHAsync_v2, void* d, uint64_t s, size_t n, void*) std::memcpy(d, reinterpret_cast<void*>(s), n);
 return NeedContext();
+END FAKE(cuMemcpyDtoDAsync_v2, uint64_t d, uint64_t s, size_t n, void*) std::memcpy(reinterpret_cast<void*>(d), reinterpret_cast<const void*>(s), n);
+return NeedContext();
 END FAKE(cuMemsetD8Async, uint64_t d, unsigned char v, size_t n, void*) std::memset(reinterpret_cast<void*>(d), v, n);
 if (Captured()) ++Fake().captured_fills;
 return NeedContext();
@@ -390,6 +392,8 @@ END FAKE(hipFree, uint64_t p) return Free(p);
 END FAKE(hipMemcpyHtoDAsync, uint64_t d, const void* s, size_t n, void*) std::memcpy(reinterpret_cast<void*>(d), s, n);
 return 0;
 END FAKE(hipMemcpyDtoHAsync, void* d, uint64_t s, size_t n, void*) std::memcpy(d, reinterpret_cast<void*>(s), n);
+return 0;
+END FAKE(hipMemcpyDtoDAsync, uint64_t d, uint64_t s, size_t n, void*) std::memcpy(reinterpret_cast<void*>(d), reinterpret_cast<const void*>(s), n);
 return 0;
 END FAKE(hipMemsetD8Async, uint64_t d, unsigned char v, size_t n, void*) std::memset(reinterpret_cast<void*>(d), v, n);
 return 0;

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tuning by a real daemon, on its emulator: Client.tune, and kiln.autotune on it."""
+
+import os
+import pathlib
+import warnings
+
+import numpy
+import pytest
+
+import kiln
+import kiln.language as T
+from kiln import measured, remote
+from kiln.client import Client
+from kiln.language.dtypes import as_dtype
+
+BIN = pathlib.Path(os.environ.get("KILN_BUILD", "build/release")).resolve() / "bin"
+MISSING = [name for name in ("kilnd", "kiln-worker") if not os.access(BIN / name, os.X_OK)]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"SKIPPED, NOTHING WAS MEASURED: {', '.join(MISSING)} not in {BIN}; set KILN_BUILD")
+
+DEVICE = "emu:sm_90a"
+
+
+@pytest.fixture(scope="module")
+def client(address):
+    with Client(address) as client:
+        yield client
+
+
+@pytest.fixture
+def default(client, monkeypatch):
+    monkeypatch.setattr(kiln.compiler, "default_client", lambda: client)
+    return client
+
+
+def scale(n, block, factor=2.0):
+    @T.prim_func
+    def scale(X: T.Tensor((n,), "float32"), Y: T.Tensor((n,), "float32")):
+        with T.Kernel(T.ceildiv(n, block), threads=128) as bx:
+            for i in T.Parallel(block):
+                Y[bx * block + i] = X[bx * block + i] * factor
+
+    return scale.with_outputs(-1)
+
+
+def outcomes(client, record):
+    return [client._pb.enum_name("TuneOutcome", said.outcome).removeprefix("TUNE_") for said in record.measurements]
+
+
+def test_a_record_has_all_measurements_and_is_known_afterwards(client):
+    programs = [scale(4096, block) for block in (128, 512, 2048)]
+    how = dict(labels=["a", "b", "c"], measure_on_emulator=True)
+    arguments = [kiln.Recipe("float32", (4096,))]
+    assert client.tune(programs, DEVICE, arguments, known_only=True, **how) is None
+    told = []
+    found = client.tune(programs, DEVICE, arguments, on_progress=told.append, **how)
+    assert [said.label for said in found.record.measurements] == ["a", "b", "c"]
+    assert all(len(said.microseconds) >= 3 and said.median > 0 for said in found.record.measurements)
+    assert found.best == found.record.winner and 1 <= found.record.winner <= 3
+    assert all(progress.candidates == 3 and not progress.HasField("record") for progress in told)
+    again = client.tune(programs, DEVICE, arguments, known_only=True, **how)
+    assert again.record == found.record and client._pb.enum_name("Origin", again.origin) == "MEMORY"
+    fresh = client.tune(programs, DEVICE, arguments, refresh=True, **how)
+    assert fresh.record != found.record and client._pb.enum_name("Origin", fresh.origin) == "COMPILED"
+
+
+def test_what_wins_agrees_with_the_named_reference(client):
+    programs = [scale(4096, 2048, 3.0), scale(4096, 64)]
+    found = client.tune(programs, DEVICE, [kiln.Recipe("float32", (4096,))], reference=1, measure_on_emulator=True).record
+    assert found.winner == 2 and found.reference == 2
+    faster = found.measurements[0].median < found.measurements[1].median
+    assert not faster or outcomes(client, found)[0] == "WRONG"
+
+
+def test_own_data_travel_and_name_the_record(client):
+    programs = [scale(256, 64), scale(256, 128)]
+    array = numpy.arange(256, dtype="float32")
+
+    def ask(values, **how):
+        return client.tune(programs, DEVICE, [remote.host_tensor(values, as_dtype("float32"), "X")], measure_on_emulator=True, **how)
+
+    assert ask(array).record.winner
+    assert ask(array.copy(), known_only=True) is not None
+    assert ask(array + 1, known_only=True) is None
+
+
+def test_the_emulators_time_says_nothing_unless_it_is_asked(client):
+    with pytest.raises(kiln.CompileError, match="emulates a GPU: which candidate is emulated fastest says nothing of the GPU"):
+        client.tune([scale(64, 64)], DEVICE, [kiln.Recipe("float32", (64,))])
+
+
+def test_recipes_are_described_as_they_are():
+    (random, strided, numbers, whole, real), payloads = measured.describe(
+        [kiln.Recipe("bfloat16", (3, 5)), kiln.Recipe("float16", (2, 3), (8, 1), "zeros"), kiln.Recipe("int32", (4,), None, "range", 0, 9), 7, 1.5])
+    assert not payloads and random.tensor.bytes == 30 and list(random.tensor.shape) == [3, 5]
+    assert strided.tensor.bytes == 2 * (8 + 2 + 1) and (numbers.low, numbers.high) == (0, 9)
+    assert whole.integer == 7 and real.real == 1.5
+    with pytest.raises(ValueError, match="a recipe's fill"):
+        measured.describe([kiln.Recipe("float32", (1,), None, "ones")])
+
+
+@kiln.autotune(configs={"block": [64, 2048, 1 << 22]}, measure_on_emulator=True)
+@kiln.jit(out_idx=-1, target=DEVICE)
+def tuned(n, block=64):
+    @T.prim_func
+    def scale(X: T.Tensor((n,), "float32"), Y: T.Tensor((n,), "float32")):
+        with T.Kernel(T.ceildiv(n, block), threads=128) as bx:
+            tile = T.alloc_shared((block,), "float32")
+            T.copy(X[bx * block], tile)
+            T.copy(tile, Y[bx * block])
+
+    return scale
+
+
+def test_autotune_measures_in_the_daemon_and_remembers(default):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        kernel = tuned(4096)
+    assert kernel.config["block"] in (64, 2048) and kernel.latency > 0
+    assert any("with {'block': 4194304}" in str(warning.message) for warning in said), "the reason of the one that is too large"
+    values = numpy.arange(4096, dtype="float32")
+    assert (kernel(values) == values).all()
+    busy = [device.busy_seconds for device in default.stats().devices]
+    tuned._tuner_cache.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        again = tuned(4096)
+    assert again.config == kernel.config and again.latency == kernel.latency
+    assert [device.busy_seconds for device in default.stats().devices] == busy, "nothing is measured"
+
+
+@kiln.autotune(configs={"block": [64, 128]}, measure_on_emulator=True)
+@kiln.jit(target=DEVICE)
+def gathered(X, I, block=64):
+    N = T.const("N")
+    X: T.Tensor((N,), "float32")
+    I: T.Tensor((N,), "int32")
+    Y = T.empty((N,), "float32")
+    with T.Kernel(T.ceildiv(N, block), threads=64) as bx:
+        for i in T.Parallel(block):
+            Y[bx * block + i] = X[I[bx * block + i]]
+    return Y
+
+
+def test_autotune_sends_the_callers_own_indices(default):
+    values, indices = numpy.arange(256, dtype="float32"), numpy.arange(255, -1, -1, dtype="int32")
+    assert (gathered(values, indices) == values[::-1]).all()
+    arguments = measured.given([values, indices], gathered.get_tir(values, indices), exactly=False)
+    assert isinstance(arguments[0], kiln.Recipe) and isinstance(arguments[1], remote.HostTensor)
+    assert all(isinstance(a, remote.HostTensor) for a in measured.given([values, indices], gathered.get_tir(values, indices), exactly=True))
+
+
+def test_where_the_daemon_has_no_such_gpu_this_process_measures_and_says_so_once(default, monkeypatch, caplog):
+    monkeypatch.setattr(kiln.tuning.targets, "device_target", lambda *args: "cuda:sm_90a")
+    monkeypatch.setattr(kiln.tuning, "do_bench", lambda call, *args, **kwargs: 1.0)
+    monkeypatch.setattr(measured, "_said", False)
+
+    @kiln.autotune(configs={"block": [64, 128]})
+    @kiln.jit(out_idx=-1, target="cuda:sm_90a")
+    def copied(n, block=64):
+        return scale(n, block)
+
+    with kiln.tuning.set_autotune_inputs([]):
+        assert copied(256).latency == 1.0 and copied(512).latency == 1.0
+    lines = [record.message for record in caplog.records if "measured in this process" in record.message]
+    assert len(lines) == 1 and "has no " in lines[0]

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tune as its clients see it: on the emulator, and on a GPU's driver that launches nothing.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "server/testing/run_fixture.h"
+
+namespace kiln::server {
+namespace {
+
+using namespace testing;
+using grpc::StatusCode;
+
+// Twice its input; blocks of `rows` rows. `factor` 2 is right.
+std::string Scale(unsigned rows, double factor = 2.0) {
+  return fmt::format(R"(kiln 1
+func @scale(%A: global f32[256, 64], %B: global f32[256, 64]) outputs(1) {{
+  kernel @main grid({0}) threads 128 blocks(%bx) {{
+    %t = alloc fragment f32[{1}, 64]
+    copy %A[%bx * {1}, 0; {1}, 64] -> %t[0, 0; {1}, 64]
+    for parallel %i, %j in {1}, 64 {{
+      store %t[%i, %j] = %t[%i, %j] * {2:.1f}
+    }}
+    copy %t[0, 0; {1}, 64] -> %B[%bx * {1}, 0; {1}, 64]
+  }}
+}}
+)",
+                     256 / rows, rows, factor);
+}
+
+constexpr const char* kHangs = R"(kiln 1
+func @scale(%A: global f32[256, 64], %B: global f32[256, 64]) outputs(1) {
+  kernel @main grid(1) threads 128 blocks(%bx) {
+    while %A[0, 0] < 10.0 {
+      store %B[0, 0] = %A[0, 0] + 1.0
+    }
+  }
+}
+)";
+
+struct TuneAnswer {
+  grpc::Status status;
+  std::vector<v1::TuneProgress> told;
+
+  const v1::TuneRecord& record() const { return told.back().record(); }
+  v1::Origin origin() const { return told.empty() ? v1::ORIGIN_UNSPECIFIED : told.back().origin(); }
+  std::vector<v1::TuneOutcome> Outcomes() const {
+    std::vector<v1::TuneOutcome> outcomes;
+    for (const auto& said : record().measurements()) outcomes.push_back(said.outcome());
+    return outcomes;
+  }
+};
+
+class TuneClient {
+ public:
+  explicit TuneClient(const std::vector<std::string>& programs, const std::string& device = "emu:sm_80") {
+    start_.set_device(device);
+    start_.set_measure_on_emulator(true);
+    start_.set_candidates(static_cast<std::uint32_t>(programs.size()));
+    v1::TuneArgument& argument = *start_.add_arguments();
+    argument.mutable_tensor()->set_dtype(v1::F32);
+    for (const std::int64_t extent : {256, 64}) argument.mutable_tensor()->add_shape(extent);
+    argument.mutable_tensor()->set_bytes(256 * 64 * 4);
+    argument.set_fill(v1::TUNE_FILL_RANDOM);
+    for (const std::string& program : programs) {
+      v1::TuneCandidate& candidate = candidates_.emplace_back();
+      candidate.mutable_program()->set_module(program);
+      candidate.set_label(fmt::format("number {}", candidates_.size()));
+    }
+  }
+
+  v1::TuneStart& start() { return start_; }
+  v1::TuneCandidate& candidate(std::size_t which) { return candidates_[which]; }
+  std::string& data() { return data_; }
+
+  TuneAnswer Run(Daemon& daemon) const {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(100));
+    return Run(daemon, context);
+  }
+  TuneAnswer Run(Daemon& daemon, grpc::ClientContext& context) const {
+    TuneAnswer answer;
+    const auto stream = daemon.stub().Tune(&context);
+    v1::TuneRequest request;
+    *request.mutable_start() = start_;
+    bool open = stream->Write(request);
+    for (const v1::TuneCandidate& candidate : candidates_) {
+      *request.mutable_candidate() = candidate;
+      open = open && stream->Write(request);
+    }
+    if (!data_.empty()) {
+      request.set_data(data_);
+      open = open && stream->Write(request);
+    }
+    stream->WritesDone();
+    for (v1::TuneProgress progress; stream->Read(&progress);) answer.told.push_back(progress);
+    answer.status = stream->Finish();
+    return answer;
+  }
+
+ private:
+  v1::TuneStart start_;
+  std::vector<v1::TuneCandidate> candidates_;
+  std::string data_;
+};
+
+class TuneTest : public RunTest {};
+
+TEST_F(TuneTest, TheRecordHasEveryMeasurementAndIsFoundAgain) {
+  Start();
+  TuneClient client({Scale(64), Scale(128), Scale(32)});
+  const TuneAnswer first = client.Run(*daemon_);
+  ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+  EXPECT_EQ(first.origin(), v1::COMPILED);
+  const v1::TuneRecord& record = first.record();
+  ASSERT_EQ(record.measurements_size(), 3);
+  for (const v1::TuneMeasurement& said : record.measurements()) {
+    EXPECT_GE(said.microseconds_size(), 3);
+    EXPECT_GT(said.median(), 0);
+    EXPECT_EQ(said.key().size(), 32u);
+  }
+  EXPECT_EQ(record.measurements(1).label(), "number 2");
+  EXPECT_GE(record.winner(), 1u);
+  EXPECT_EQ(record.reference(), 1u);
+  EXPECT_EQ(record.device(), "emulator");
+  EXPECT_EQ(record.target(), "emu:sm_80");
+  EXPECT_FALSE(record.seal().empty());
+
+  const double busy = Emulators().busy_seconds();
+  const std::uint64_t compiles = daemon_->Stats().compiles();
+  const TuneAnswer again = client.Run(*daemon_);
+  ASSERT_TRUE(again.status.ok());
+  EXPECT_EQ(again.origin(), v1::MEMORY);
+  EXPECT_EQ(again.record().SerializeAsString(), record.SerializeAsString());
+  EXPECT_EQ(again.told.size(), 1u);
+  EXPECT_EQ(Emulators().busy_seconds(), busy) << "nothing is measured";
+  EXPECT_EQ(daemon_->Stats().compiles(), compiles);
+
+  EXPECT_EQ(daemon_->Stop(), 0);
+  Start();
+  client.start().set_known_only(true);
+  const TuneAnswer later = client.Run(*daemon_);
+  ASSERT_TRUE(later.status.ok()) << later.status.error_message();
+  EXPECT_EQ(later.origin(), v1::DISK);
+  EXPECT_EQ(later.record().SerializeAsString(), record.SerializeAsString());
+}
+
+TEST_F(TuneTest, NamesAndLinesOfTheSourceAreNoPartOfTheKey) {
+  Start();
+  ASSERT_TRUE(TuneClient({Scale(64), Scale(128)}).Run(*daemon_).status.ok());
+  std::string renamed = Scale(64);
+  renamed.replace(renamed.find("@scale"), 6, "@other");
+  EXPECT_EQ(TuneClient({renamed, Scale(128)}).Run(*daemon_).origin(), v1::MEMORY);
+  TuneClient other({Scale(64), Scale(128)});
+  other.start().set_seed(7);
+  other.start().set_known_only(true);
+  EXPECT_EQ(other.Run(*daemon_).status.error_code(), StatusCode::NOT_FOUND) << "other data";
+}
+
+TEST_F(TuneTest, ARecordIsAnEntryOfTheStoreThatIsVerified) {
+  Start();
+  ASSERT_TRUE(TuneClient({Scale(64), Scale(128)}).Run(*daemon_).status.ok());
+  grpc::ClientContext list_context, verify_context;
+  const auto stream = daemon_->stub().CacheList(&list_context, {});
+  int records = 0, results = 0;
+  for (v1::CacheEntry entry; stream->Read(&entry);) ++(entry.tuning() ? records : results);
+  EXPECT_EQ(records, 1);
+  EXPECT_EQ(results, 2);
+  v1::CacheVerifyReply verified;
+  ASSERT_TRUE(daemon_->stub().CacheVerify(&verify_context, {}, &verified).ok());
+  EXPECT_EQ(verified.checked(), 3u);
+  EXPECT_EQ(verified.forged(), 0u);
+}
+
+TEST_F(TuneTest, WhatIsEmulatedFastestIsNotTunedUnlessAsked) {
+  Start();
+  TuneClient client({Scale(64)});
+  client.start().set_measure_on_emulator(false);
+  const TuneAnswer answer = client.Run(*daemon_);
+  EXPECT_EQ(answer.status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_TRUE(answer.status.error_message().starts_with("emu:sm_80 emulates a GPU: which candidate is emulated fastest says nothing of the GPU."))
+      << answer.status.error_message();
+}
+
+TEST_F(TuneTest, ACandidateThatHangsIsRefusedOrIsWrongCostsItselfOnly) {
+  Start({"--emulators=1"});
+  // The wrong one does nothing but what it must, and would win.
+  std::string wrong = Scale(256, 3.0);
+  TuneClient client({Scale(64), kHangs, "kiln 1\nfunc @none(", wrong, Scale(32)});
+  client.start().set_candidate_seconds(1);
+  const TuneAnswer answer = client.Run(*daemon_);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  const auto outcomes = answer.Outcomes();
+  EXPECT_EQ(outcomes[1], v1::TUNE_TIMED_OUT);
+  EXPECT_EQ(outcomes[2], v1::TUNE_REFUSED);
+  EXPECT_FALSE(answer.record().measurements(2).problem().empty());
+  EXPECT_NE(answer.record().winner(), 4u);
+  ExpectDoubleWorks();
+}
+
+TEST_F(TuneTest, OnlyWhatIsWrongAndAReferenceLeavesTheReference) {
+  Start();
+  TuneClient client({Scale(256, 3.0), Scale(16)});
+  client.start().set_reference(2);
+  const TuneAnswer answer = client.Run(*daemon_);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.record().winner(), 2u);
+  if (answer.record().measurements(0).median() < answer.record().measurements(1).median()) {
+    EXPECT_EQ(answer.Outcomes()[0], v1::TUNE_WRONG);
+    EXPECT_NE(answer.record().measurements(0).problem().find("its outputs are not those of candidate 2 (number 2): B: element"), std::string::npos)
+        << answer.record().measurements(0).problem();
+  }
+}
+
+TEST_F(TuneTest, OneProgramWithASpaceOfOptionsSendsItOnce) {
+  Start();
+  TuneClient client({Scale(64), ""});
+  client.candidate(1).mutable_program()->mutable_options()->set_disable_async_copy(true);
+  const TuneAnswer answer = client.Run(*daemon_);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_FALSE(answer.record().measurements(1).key().empty());
+  EXPECT_NE(answer.record().measurements(1).key(), answer.record().measurements(0).key());
+}
+
+TEST_F(TuneTest, TheCallersOwnDataArePartOfTheKey) {
+  Start();
+  TuneClient client({Scale(64), Scale(128)});
+  client.start().mutable_arguments(0)->set_fill(v1::TUNE_FILL_DATA);
+  EXPECT_EQ(client.Run(*daemon_).status.error_message(), "65536 bytes of the tensors' data did not come");
+  client.data() = BytesOf(Counting(256 * 64));
+  EXPECT_EQ(client.Run(*daemon_).origin(), v1::COMPILED);
+  EXPECT_EQ(client.Run(*daemon_).origin(), v1::MEMORY);
+  client.data() = BytesOf(std::vector<float>(256 * 64, 1.0f));
+  client.start().set_known_only(true);
+  EXPECT_EQ(client.Run(*daemon_).status.error_code(), StatusCode::NOT_FOUND);
+}
+
+TEST_F(TuneTest, TwoWhoAskForTheSameShareOneTuning) {
+  Start({"--emulators=1"});
+  const TuneClient client({Scale(64), Scale(128), kHangs});
+  TuneClient slow = client;
+  slow.start().set_candidate_seconds(3);
+  auto one = std::async(std::launch::async, [&] { return slow.Run(*daemon_); });
+  ASSERT_TRUE(Busy(1));
+  const TuneAnswer other = slow.Run(*daemon_);
+  const TuneAnswer first = one.get();
+  ASSERT_TRUE(first.status.ok() && other.status.ok()) << first.status.error_message() << other.status.error_message();
+  EXPECT_EQ(first.origin(), v1::COMPILED);
+  EXPECT_EQ(other.origin(), v1::JOINED);
+  EXPECT_EQ(first.record().SerializeAsString(), other.record().SerializeAsString());
+  EXPECT_EQ(daemon_->LinesWith({"event=tune "}), 1u);
+}
+
+TEST_F(TuneTest, WhoCancelsEndsTheDevicesWorkAtOnce) {
+  Start({"--emulators=1"});
+  TuneClient client({kHangs});
+  client.start().set_candidate_seconds(50);
+  grpc::ClientContext context;
+  auto answer = std::async(std::launch::async, [&] { return client.Run(*daemon_, context); });
+  ASSERT_TRUE(Busy(1));
+  const auto began = std::chrono::steady_clock::now();
+  context.TryCancel();
+  EXPECT_EQ(answer.get().status.error_code(), StatusCode::CANCELLED);
+  ASSERT_TRUE(Busy(0));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(2)) << "and not after fifty; the machine may be slow";
+  ExpectDoubleWorks();
+}
+
+TEST_F(TuneTest, WhoStaysKeepsATuningThatAnotherLeaves) {
+  Start({"--emulators=1"});
+  TuneClient client({Scale(64), kHangs});
+  client.start().set_candidate_seconds(3);
+  grpc::ClientContext leaves;
+  auto first = std::async(std::launch::async, [&] { return client.Run(*daemon_, leaves); });
+  ASSERT_TRUE(Busy(1));
+  auto second = std::async(std::launch::async, [&] { return client.Run(*daemon_); });
+  std::this_thread::sleep_for(milliseconds(300));  // late, as one who joins a tuning under way
+  leaves.TryCancel();
+  EXPECT_EQ(first.get().status.error_code(), StatusCode::CANCELLED);
+  const TuneAnswer stays = second.get();
+  ASSERT_TRUE(stays.status.ok()) << stays.status.error_message();
+  EXPECT_EQ(stays.record().winner(), 1u);
+}
+
+TEST_F(TuneTest, ARunGoesBeforeWhatATuningStillHasToMeasure) {
+  Start({"--emulators=1"});
+  std::vector<std::string> programs(12, kHangs);
+  for (std::size_t i = 0; i < programs.size(); ++i) {
+    programs[i].replace(programs[i].find("10.0"), 4, fmt::format("1{}.0", i));  // each is another
+  }
+  programs.push_back(Scale(64));
+  TuneClient client(programs);
+  client.start().set_candidate_seconds(0.5);
+  auto tuning = std::async(std::launch::async, [&] { return client.Run(*daemon_); });
+  ASSERT_TRUE(Busy(1));
+  ExpectDoubleWorks();
+  EXPECT_EQ(tuning.wait_for(milliseconds(0)), std::future_status::timeout) << "it has seconds to go";
+  EXPECT_EQ(tuning.get().record().winner(), 13u);
+}
+
+TEST_F(TuneTest, ItEndsWithItsBudgetAndAtTheDaemonsEnd) {
+  Start({"--emulators=1", "--tune-limit=20"});
+  TuneClient client({Scale(64), kHangs});
+  client.start().set_candidate_seconds(40);
+  client.start().set_budget_seconds(30);
+  EXPECT_EQ(client.Run(*daemon_).status.error_message(), "a budget of 30 s; this kilnd allows a tuning up to 20 s (--tune-limit)");
+  client.start().set_budget_seconds(15);
+  auto tuning = std::async(std::launch::async, [&] { return client.Run(*daemon_); });
+  ASSERT_TRUE(Busy(1));
+  EXPECT_EQ(daemon_->Stop(), 0);
+  EXPECT_EQ(tuning.get().status.error_code(), StatusCode::UNAVAILABLE);
+}
+
+TEST_F(TuneTest, WhatCannotBeATuningIsRefusedAtOnce) {
+  Start({"--max-tune-candidates=2"});
+  EXPECT_EQ(TuneClient({}).Run(*daemon_).status.error_message(), "a tuning has candidates");
+  EXPECT_EQ(TuneClient({"", "", ""}).Run(*daemon_).status.error_message(), "a tuning of 3 candidates; this kilnd takes 2 (--max-tune-candidates)");
+  TuneClient reference({Scale(64)});
+  reference.start().set_reference(2);
+  EXPECT_EQ(reference.Run(*daemon_).status.error_message(), "the reference is candidate 2 of 1 that are measured");
+  TuneClient nowhere({Scale(64)}, "cuda:77");
+  EXPECT_EQ(nowhere.Run(*daemon_).status.error_code(), StatusCode::NOT_FOUND);
+  TuneClient few({Scale(64)});
+  few.start().set_candidates(2);
+  EXPECT_EQ(few.Run(*daemon_).status.error_message(), "1 of 2 candidates came");
+}
+
+TEST_F(TuneTest, AGpuMeasuresThroughItsDriver) {
+  UseFakeDriver();
+  Start();
+  ::unsetenv("LD_LIBRARY_PATH");
+  TuneClient client({Scale(64), Scale(128), Scale(32)}, "cuda:1");
+  client.start().set_measure_on_emulator(false);
+  const TuneAnswer answer = client.Run(*daemon_);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.record().device(), "Fake GPU");
+  EXPECT_EQ(answer.record().target(), "cuda:sm_90a");
+  EXPECT_FALSE(answer.record().driver().empty());
+  for (const v1::TuneMeasurement& said : answer.record().measurements()) EXPECT_GE(said.microseconds_size(), 3) << said.problem();
+  EXPECT_EQ(client.Run(*daemon_).origin(), v1::MEMORY);
+}
+
+}  // namespace
+}  // namespace kiln::server

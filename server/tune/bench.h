@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a tuning asks of the outside: to compile, to measure, to compare. A test gives one that makes the answers up.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cache/clock.h"
+#include "kiln/v1/tune.pb.h"
+
+namespace kiln::server {
+
+class Bench {
+ public:
+  struct Compiled {
+    std::string key;      // of the result; empty: it does not compile
+    std::string problem;  // why
+  };
+  struct Measured {
+    enum class End {
+      kMeasured,
+      kFailed,   // the candidate did: `outcome`, `problem`
+      kNoDevice  // it was not begun, or was ended for a reason outside of the candidate: `problem`
+    };
+    End end = End::kNoDevice;
+    std::vector<double> microseconds;
+    v1::TuneOutcome outcome = v1::TUNE_NOT_REACHED;
+    std::string problem;
+    std::chrono::microseconds took{0};  // of the device
+  };
+  // Of a candidate's outputs with those of the reference.
+  struct Compared {
+    enum class End { kAgrees, kDiffers, kCandidateFailed, kReferenceFailed, kNoDevice };
+    End end = End::kNoDevice;
+    v1::TuneOutcome outcome = v1::TUNE_NOT_REACHED;  // of the one that failed
+    std::string problem;
+  };
+
+  virtual ~Bench() = default;
+
+  // Whether one more may be compiled now. Then `Compile` follows.
+  virtual bool MayCompile() = 0;
+  // `done` is called once, on any thread.
+  virtual void Compile(std::size_t candidate, std::move_only_function<void(Compiled)> done) = 0;
+
+  // Both wait, until the given time at most for their turn; Stop ends them sooner. `limit` is the device's.
+  virtual Measured Measure(std::size_t candidate, unsigned samples, std::chrono::milliseconds limit, cache::SteadyTime until) = 0;
+  virtual Compared Compare(std::size_t candidate, std::size_t reference, std::chrono::milliseconds limit, cache::SteadyTime until) = 0;
+
+  // Ends compiles, and what runs on the device. Any thread.
+  virtual void Stop() = 0;
+};
+
+}  // namespace kiln::server

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tune/device_bench.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "server/telemetry/telemetry.h"
+#include "server/tune/agree.h"
+#include "server/wire/wire.h"
+
+namespace kiln::server {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kToEnd{100};    // that a short job gets to end by itself; a GPU's worker that is killed costs the next run more
+constexpr milliseconds kGrace{2'000};  // beyond its limit, for the emulator to say where its threads are
+
+double Seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
+
+v1::TuneOutcome OutcomeOf(const v1::RunFault& fault) { return fault.kind() == "timeout" ? v1::TUNE_TIMED_OUT : v1::TUNE_FAULTED; }
+
+}  // namespace
+
+void DeviceBench::Compile(std::size_t candidate, std::move_only_function<void(Compiled)> done) {
+  std::string bytes = work_.programs[candidate].SerializeAsString();
+  const cache::Digest digest = DigestOf("Compile", bytes);
+  auto shared = std::make_shared<std::move_only_function<void(Compiled)>>(std::move(done));
+  const auto end = [self = shared_from_this(), candidate, shared](Outcome outcome) {
+    self->parts_.share.Give();
+    Compiled compiled;
+    if (outcome) {
+      compiled.key = std::string(outcome->key.view());
+    } else {
+      compiled.problem = outcome.error().message;
+    }
+    {
+      cache::MutexLock lock(self->mutex_);
+      self->candidates_[candidate].compiling.reset();
+      if (outcome) self->candidates_[candidate].kernel = std::move(*outcome);
+    }
+    (*shared)(std::move(compiled));
+  };
+  if (auto hit = parts_.compile.FindHot(digest, work_.caller.tenant, {})) return end(std::move(*hit));
+  auto call = parts_.compile.Start({.id = RequestIdText(NextRequestNumber()),
+                                    .caller = work_.caller,
+                                    .bytes = std::move(bytes),
+                                    .digest = digest,
+                                    .part_of_another = true,
+                                    .on_stage = {},
+                                    .done = end});
+  Compiling(candidate, std::move(call));
+}
+
+// The compile may have ended already, or may have to.
+void DeviceBench::Compiling(std::size_t candidate, std::shared_ptr<CompileFlow::Call> call) {
+  {
+    cache::MutexLock lock(mutex_);
+    if (!stopped_) {
+      if (!candidates_[candidate].kernel) candidates_[candidate].compiling = std::move(call);
+      return;
+    }
+  }
+  parts_.compile.Cancel(call);
+}
+
+void DeviceBench::Stop() {
+  std::vector<std::shared_ptr<CompileFlow::Call>> calls;
+  {
+    cache::MutexLock lock(mutex_);
+    stopped_ = true;
+    for (Candidate& candidate : candidates_) {
+      if (candidate.compiling) calls.push_back(std::move(candidate.compiling));
+    }
+  }
+  ended_.NotifyAll();
+  for (const auto& call : calls) parts_.compile.Cancel(call);
+}
+
+Reply DeviceBench::KernelOf(std::size_t candidate) {
+  cache::MutexLock lock(mutex_);
+  return *candidates_[candidate].kernel;
+}
+
+std::expected<void, DeviceBench::Failed> DeviceBench::PrepareOnce(const Reply& kernel) {
+  if (!prepared_) {
+    auto made = work_.tensors->Prepare(kernel.kept);
+    prepared_ = made ? std::expected<void, Failed>() : std::unexpected(Failed{.problem = std::move(made.error())});
+  }
+  return *prepared_;
+}
+
+// The emulator's kernels write into the memory that they are given.
+std::expected<std::shared_ptr<RunMemory>, DeviceBench::Failed> DeviceBench::Memory(bool written) {
+  if (!written) return work_.tensors->given();
+  auto copy = work_.tensors->Copy();
+  if (!copy) return std::unexpected(Failed{.problem = std::move(copy.error())});
+  return std::move(*copy);
+}
+
+void DeviceBench::Describe(const Reply& kernel, const RunMemory& memory, milliseconds limit, v1::DeviceRun& run) const {
+  run.set_device(work_.device.info.name());
+  run.set_reply(std::string(kernel.kept));
+  work_.tensors->Describe(memory, run);
+  run.set_threads(work_.device.threads);
+  run.set_limit_seconds(Seconds(limit));
+}
+
+DeviceOutcome DeviceBench::Await(v1::DeviceJob job, int memory, milliseconds limit, cache::SteadyTime until) {
+  {
+    cache::MutexLock lock(mutex_);
+    if (stopped_) return {};
+  }
+  struct Ended {
+    std::optional<DeviceOutcome> outcome;
+  };
+  const auto ended = std::make_shared<Ended>();
+  std::stop_source stop;
+  auto task = std::make_unique<DeviceTask>();
+  task->job = std::move(job);
+  task->request_id = work_.request_id;
+  task->tenant = work_.caller.tenant;
+  task->tuning = true;
+  task->memory = memory;
+  task->limit = limit + (emulated() ? kGrace : milliseconds(0));
+  task->stop = stop.get_token();
+  task->may_begin = [this] { return parts_.quotas.MayRun(work_.caller.tenant); };
+  task->done = [self = shared_from_this(), ended](DeviceOutcome outcome) {
+    {
+      cache::MutexLock lock(self->mutex_);
+      ended->outcome = std::move(outcome);
+    }
+    self->ended_.NotifyAll();
+  };
+  if (!work_.device.line->Submit(task)) {
+    return {.end = DeviceOutcome::End::kNoWorker, .cause = fmt::format("too much waits for {} already", work_.device.info.name())};
+  }
+  cache::MutexLock lock(mutex_);
+  const auto over = [&]() KILN_REQUIRES(mutex_) { return ended->outcome.has_value(); };
+  const auto turn = until + limit;  // what has begun by then may end
+  while (!over() && !stopped_ && parts_.clock.SteadyNow() < turn) {
+    ended_.WaitFor(mutex_, std::chrono::ceil<std::chrono::microseconds>(std::min<std::chrono::nanoseconds>(turn - parts_.clock.SteadyNow(), limit)),
+                   [&]() KILN_REQUIRES(mutex_) { return over() || stopped_; });
+  }
+  if (!over()) ended_.WaitFor(mutex_, kToEnd, over);
+  if (!over()) {
+    lock.Unlock();
+    stop.request_stop();
+    lock.Lock();
+    ended_.Wait(mutex_, over);
+  }
+  DeviceOutcome outcome = std::move(*ended->outcome);
+  lock.Unlock();
+  parts_.quotas.ChargeGpu(work_.caller.tenant, outcome.ran);
+  return outcome;
+}
+
+std::expected<v1::DeviceResult, DeviceBench::Failed> DeviceBench::Judge(DeviceOutcome outcome) const {
+  switch (outcome.end) {
+    case DeviceOutcome::End::kResult: break;
+    case DeviceOutcome::End::kDied:
+      return std::unexpected(Failed{true, v1::TUNE_FAULTED, fmt::format("the worker for {} ended: {}", work_.device.info.name(), outcome.cause)});
+    case DeviceOutcome::End::kTimeout: return std::unexpected(Failed{true, v1::TUNE_TIMED_OUT, "it did not end in the time that others took"});
+    case DeviceOutcome::End::kRefused: return std::unexpected(Failed{.problem = std::move(outcome.refusal.message)});
+    case DeviceOutcome::End::kNoWorker: return std::unexpected(Failed{.problem = std::move(outcome.cause)});
+    case DeviceOutcome::End::kCancelled: return std::unexpected(Failed{.problem = "the device was busy"});
+  }
+  v1::DeviceResult& said = *outcome.event.mutable_result();
+  if (!said.refusal().empty()) return std::unexpected(Failed{true, v1::TUNE_REFUSED, std::move(*said.mutable_refusal())});
+  if (said.result().faults_size() > 0) {
+    const v1::RunFault& fault = said.result().faults(0);
+    return std::unexpected(Failed{true, OutcomeOf(fault), fmt::format("{}: {}", fault.kind(), fault.message())});
+  }
+  if (!said.result().finished()) return std::unexpected(Failed{true, v1::TUNE_FAULTED, "it did not run to its end"});
+  return std::move(said);
+}
+
+Bench::Measured DeviceBench::Measure(std::size_t candidate, unsigned samples, milliseconds limit, cache::SteadyTime until) {
+  const Reply kernel = KernelOf(candidate);
+  const auto failed = [](Failed failure, std::chrono::microseconds took) {
+    return Measured{.end = failure.of_candidate ? Measured::End::kFailed : Measured::End::kNoDevice,
+                    .outcome = failure.outcome,
+                    .problem = std::move(failure.problem),
+                    .took = took};
+  };
+  if (auto prepared = PrepareOnce(kernel); !prepared) return failed(prepared.error(), {});
+  auto memory = Memory(emulated());
+  if (!memory) return failed(std::move(memory.error()), {});
+  v1::DeviceJob job;
+  job.mutable_measure()->set_session(work_.session);
+  v1::DeviceRun& run = *job.mutable_measure()->mutable_run();
+  Describe(kernel, **memory, limit, run);
+  run.mutable_options()->set_repeat(samples);
+  DeviceOutcome outcome = Await(std::move(job), (*memory)->fd(), limit, until);
+  const auto took = outcome.ran;
+  auto said = Judge(std::move(outcome));
+  if (!said) return failed(std::move(said.error()), took);
+  const auto& times = said->result().microseconds();
+  if (times.empty()) return failed({true, v1::TUNE_FAULTED, "the device told no time"}, took);
+  return {.end = Measured::End::kMeasured, .microseconds = {times.begin(), times.end()}, .problem = {}, .took = took};
+}
+
+// The worker's word is taken only where the outputs' bytes can be: within the memory.
+std::expected<DeviceBench::Outputs, DeviceBench::Failed> DeviceBench::RunOnce(std::size_t candidate, milliseconds limit, cache::SteadyTime until) {
+  const Reply kernel = KernelOf(candidate);
+  if (auto prepared = PrepareOnce(kernel); !prepared) return std::unexpected(prepared.error());
+  auto memory = Memory(true);
+  if (!memory) return std::unexpected(std::move(memory.error()));
+  v1::DeviceJob job;
+  Describe(kernel, **memory, limit, *job.mutable_run());
+  job.mutable_run()->set_module(work_.programs[candidate].module());  // for names in what it may say
+  auto said = Judge(Await(std::move(job), (*memory)->fd(), limit, until));
+  if (!said) return std::unexpected(std::move(said.error()));
+  bool fits = said->positions_size() == said->result().outputs_size();
+  for (int i = 0; fits && i < said->positions_size(); ++i) {
+    const std::uint64_t bytes = said->result().outputs(i).tensor().bytes(), most = (*memory)->bytes();
+    fits = said->positions(i) <= most && bytes <= most - said->positions(i);
+  }
+  if (!fits) return std::unexpected(Failed{true, v1::TUNE_FAULTED, "its worker said what cannot be"});
+  return Outputs{candidate, std::move(*memory), std::move(*said)};
+}
+
+Bench::Compared DeviceBench::Compare(std::size_t candidate, std::size_t reference, milliseconds limit, cache::SteadyTime until) {
+  using End = Compared::End;
+  if (!reference_ || reference_->candidate != reference) {
+    reference_.reset();
+    auto ran = RunOnce(reference, limit, until);
+    if (!ran) {
+      return {ran.error().of_candidate ? End::kReferenceFailed : End::kNoDevice, ran.error().outcome, std::move(ran.error().problem)};
+    }
+    reference_.emplace(std::move(*ran));
+  }
+  auto ours = RunOnce(candidate, limit, until);
+  if (!ours) return {ours.error().of_candidate ? End::kCandidateFailed : End::kNoDevice, ours.error().outcome, std::move(ours.error().problem)};
+  const auto& mine = ours->said.result().outputs();
+  const auto& theirs = reference_->said.result().outputs();
+  if (mine.size() != theirs.size()) return {End::kDiffers, {}, fmt::format("it writes {} tensors, and the reference {}", mine.size(), theirs.size())};
+  for (int i = 0; i < mine.size(); ++i) {
+    const v1::RunTensor& tensor = mine[i].tensor();
+    if (tensor.dtype() != theirs[i].tensor().dtype() || tensor.bytes() != theirs[i].tensor().bytes()) {
+      return {End::kDiffers, {}, fmt::format("{} is another tensor than the reference's", mine[i].name())};
+    }
+    const auto bytes_of = [i](const Outputs& outputs) -> ReadBytes {
+      return [memory = outputs.memory, from = outputs.said.positions(i)](std::uint64_t at, char* data, std::uint64_t bytes) {
+        return memory->Read(from + at, data, bytes);
+      };
+    };
+    if (auto differs = Disagreement(tensor.dtype(), tensor.bytes(), bytes_of(*ours), bytes_of(*reference_))) {
+      return {End::kDiffers, {}, fmt::format("{}: {}", mine[i].name(), *differs)};
+    }
+  }
+  return {End::kAgrees, {}, {}};
+}
+
+}  // namespace kiln::server

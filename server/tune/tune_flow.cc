@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tune/tune_flow.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "server/queue/refusals.h"
+#include "server/reply/tenant_key.h"
+#include "server/reply/tune_record.h"
+
+namespace kiln::server {
+namespace {
+
+using Kind = Failure::Kind;
+using std::chrono::milliseconds;
+
+constexpr std::size_t kKnown = 4096;  // keys by what was sent
+constexpr milliseconds kLeastLimit{100};
+
+Failure Malformed(std::string message) { return {.kind = Kind::kMalformed, .message = std::move(message)}; }
+Failure TuneCancelled() { return {.kind = Kind::kCancelled, .message = "the tuning was cancelled"}; }
+Failure TuneDraining() { return {.kind = Kind::kDraining, .message = "kilnd is shutting down and tunes nothing new; try again shortly"}; }
+
+milliseconds Milliseconds(double seconds) { return milliseconds(static_cast<std::int64_t>(seconds * 1000)); }
+
+// Whether a record says all that a tuning with this budget would.
+bool Suffices(const v1::TuneRecord& record, double budget_seconds) {
+  const auto reached = [](const v1::TuneMeasurement& said) { return said.outcome() != v1::TUNE_NOT_REACHED; };
+  return record.budget_seconds() >= budget_seconds || std::ranges::all_of(record.measurements(), reached);
+}
+
+}  // namespace
+
+class TuneFlow::Call {
+ public:
+  Call(Caller who, Quotas::InFlight counted, std::string id, v1::TuneStart given, std::unique_ptr<TuneTensors> tensors_of_it)
+      : caller(std::move(who)),
+        request_id(std::move(id)),
+        start(std::move(given)),
+        tensors(std::move(tensors_of_it)),
+        in_flight(std::move(counted)) {}
+
+  const Caller caller;
+  const std::string request_id;
+  v1::TuneStart start;
+  std::unique_ptr<TuneTensors> tensors;  // until the tuning has them
+  std::vector<v1::CompileRequest> programs;
+  std::vector<std::string> labels;
+  std::vector<TenantBudget::Charge> charges;  // of the programs
+  std::optional<DevicePool::Found> device;
+  cache::Digest key;
+  cache::Digest flight;  // under the flow's mutex until the tuning begins
+  std::atomic<bool> cancelled = false;
+
+  cache::Mutex mutex;
+  std::optional<Quotas::InFlight> in_flight KILN_GUARDED_BY(mutex);  // until the client is told
+  Tuning::OnProgress on_progress KILN_GUARDED_BY(mutex);
+  Done done KILN_GUARDED_BY(mutex);  // empty: not yet run, or ended
+
+  milliseconds Budget(milliseconds most) const { return start.budget_seconds() > 0 ? Milliseconds(start.budget_seconds()) : most; }
+
+  // Under the mutex, so that whoever is told is not gone.
+  void Tell(const v1::TuneProgress& progress) {
+    cache::MutexLock lock(mutex);
+    if (done && on_progress) on_progress(progress);
+  }
+};
+
+// Tenants share no tunings. One that shall be made anew is none that may end with what is known.
+cache::Digest TuneFlow::FlightOf(const Call& call) {
+  return cache::Hasher().Update(call.start.refresh() ? "anew " : "").Update(call.caller.tenant).Update("\n").Update(call.key.view()).Finish();
+}
+
+TuneFlow::TuneFlow(Options options, Parts parts) : options_(std::move(options)), parts_(parts), share_(std::max(1u, options_.compiles)) {}
+
+TuneFlow::~TuneFlow() { Close(); }
+
+// 1. What the first message says.
+std::optional<Failure> TuneFlow::Check(const v1::TuneStart& start) const {
+  if (start.candidates() == 0) return Malformed("a tuning has candidates");
+  if (start.candidates() > options_.candidates) {
+    return Malformed(fmt::format("a tuning of {} candidates; this kilnd takes {} (--max-tune-candidates)", start.candidates(), options_.candidates));
+  }
+  const std::uint32_t most = start.budget_candidates() == 0 ? start.candidates() : std::min(start.budget_candidates(), start.candidates());
+  if (start.reference() > most) {
+    return Malformed(fmt::format("the reference is candidate {} of {} that are measured", start.reference(), most));
+  }
+  const double limit = std::chrono::duration<double>(options_.limit).count();
+  if (!(start.budget_seconds() >= 0 && start.budget_seconds() <= limit)) {
+    return Malformed(fmt::format("a budget of {} s; this kilnd allows a tuning up to {} s (--tune-limit)", start.budget_seconds(), limit));
+  }
+  const double run_limit = std::chrono::duration<double>(options_.run_limit).count();
+  if (!(start.candidate_seconds() >= 0 && start.candidate_seconds() <= run_limit)) {
+    return Malformed(fmt::format("{} s for one candidate; this kilnd allows a run up to {} s (--run-limit)", start.candidate_seconds(), run_limit));
+  }
+  return std::nullopt;
+}
+
+std::expected<std::shared_ptr<TuneFlow::Call>, Failure> TuneFlow::Begin(Caller caller, std::string request_id, bool accepted, v1::TuneStart start) {
+  if (parts_.compile.ComesTooLate(accepted)) return std::unexpected(TuneDraining());
+  if (auto problem = Check(start)) return std::unexpected(std::move(*problem));
+  if (auto left = parts_.quotas.MayRun(caller.tenant); !left) return std::unexpected(std::move(left.error()));
+  auto in_flight = parts_.quotas.Hold(caller.tenant);
+  if (!in_flight) return std::unexpected(std::move(in_flight.error()));
+  auto tensors = TuneTensors::Create(start, caller.tenant, parts_.runs.budget(), options_.tensors);
+  if (!tensors) return std::unexpected(std::move(tensors.error()));
+  return std::make_shared<Call>(std::move(caller), std::move(*in_flight), std::move(request_id), std::move(start), std::move(*tensors));
+}
+
+// 2. The candidates and the tensors' bytes.
+std::optional<Failure> TuneFlow::Add(Call& call, v1::TuneCandidate candidate) {
+  if (call.programs.size() == call.start.candidates()) {
+    return Malformed(fmt::format("more candidates came than the {} that were announced", call.start.candidates()));
+  }
+  auto charge = parts_.compile.Hold(call.caller.tenant, candidate.ByteSizeLong());
+  if (!charge) return std::move(charge.error());
+  call.charges.push_back(std::move(*charge));
+  call.labels.push_back(std::move(*candidate.mutable_label()));
+  call.programs.push_back(std::move(*candidate.mutable_program()));
+  return std::nullopt;
+}
+
+std::optional<Failure> TuneFlow::Add(Call& call, std::string_view data) {
+  if (call.programs.size() < call.start.candidates()) return Malformed("the candidates come before the tensors' data");
+  return call.tensors->Add(data);
+}
+
+void TuneFlow::Run(const std::shared_ptr<Call>& call, Tuning::OnProgress on_progress, Done done) {
+  ++calls_;
+  {
+    cache::MutexLock lock(call->mutex);
+    call->on_progress = std::move(on_progress);
+    call->done = std::move(done);
+  }
+  if (call->programs.size() < call->start.candidates()) {
+    return End(call, std::unexpected(Malformed(fmt::format("{} of {} candidates came", call->programs.size(), call->start.candidates()))));
+  }
+  if (auto missing = call->tensors->Missing()) return End(call, std::unexpected(std::move(*missing)));
+  const bool posted = parts_.compile.Post(parts_.heavy, call->caller.tenant, [this, call] { Steps(call); });
+  if (!posted) End(call, std::unexpected(ExecutorFull(call->caller.tenant)));
+}
+
+void TuneFlow::Steps(const std::shared_ptr<Call>& call) {
+  // 3. The device. Held weakly, as a run.
+  if (call->cancelled) return End(call, std::unexpected(TuneCancelled()));
+  std::move_only_function<void()> again = [this, waits = std::weak_ptr(call)] {
+    if (auto call = waits.lock()) parts_.heavy.Resume(call->caller.tenant, [this, call] { Steps(call); });
+  };
+  if (parts_.devices.Park(call->start.device(), again)) return;
+  auto found = parts_.devices.Find(call->start.device());
+  if (!found) return End(call, std::unexpected(std::move(found.error())));
+  call->device.emplace(std::move(*found));
+
+  // 4. The key of the record.
+  if (auto completed = Complete(*call); !completed) return End(call, std::unexpected(std::move(completed.error())));
+  auto key = KeyOf(*call);
+  if (!key) return End(call, std::unexpected(std::move(key.error())));
+  call->key = *key;
+
+  // 5. The cache may have it.
+  if (!call->start.refresh()) {
+    if (auto known = FromCache(*call)) return End(call, std::move(*known));
+  }
+  if (call->start.known_only()) {
+    return End(call, std::unexpected(Failure{.kind = Kind::kNotFound,
+                                             .message = fmt::format("these candidates were not tuned on {} yet", call->device->info.description())}));
+  }
+
+  // 6. One tuning for all who ask for the same.
+  Join(call);
+}
+
+// Fills in what candidates leave open.
+std::expected<void, Failure> TuneFlow::Complete(Call& call) {
+  const bool emulated = call.device->threads > 0;
+  const std::string& target = call.device->info.target();
+  if (emulated && !call.start.measure_on_emulator()) {
+    return std::unexpected(Malformed(fmt::format(
+        "{} emulates a GPU: which candidate is emulated fastest says nothing of the GPU. Tune on a host with the GPU; `kiln devices` lists those of "
+        "a kilnd. measure_on_emulator measures here nevertheless, for tests",
+        call.device->info.name())));
+  }
+  if (call.start.budget_candidates() > 0 && call.start.budget_candidates() < call.programs.size()) {
+    call.programs.resize(call.start.budget_candidates());
+    call.labels.resize(call.start.budget_candidates());
+  }
+  for (std::size_t i = 0; i < call.programs.size(); ++i) {
+    v1::CompileRequest& program = call.programs[i];
+    if (program.module().empty()) program.set_module(call.programs.front().module());
+    if (program.target().empty()) program.set_target(target);
+    if (emulated && program.target() != target) {
+      return std::unexpected(Malformed(
+          fmt::format("candidate {} is to be compiled for {} and measured on {}; leave its target empty", i + 1, program.target(), target)));
+    }
+    program.clear_explain();
+    program.clear_refresh();
+    program.clear_durable();
+    program.set_priority(v1::TUNING);
+  }
+  return {};
+}
+
+// Of all that decides what a tuning finds. A program has its own key's part in it, so names and lines of its source have none; one that has
+// no key, because it is none, its bytes'.
+std::expected<cache::Digest, Failure> TuneFlow::KeyOf(Call& call) {
+  const v1::DeviceInfo& device = call.device->info;
+  cache::Hasher rest;
+  rest.Update(fmt::format("{}\n{}\n{}\n{}\n{}\nreference {}\n", device.target(), device.description(), device.driver_version(), options_.build_id,
+                          parts_.compile.PtxasVersion(), call.start.reference()));
+  rest.Update(call.tensors->DigestOfGiven().view());
+  for (const std::string& label : call.labels) rest.Update(cache::Sha256(label).view());
+  const cache::Digest others = rest.Finish();
+  cache::Hasher sent;
+  for (const v1::CompileRequest& program : call.programs) sent.Update(cache::Sha256(program.SerializeAsString()).view());
+  const cache::Digest asked = sent.Update(others.view()).Finish();
+  {
+    cache::MutexLock lock(mutex_);
+    if (const auto known = known_.find(asked); known != known_.end()) return known->second;
+  }
+  cache::Hasher all;
+  all.Update("kiln tuning 1\n");
+  for (const v1::CompileRequest& program : call.programs) {
+    if (call.cancelled) return std::unexpected(TuneCancelled());
+    const auto key = parts_.compile.KeyOf(program);
+    if (!key && (key.error().kind == Kind::kDraining || key.error().kind == Kind::kCancelled)) return std::unexpected(key.error());
+    all.Update(key ? key->view() : cache::Sha256(program.SerializeAsString()).view());
+  }
+  const cache::Digest key = all.Update(others.view()).Finish();
+  cache::MutexLock lock(mutex_);
+  if (known_.size() >= kKnown) known_.clear();
+  known_[asked] = key;
+  return key;
+}
+
+std::optional<v1::TuneProgress> TuneFlow::FromCache(const Call& call) {
+  auto hit = parts_.cache.Get(KeptUnder(call.caller.tenant, call.key));
+  if (!hit) return std::nullopt;
+  auto record = TuneRecordFrom(hit->entry, call.caller.tenant);
+  const bool whole = record && static_cast<std::size_t>(record->measurements_size()) == call.programs.size() && record->winner() > 0 &&
+                     record->winner() <= call.programs.size();
+  if (!whole || !Suffices(*record, std::chrono::duration<double>(call.Budget(options_.limit)).count())) return std::nullopt;
+  if (hit->outside) parts_.store_keeper.Note(call.caller.tenant, hit->entry.sealed().size());
+  v1::TuneProgress told;
+  told.set_candidates(static_cast<std::uint32_t>(call.programs.size()));
+  told.set_best(record->winner());
+  told.set_best_microseconds(record->measurements(static_cast<int>(record->winner()) - 1).median());
+  told.set_origin(hit->outside ? v1::CLUSTER : hit->read_only ? v1::BUNDLE : hit->level == 0 ? v1::MEMORY : v1::DISK);
+  told.mutable_record()->Swap(&*record);
+  return told;
+}
+
+void TuneFlow::Join(const std::shared_ptr<Call>& call) {
+  std::optional<Failure> refused;
+  {
+    cache::MutexLock lock(mutex_);
+    Reap();
+    const cache::Digest flight = FlightOf(*call);
+    call->flight = flight;
+    if (const auto at = flights_.find(flight); at != flights_.end() && !closed_) {
+      call->tensors.reset();
+      at->second.calls.push_back(call);
+    } else if (closed_) {
+      refused = TuneDraining();
+    } else if (threads_.size() >= options_.tunings) {
+      refused = Failure{.kind = Kind::kQueueFull,
+                        .message = fmt::format("{} tunings are under way, as many as this kilnd has at one time (--tunings); try again in a second",
+                                               options_.tunings),
+                        .retry_after = std::chrono::seconds(1)};
+    } else {
+      const auto tuning = Make(*call);
+      flights_[flight] = {tuning, {call}};
+      Thread& thread = threads_.emplace_back();
+      thread.thread = std::jthread([this, call, tuning, &thread] {
+        Fly(call, tuning);
+        thread.over = true;
+      });
+    }
+  }
+  if (refused) return End(call, std::unexpected(std::move(*refused)));
+  if (call->cancelled) Cancel(call);
+}
+
+std::shared_ptr<Tuning> TuneFlow::Make(Call& call) {
+  auto bench = std::make_shared<DeviceBench>(DeviceBench::Parts{parts_.compile, parts_.quotas, share_, parts_.clock},
+                                             DeviceBench::Work{.request_id = call.request_id,
+                                                               .caller = call.caller,
+                                                               .device = *call.device,
+                                                               .programs = call.programs,
+                                                               .tensors = std::move(call.tensors),
+                                                               .session = ++sessions_});
+  const double seconds = call.start.candidate_seconds();
+  Tuning::Options options{.labels = call.labels,
+                          .reference = call.start.reference() == 0 ? std::nullopt : std::optional<std::size_t>(call.start.reference() - 1),
+                          .budget = call.Budget(options_.limit),
+                          .limit = seconds > 0 ? std::max(kLeastLimit, Milliseconds(seconds)) : milliseconds(0),
+                          .device_share = options_.device_share};
+  return std::make_shared<Tuning>(std::move(options), std::move(bench), parts_.clock, [this, flight = call.flight](const v1::TuneProgress& progress) {
+    for (const auto& listener : Listeners(flight)) listener->Tell(progress);
+  });
+}
+
+// 7. The tuning, on its thread, and the answers.
+void TuneFlow::Fly(const std::shared_ptr<Call>& first, const std::shared_ptr<Tuning>& tuning) {
+  const auto began = parts_.clock.SteadyNow();
+  auto record = tuning->Run();
+  const double ms = std::chrono::duration<double, std::milli>(parts_.clock.SteadyNow() - began).count();
+  parts_.telemetry.Log(record ? Level::kInfo : Level::kWarning, "tune",
+                       {{"request", first->request_id},
+                        {"tenant", std::string_view(first->caller.tenant)},
+                        {"device", std::string_view(first->device->info.name())},
+                        {"candidates", static_cast<std::int64_t>(first->programs.size())},
+                        {"outcome", record ? std::string_view("ok") : std::string_view(record.error().message)},
+                        {"ms", ms}});
+  Told told = record ? Told(v1::TuneProgress()) : Told(std::unexpected(std::move(record.error())));
+  if (!told && told.error().kind == Kind::kCancelled) told = std::unexpected(parts_.compile.draining() ? TuneDraining() : TuneCancelled());
+  if (told) {
+    v1::TuneRecord kept = Keep(*first, std::move(*record));
+    const v1::TuneMeasurement& best = kept.measurements(static_cast<int>(kept.winner()) - 1);
+    told->set_candidates(static_cast<std::uint32_t>(first->programs.size()));
+    told->set_best(kept.winner());
+    told->set_best_microseconds(best.median());
+    told->set_elapsed_seconds(kept.seconds());
+    told->mutable_record()->Swap(&kept);
+  }
+  for (const auto& call : EndFlight(first->flight, *tuning)) {
+    if (told) told->set_origin(call == first ? v1::COMPILED : v1::JOINED);
+    End(call, told);
+  }
+}
+
+std::vector<std::shared_ptr<TuneFlow::Call>> TuneFlow::Listeners(const cache::Digest& flight) {
+  cache::MutexLock lock(mutex_);
+  const auto at = flights_.find(flight);
+  return at == flights_.end() ? std::vector<std::shared_ptr<Call>>() : at->second.calls;
+}
+
+// Nobody joins it from now on. Where all have left, another may have the same key by now.
+std::vector<std::shared_ptr<TuneFlow::Call>> TuneFlow::EndFlight(const cache::Digest& flight, const Tuning& tuning) {
+  cache::MutexLock lock(mutex_);
+  const auto at = flights_.find(flight);
+  if (at == flights_.end() || at->second.tuning.get() != &tuning) return {};
+  auto calls = std::move(at->second.calls);
+  flights_.erase(at);
+  return calls;
+}
+
+v1::TuneRecord TuneFlow::Keep(const Call& call, v1::TuneRecord record) {
+  const std::string& tenant = call.caller.tenant;
+  const cache::Digest kept_under = KeptUnder(tenant, call.key);
+  const v1::DeviceInfo& device = call.device->info;
+  record.set_key(std::string(call.key.view()));
+  record.set_device(device.description());
+  record.set_target(device.target());
+  record.set_driver(device.driver_version());
+  record.set_compiler(options_.build_id);
+  record.set_budget_seconds(std::chrono::duration<double>(call.Budget(options_.limit)).count());
+  record.set_created_unix(std::chrono::floor<std::chrono::seconds>(parts_.clock.WallNow()).time_since_epoch().count());
+  const std::string name = fmt::format("tuning of {} candidates", call.programs.size());
+  record = parts_.sealer.Seal(kept_under, std::move(record), {.tenant = tenant, .name = name});
+  auto entry = SealTuneRecord(kept_under, tenant, record, name);
+  if (entry && parts_.store_keeper.Fits(tenant, entry->sealed().size())) {
+    const std::size_t bytes = entry->sealed().size();
+    if (call.start.refresh()) parts_.cache.EraseOutside(kept_under);
+    parts_.cache.Put(std::move(*entry));
+    parts_.store_keeper.Note(tenant, bytes);
+  }
+  return record;
+}
+
+void TuneFlow::Cancel(const std::shared_ptr<Call>& call) {
+  call->cancelled = true;
+  std::shared_ptr<Tuning> unwanted;
+  {
+    cache::MutexLock lock(mutex_);
+    if (const auto at = flights_.find(call->flight); at != flights_.end()) {
+      if (std::erase(at->second.calls, call) > 0 && at->second.calls.empty()) {
+        unwanted = std::move(at->second.tuning);
+        flights_.erase(at);
+      }
+    }
+  }
+  if (unwanted) unwanted->Cancel();
+  End(call, std::unexpected(TuneCancelled()));
+}
+
+void TuneFlow::Reap() {
+  std::erase_if(threads_, [](const Thread& thread) { return thread.over.load(); });
+}
+
+void TuneFlow::Close() {
+  std::vector<std::shared_ptr<Tuning>> tunings;
+  std::list<Thread> threads;
+  {
+    cache::MutexLock lock(mutex_);
+    closed_ = true;
+    for (const auto& [key, flight] : flights_) tunings.push_back(flight.tuning);
+    threads.splice(threads.begin(), threads_);
+  }
+  for (const auto& tuning : tunings) tuning->Cancel();
+}  // joins
+
+// A call is told once: whoever comes second finds no `done`.
+void TuneFlow::End(const std::shared_ptr<Call>& call, Told told) {
+  Done done;
+  {
+    cache::MutexLock lock(call->mutex);
+    done = std::exchange(call->done, {});
+    call->in_flight.reset();
+  }
+  if (!done) return;
+  done(std::move(told));
+  --calls_;
+}
+
+}  // namespace kiln::server

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One Tune from its first message to its record: the numbered steps.
+//
+// Threads. Begin, Add and Run are called by one thread at a time (gRPC's, for one call) and return at once. Keys are computed and the cache is
+// asked on the executor for heavy work. Each tuning under way has a thread of its own (tuning.h), which tells all calls that share it.
+// `on_progress` and `done` are called on any of these threads, `done` exactly once, or on the one that cancels; they should only hand over.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <expected>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "cache/clock.h"
+#include "cache/mutex.h"
+#include "cache/tiered.h"
+#include "kiln/v1/tune.pb.h"
+#include "server/access/caller.h"
+#include "server/access/quotas.h"
+#include "server/flow/compile_flow.h"
+#include "server/flow/run_flow.h"
+#include "server/flow/store_keeper.h"
+#include "server/pool/device_pool.h"
+#include "server/queue/executor.h"
+#include "server/reply/failure.h"
+#include "server/reply/sealer.h"
+#include "server/telemetry/telemetry.h"
+#include "server/tune/device_bench.h"
+#include "server/tune/tune_tensors.h"
+#include "server/tune/tuning.h"
+
+namespace kiln::server {
+
+class TuneFlow {
+ public:
+  struct Options {
+    unsigned tunings = 4;                         // under way
+    unsigned candidates = 4096;                   // of one
+    unsigned compiles = 1;                        // of candidates at one time
+    double device_share = 0.9;                    // of the time, that tuning may keep a device busy
+    std::chrono::milliseconds limit{300'000};     // of one tuning
+    std::chrono::milliseconds run_limit{60'000};  // of one measurement
+    std::chrono::milliseconds transfer{60'000};   // of the candidates and tensors from the client
+    TuneTensors::Limits tensors;
+    std::string build_id;
+  };
+  struct Parts {
+    CompileFlow& compile;
+    RunFlow& runs;
+    DevicePool& devices;
+    Executor& heavy;
+    cache::TieredCache& cache;
+    const Sealer& sealer;
+    Quotas& quotas;
+    StoreKeeper& store_keeper;
+    Telemetry& telemetry;
+    const cache::Clock& clock;
+  };
+  using Told = std::expected<v1::TuneProgress, Failure>;  // with the record
+  using Done = std::move_only_function<void(Told)>;
+  class Call;
+
+  TuneFlow(Options options, Parts parts);
+  ~TuneFlow();
+
+  std::chrono::milliseconds transfer() const { return options_.transfer; }
+
+  // Checks what can be checked at once, and takes memory for the tensors.
+  std::expected<std::shared_ptr<Call>, Failure> Begin(Caller caller, std::string request_id, bool accepted, v1::TuneStart start);
+  std::optional<Failure> Add(Call& call, v1::TuneCandidate candidate);
+  std::optional<Failure> Add(Call& call, std::string_view data);
+
+  // All has come.
+  void Run(const std::shared_ptr<Call>& call, Tuning::OnProgress on_progress, Done done);
+
+  // May be called at any time; `done`, where Run was called, is then called with kCancelled unless it was before. A tuning that nobody waits
+  // for any more ends.
+  void Cancel(const std::shared_ptr<Call>& call);
+
+  // Ends all tunings, and waits for their ends.
+  void Close();
+
+  std::size_t calls() const { return calls_; }
+
+ private:
+  // A tuning under way and those who wait for it.
+  struct Flight {
+    std::shared_ptr<Tuning> tuning;
+    std::vector<std::shared_ptr<Call>> calls;
+  };
+  struct Thread {
+    std::atomic<bool> over = false;
+    std::jthread thread;
+  };
+
+  std::optional<Failure> Check(const v1::TuneStart& start) const;
+  void Steps(const std::shared_ptr<Call>& call);
+  std::expected<void, Failure> Complete(Call& call);
+  std::expected<cache::Digest, Failure> KeyOf(Call& call);
+  std::optional<v1::TuneProgress> FromCache(const Call& call);
+  void Join(const std::shared_ptr<Call>& call);
+  std::shared_ptr<Tuning> Make(Call& call);
+  void Fly(const std::shared_ptr<Call>& first, const std::shared_ptr<Tuning>& tuning);
+  static cache::Digest FlightOf(const Call& call);
+  std::vector<std::shared_ptr<Call>> Listeners(const cache::Digest& flight);
+  std::vector<std::shared_ptr<Call>> EndFlight(const cache::Digest& flight, const Tuning& tuning);
+  v1::TuneRecord Keep(const Call& call, v1::TuneRecord record);
+  void Reap() KILN_REQUIRES(mutex_);
+  void End(const std::shared_ptr<Call>& call, Told told);
+
+  const Options options_;
+  const Parts parts_;
+  CompileShare share_;
+  std::atomic<std::size_t> calls_ = 0;
+  std::atomic<std::uint64_t> sessions_ = 0;
+  cache::Mutex mutex_;
+  std::map<cache::Digest, Flight> flights_ KILN_GUARDED_BY(mutex_);
+  std::map<cache::Digest, cache::Digest> known_ KILN_GUARDED_BY(mutex_);  // keys, by the digest of what was sent: nothing need be decoded
+  std::list<Thread> threads_ KILN_GUARDED_BY(mutex_);
+  bool closed_ KILN_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace kiln::server

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One tuning from its candidates to its record.
+//
+// Threads. Run is the tuning: it has a thread of its own, which waits for compiles, for the device and for its end. The ends of compiles come
+// on other threads, and are only noted. Cancel may be called at any time, on any thread; Run then returns within the time that the device's
+// worker needs to be ended. `on_progress` is called by Run's thread, under no lock.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <expected>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/clock.h"
+#include "cache/mutex.h"
+#include "kiln/v1/tune.pb.h"
+#include "server/reply/failure.h"
+#include "server/tune/bench.h"
+#include "server/tune/rounds.h"
+
+namespace kiln::server {
+
+class Tuning : public std::enable_shared_from_this<Tuning> {
+ public:
+  struct Options {
+    std::vector<std::string> labels;        // one for each candidate
+    std::optional<std::size_t> reference;   // nothing: the first that runs
+    std::chrono::milliseconds budget{0};    // for compiling and measuring; what is found is compared after that
+    std::chrono::milliseconds limit{0};     // of one measurement; 0: by what the others took
+    double device_share = 1;                // of the time, that it may keep the device busy
+    std::chrono::milliseconds between{50};  // two reports of progress
+  };
+  using OnProgress = std::function<void(const v1::TuneProgress&)>;
+
+  Tuning(Options options, std::shared_ptr<Bench> bench, const cache::Clock& clock, OnProgress on_progress);
+
+  // Once. The record has measurements, winner, reference, seconds and rounds; the rest is its keeper's.
+  std::expected<v1::TuneRecord, Failure> Run();
+  void Cancel();
+
+ private:
+  struct Note {
+    std::size_t candidate = 0;
+    Bench::Compiled compiled;
+  };
+  void StartCompiles();
+  void TakeCompiled();
+  void Measure(const Rounds::Plan& plan);
+  void Rest(std::chrono::microseconds took);
+  void Fail(std::size_t candidate, v1::TuneOutcome outcome, std::string problem);
+  void Wait(std::chrono::milliseconds longest);
+  std::chrono::milliseconds Limit() const;
+  std::expected<void, Failure> Search();
+  std::expected<std::size_t, Failure> Confirm();
+  std::optional<std::size_t> Reference() const;
+  std::expected<void, Failure> CheckReference() const;
+  Failure NothingFound() const;
+  v1::TuneRecord Record(std::size_t winner) const;
+  void Report(bool at_once);
+  std::string Called(std::size_t candidate) const;
+
+  const Options options_;
+  const std::shared_ptr<Bench> bench_;
+  const cache::Clock& clock_;
+  const OnProgress on_progress_;
+  const std::size_t count_;
+
+  // Of Run's thread.
+  cache::SteadyTime began_{};
+  cache::SteadyTime until_{};
+  cache::SteadyTime reported_{};
+  Rounds rounds_;
+  std::vector<v1::TuneMeasurement> said_;  // outcome, key and problem of each
+  std::size_t started_ = 0, compiled_ = 0, arrived_ = 0;
+  std::chrono::milliseconds longest_{0};  // measurement
+  std::string no_device_;                 // why the last measurement was not made
+
+  std::atomic<bool> cancelled_ = false;
+  cache::Mutex mutex_;
+  cache::CondVar news_;
+  std::vector<Note> notes_ KILN_GUARDED_BY(mutex_);
+};
+
+}  // namespace kiln::server
