@@ -370,6 +370,26 @@ def _meet_all(b, *values):
 
 
 @_builtin
+def umulhi(b, x, y):
+    """The upper half of a product of integers of 32 or 64 bits."""
+    x, y = b.pair(x, y)
+    if not x.element.is_int() or x.element.primitive_bitwidth < 32:
+        raise _Refusal(f"tl.umulhi takes integers of 32 or 64 bits, not {x.element}")
+    if x.element.primitive_bitwidth == 32:
+        wide = uint64 if x.element.is_int_unsigned() else int64
+        return b.cast(b.binary(">>", b.binary("*", b.cast(x, wide), b.cast(y, wide)), 32), x.element)
+    parts = [(b.binary("&", v, 0xFFFFFFFF), b.binary(">>", v, 32)) for v in (b.cast(x, uint64), b.cast(y, uint64))]
+    (x0, x1), (y0, y1) = parts
+    middle = b.binary("+", b.binary("*", x1, y0), b.binary(">>", b.binary("*", x0, y0), 32))
+    lower = b.binary("+", b.binary("*", x0, y1), b.binary("&", middle, 0xFFFFFFFF))
+    high = b.binary("+", b.binary("+", b.binary("*", x1, y1), b.binary(">>", middle, 32)), b.binary(">>", lower, 32))
+    if x.element.is_int_signed():  # as if the negative ones were 2^64 more
+        for one, other in ((x, y), (y, x)):
+            high = b.binary("-", high, b.select(b.binary("<", one, 0), b.cast(other, uint64), b.constant(0, uint64)))
+    return b.cast(high, x.element)
+
+
+@_builtin
 def fdiv(b, x, y, ieee_rounding=False):
     x, y = b.pair(x, y)
     if not x.element.is_floating():
@@ -480,6 +500,17 @@ class static_range:
 range_ = _python.range
 
 
+tuple = _python.tuple  # of a kernel's values, as (a, b)
+
+
+@_builtin
+def condition(b, arg1, disable_licm=False):
+    """``while tl.condition(x)``."""
+    if disable_licm:
+        _no_effect(b, "tl.condition(disable_licm=True)", "what a loop does not change is found by the compiler; leave it out")
+    return arg1
+
+
 class const:
     """The annotation of a pointer that the kernel only reads."""
 
@@ -487,20 +518,36 @@ class const:
 ABSENT = {name: _Absent(name, instead) for name, instead in _ABSENT.items()}  # not global names here, for one is Python's "tuple"
 
 from .reductions import argmax, argmin, dot, max, min, reduce, reduce_or, softmax, sum, xor_sum  # noqa: E402,F401
+from .scans import associative_scan, cat, cumprod, cumsum, flip, gather, histogram, interleave, join, split  # noqa: E402,F401
 
 math = _sys.modules[__name__]  # tl.math.exp is tl.exp
 core = standard = math
 
 # What is a method of values as well: x.sum(0), x.to(tl.float16).
 METHODS = {name: globals()[name] for name in (
-    "abs", "argmax", "argmin", "broadcast_to", "cast", "ceil", "cos", "exp", "exp2", "expand_dims", "floor", "log", "log2", "max", "min", "permute",
-    "ravel", "reshape", "rsqrt", "sigmoid", "sin", "softmax", "sqrt", "sum", "trans", "view", "xor_sum")}
+    "abs", "argmax", "argmin", "associative_scan", "broadcast_to", "cast", "ceil", "cos", "cumprod", "cumsum", "exp", "exp2", "expand_dims", "flip",
+    "floor", "gather", "histogram", "log", "log2", "max", "min", "permute", "ravel", "reduce", "reshape", "rsqrt", "sigmoid", "sin", "softmax",
+    "split", "sqrt", "sqrt_rn", "sum", "trans", "view", "xor_sum", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or",
+    "atomic_xchg", "atomic_xor", "erf", "rsqrt", "store")}
 METHODS["to"] = cast
+# Written in Triton's language (library.py), which is read when one of them is used.
+_LIBRARY = ("philox", "philox_impl", "rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "uint_to_uniform_float", "pair_uniform_to_normal",
+            "sort", "topk", "bitonic_merge", "swizzle2d")
+_LIBRARY_METHODS = ("sort", "topk")
+
+
+def method(name: str):
+    """What ``x.name`` calls with x, or None."""
+    return METHODS.get(name) or (__getattr__(name) if name in _LIBRARY_METHODS else None)
 
 
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
+    if name in _LIBRARY:
+        from . import library
+
+        return getattr(library, name)
     if name in ABSENT:
         return ABSENT[name]
     raise AttributeError(f"triton.language.{name} is not part of Kiln's Triton front end")
