@@ -14,7 +14,6 @@ from . import _modules
 __version__ = "3.6.0"  # of the language that this package follows
 
 _ABSENT = {
-    "tools": "there is no generated code to inspect or to link; `kiln explain` shows what a kernel became",
     "backends": "Kiln compiles for its own targets; KILN_TARGET names one",
     "experimental": "Gluon and its like are other languages; use triton.language, or Kiln's tile language",
     "language.extra": "write what it computes in the language: tl.exp, tl.erf, tl.sigmoid and their like",

@@ -5,7 +5,7 @@ import sys
 import types
 
 import kiln.triton
-from kiln.triton import errors, language, runtime, testing
+from kiln.triton import blocks, errors, language, runtime, testing
 
 # module: {name: object}
 _NAMES = {
@@ -15,6 +15,7 @@ _NAMES = {
     "runtime.autotuner": {name: getattr(kiln.triton, name)
                           for name in ("Autotuner", "Config", "Heuristics", "OutOfResources", "autotune", "heuristics")},
     "runtime.errors": {"OutOfResources": errors.OutOfResources},
+    "tools": {}, "tools.tensor_descriptor": {"TensorDescriptor": blocks.TensorDescriptor},
     "compiler": {"CompilationError": errors.CompilationError},
     "compiler.errors": {"CompilationError": errors.CompilationError},
 }

@@ -10,6 +10,8 @@ import types as python_types
 
 from . import language as tl
 from . import types as ty
+from .blocks import METHODS as DESCRIPTOR_METHODS
+from .blocks import Descriptor
 from .build import Builder, describe, is_number
 from .builtin import Absent, Builtin, constexpr, unwrapped
 from .errors import CompilationError, Refusal, at
@@ -147,6 +149,8 @@ class Expressions:
             return self._of_value(owner, name)
         if isinstance(owner, Absent):
             raise owner.refusal()
+        if isinstance(owner, Descriptor) and name in DESCRIPTOR_METHODS:
+            return Bound(DESCRIPTOR_METHODS[name], owner)
         try:
             return unwrapped(getattr(owner, name))
         except AttributeError as problem:

@@ -8,9 +8,12 @@ import builtins as _python
 import math as _math
 import sys as _sys
 
+from . import blocks as _blocks
 from . import types as _ty
 from .absent import NAMES as _ABSENT
 from .build import MOST_ELEMENTS as _MOST, describe as _describe, is_number as _is_number, meet as _meet
+from .blocks import (  # noqa: F401
+    Descriptor as tensor_descriptor, advance, load_tensor_descriptor, make_block_ptr, make_tensor_descriptor, store_tensor_descriptor)
 from .builtin import Absent as _Absent, Builtin as _Builtin, builtin as _builtin, constexpr, no_effect as _no_effect  # noqa: F401
 from .errors import Refusal as _Refusal
 from .graph import Value as tensor
@@ -107,11 +110,16 @@ def _caches(b, what, **given):
 
 @_builtin
 def load(b, pointer, mask=None, other=None, boundary_check=(), padding_option="", cache_modifier="", eviction_policy="", volatile=False):
-    pointer = _address(b, pointer, "tl.load")
-    if boundary_check or padding_option:
-        raise _Refusal("boundary_check and padding_option belong to block pointers, which Kiln does not have; use mask= and other=")
     if volatile:
         raise _Refusal("tl.load(volatile=True): a plain load does not see what other programs store meanwhile; read it by tl.atomic_add(pointer, 0)")
+    if isinstance(pointer, _blocks.BlockPointer):
+        if mask is not None or other is not None:
+            raise _Refusal("tl.load of a block pointer takes boundary_check= and padding_option=, no mask= and other=")
+        _caches(b, "tl.load", cache_modifier=cache_modifier, eviction_policy=eviction_policy)
+        return _blocks.load_block(b, pointer, boundary_check, padding_option)
+    pointer = _address(b, pointer, "tl.load")
+    if boundary_check or padding_option:
+        raise _Refusal("boundary_check and padding_option belong to block pointers (tl.make_block_ptr); use mask= and other=")
     if other is not None and mask is None:
         raise _Refusal("tl.load with other= needs mask=, which says where other is taken")
     _caches(b, "tl.load", cache_modifier=cache_modifier, eviction_policy=eviction_policy)
@@ -128,9 +136,14 @@ def load(b, pointer, mask=None, other=None, boundary_check=(), padding_option=""
 
 @_builtin
 def store(b, pointer, value, mask=None, boundary_check=(), cache_modifier="", eviction_policy=""):
+    if isinstance(pointer, _blocks.BlockPointer):
+        if mask is not None:
+            raise _Refusal("tl.store to a block pointer takes boundary_check=, no mask=")
+        _caches(b, "tl.store", cache_modifier=cache_modifier, eviction_policy=eviction_policy)
+        return _blocks.store_block(b, pointer, value, boundary_check)
     pointer = _address(b, pointer, "tl.store")
     if boundary_check:
-        raise _Refusal("boundary_check belongs to block pointers, which Kiln does not have; use mask=")
+        raise _Refusal("boundary_check belongs to block pointers (tl.make_block_ptr); use mask=")
     if pointer.element.is_const:
         raise _Refusal("a store to a pointer that is annotated tl.const")
     _caches(b, "tl.store", cache_modifier=cache_modifier, eviction_policy=eviction_policy)

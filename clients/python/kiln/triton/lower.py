@@ -13,6 +13,7 @@ from ..language.dtypes import as_dtype, int32
 from ..language.expr import Expr, Var, as_expr, binary, cast, const, constant_value, logical, masked
 from .errors import Refusal, at
 from .graph import PURE, Block, Function, Op, Value
+from .lets import in_parts
 from .simplify import simplify
 from .symbolic import Alias, Held, Known, Symbols
 from .types import float32, kiln_of
@@ -86,7 +87,7 @@ class Lowering:
 
     def emit(self, stmt):
         stmt.location = self.here
-        self.stmts.append(stmt)
+        self.stmts += in_parts(stmt)
         return stmt
 
     @contextlib.contextmanager

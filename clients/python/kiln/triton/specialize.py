@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 
 from . import types as ty
+from .blocks import Descriptor, TensorDescriptor
 from .builtin import unwrapped
 from .interpret import Parameter
 
@@ -152,8 +153,11 @@ class Classes:
         if is_tensor(x):
             run.append(flat(self.name, x))
             return ("*", element_of(self.name, x).name)
+        if isinstance(x, TensorDescriptor):
+            parts = [self.read(part, run) for part in (x.base, tuple(x.shape), tuple(x.strides))]
+            return (Descriptor, *parts, ("known", tuple(x.block_shape)), ("known", x.padding))
         if isinstance(x, (tuple, list)):
-            return tuple(("tuple", *(self.read(part, run) for part in x)))
+            return (type(x) if hasattr(x, "_fields") else tuple, *(self.read(part, run) for part in x))
         if hasattr(x, "item") and not isinstance(x, (bool, int, float)):
             x = x.item()
         if isinstance(x, (bool, int, float)):
@@ -170,9 +174,10 @@ def parameter(found, const: bool = False):
     """What the interpreter makes of a class: a Parameter, a number, None or a tuple."""
     if found is None:
         return None
-    if found[0] == "tuple":
-        return tuple(parameter(part, const) for part in found[1:])
-    if found[0] == "=":
+    if isinstance(found[0], type):
+        parts = [parameter(part, const) for part in found[1:]]
+        return tuple(parts) if found[0] is tuple else found[0](*parts)
+    if found[0] in ("=", "known"):
         return found[1]
     if found[0] == "*":
         return Parameter(ty.pointer_type(_NAMED[found[1]], is_const=const))
