@@ -361,7 +361,26 @@ def _function(name: str, fn: str):
 exp, exp2, log, log2, sin, cos, sqrt, sqrt_rn, rsqrt, erf, floor, ceil = (_function(name, fn) for name, fn in (
     ("exp", "EXP"), ("exp2", "EXP2"), ("log", "LOG"), ("log2", "LOG2"), ("sin", "SIN"), ("cos", "COS"), ("sqrt", "SQRT"), ("sqrt_rn", "SQRT"),
     ("rsqrt", "RSQRT"), ("erf", "ERF"), ("floor", "FLOOR"), ("ceil", "CEIL")))
-_tanh, _trunc, _rint = _function("tanh", "TANH"), _function("trunc", "TRUNC"), _function("rint", "ROUND")
+_tanh, _trunc, _rint = _function("tanh", "TANH"), _function("trunc", "TRUNC"), _function("rint", "ROUND")  # of libdevice
+
+
+def _of_two(name: str, fn: str):
+    def function(b, x, y):
+        x, y = b.pair(x, y)
+        if x.element not in (float32, float64):
+            raise _Refusal(f"{name} takes float32 or float64, not {x.element}")
+        return b.apply(fn, x, y)
+
+    return _Builtin(function, name)
+
+
+_pow, _fmod = _of_two("pow", "POW"), _of_two("fmod", "MOD")
+
+
+@_builtin
+def _isnan(b, x):
+    x = b.value(x)
+    return b.binary("!=", x, x)
 
 
 @_builtin

@@ -140,6 +140,22 @@ _ELEMENTS = {"u1": ty.int1, "fp32": ty.float32, "i32": ty.int32, "i64": ty.int64
 _NAMED = {dtype.name: dtype for dtype in ty.dtype._known.values()}
 
 
+def class_of_signature(name: str, source):
+    """The class of a parameter as an ASTSource names it."""
+    if name in source.constants:
+        value = source.constants[name]
+        return None if value is None else ("=", value)
+    kind = source.signature.get(name)
+    if kind is None:
+        raise ValueError(f"ASTSource: the signature says nothing of {name}")
+    if kind.startswith("*"):
+        return ("*", kind.removeprefix("*").removeprefix("k"))
+    if kind not in _ELEMENTS:
+        raise ValueError(f"ASTSource: the parameter {name} has the type {kind!r}; known are pointers (\"*fp32\") and {', '.join(_ELEMENTS)}")
+    divisors = [value for attribute, value in source.attrs.get(name, ()) if attribute == "tt.divisibility"]
+    return (kind, max(divisors, default=1))
+
+
 class Classes:
     """The classes of one parameter's arguments. ``read(value, run)`` gives the class, and appends what goes to the launch."""
 
