@@ -41,7 +41,7 @@ def _cases(files: dict) -> list[str]:
 def bless(report: str, path=EXPECTED) -> int:
     """What passed in a report is expected from now on; what it did not run stays. Returns how many there are."""
     document = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-    rows = json.loads(pathlib.Path(report).read_text(encoding="utf-8"))["tilelang"]
+    rows = json.loads(pathlib.Path(report).read_text(encoding="utf-8"))["rows"]
     ran = {row["case"] for row in rows}
     passed = {row["case"] for row in rows if row["outcome"] == "passed"} | {case for case in Expected(path).passed if case not in ran}
     files = collections.defaultdict(list)
@@ -87,6 +87,12 @@ class Job:
         self.left_out, self.only = set(left_out), only
         self.is_script = not path.name.startswith("test_")
         self.process = None
+
+    def cases(self) -> list[str]:
+        """What it was to run, without parameters where it has not told."""
+        if self.is_script:
+            return [self.name]
+        return list(self.only) if self.only else [f"{self.name}::{test}" for test in _tests_in(self.path)]
 
     def start(self, scratch, environment):
         folder = scratch / f"job{time.monotonic_ns()}"
@@ -138,6 +144,10 @@ class Corpus:
         found = sorted(self.root.glob("examples/**/test_*.py")) + sorted(p for p in self.root.glob("examples/**/*.py") if _is_program(p))
         return found + sorted(self.root.glob("testing/python/**/test_*.py"))
 
+    def jobs(self, path, reasons: dict) -> list:
+        """How a file is run. ``reasons``: of its cases, why each is not applicable, or None."""
+        return [Job(self.root, path, [case for case, reason in reasons.items() if reason])]
+
     def _selected(self, case: str) -> bool:
         return fnmatch.fnmatchcase(case, self.only) or self.only in case
 
@@ -155,7 +165,7 @@ class Corpus:
                 for case, reason in reasons.items():
                     self._add(case, "not_applicable", reason)
             elif any(self._selected(case) for case in cases):
-                waiting.append(Job(self.root, path, [case for case, reason in reasons.items() if reason]))
+                waiting += self.jobs(path, reasons)
         self._drain(waiting, self.parallel, self.deadline - KEPT)
         again = [row["case"] for row in self.rows.values() if row["outcome"] == "failed" and "out of memory" in row["error"].lower()]
         jobs = collections.defaultdict(list)
@@ -182,7 +192,7 @@ class Corpus:
                 waiting.extend(self._finished(job, late, over))
             if over:
                 for job in waiting:
-                    cases = [f"{job.name}::{test}" for test in _tests_in(job.path)] if not job.is_script else [job.name]
+                    cases = job.cases()
                     for case in cases:
                         if not any(row == case or row.startswith(case + "[") for row in self.rows):
                             self._add(case, "not_run", "the time was over")
@@ -205,8 +215,8 @@ class Corpus:
             elif "started" in line:
                 started = line["started"]
             elif "file" in line:
-                for test in _tests_in(job.path):
-                    self._outcome(f"{job.name}::{test}", line["outcome"], line["error"], 0.0)
+                for case in job.cases():
+                    self._outcome(case, line["outcome"], line["error"], 0.0)
                 return []
             else:
                 done.add(line["id"])
@@ -216,8 +226,8 @@ class Corpus:
                 self._add(case, "not_applicable", self.expected.not_applicable(case))
         left = [case for case in collected if case not in done and not {case, case.split("[")[0]} & job.left_out]
         if not collected:
-            for test in _tests_in(job.path):
-                self._outcome(f"{job.name}::{test}", "failed", lost, 0.0)
+            for case in job.cases():
+                self._outcome(case, "failed", lost, 0.0)
             return []
         if started in left and status != LOST:
             left.remove(started)
@@ -252,7 +262,7 @@ class Corpus:
         new = sorted(row["case"] for row in rows if row["outcome"] == "passed" and row["case"] not in self.expected.passed)
         ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
         return {"totals": totals, "errors": [{"error": error, "cases": cases} for error, cases in ordered], "regressions": lost + absent,
-                "new": new, "tilelang": rows}
+                "new": new, "rows": rows}
 
 
 def table(report: dict) -> str:
@@ -262,8 +272,10 @@ def table(report: dict) -> str:
         lines.append(f"{len(group['cases']):>4}  {group['error'][:110]:<110}  {first}" + (f" and {len(rest)} more" if rest else ""))
     for kind, counts in report["totals"].items():
         lines.append(f"# {kind}: " + ", ".join(f"{count} {outcome.replace('_', ' ')}" for outcome, count in sorted(counts.items())))
-    errors = {row["case"]: row["error"] for row in report["tilelang"]}
+    if "functions" in report:
+        lines.append("# test functions: " + ", ".join(f"{count} {kind}" for kind, count in sorted(report["functions"].items())))
+    errors = {row["case"]: row["error"] for row in report["rows"]}
     lines += [f"FAIL {case} passed before: {errors.get(case, 'it is gone')}" for case in report["regressions"]]
-    lines.append(f"# {len(report['new'])} pass that tilelang_expected.json does not have (--tilelang-bless REPORT takes them in), "
+    lines.append(f"# {len(report['new'])} pass that the file of expectations does not have (--tilelang-bless or --triton-bless REPORT takes them in), "
                  f"{len(report['regressions'])} that it has do not")
     return "\n".join(lines)

@@ -1,15 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loaded into the pytest processes of corpus.py. It writes one line for each test as it starts and as it ends, so that a process that is
 lost costs the test it was in. KILN_CORPUS_LINES names that file, KILN_CORPUS_LEFT_OUT a JSON list of the tests that shall not run,
-with or without their parameters."""
+with or without their parameters. Of more than KILN_CORPUS_MOST cases that many are drawn by KILN_CORPUS_SEED."""
 
+import importlib
+import importlib.util
 import json
 import os
+import random
 import sys
 
-import tilelang  # noqa: F401  the checkout's conftest puts its own package first in sys.path; by then ours is loaded
-
 LOST = 3  # the exit status of a process whose GPU context is lost
+
+
+def _load():
+    """The package under test, ours: a checkout's conftest may put its own first in sys.path. KILN_CORPUS_MODULE, "name=path", is a module of
+    the checkout that its tests import from that package."""
+    importlib.import_module(os.environ.get("KILN_CORPUS_PACKAGE", "tilelang"))
+    name, _, path = os.environ.get("KILN_CORPUS_MODULE", "").partition("=")
+    if name:
+        spec = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        package, _, last = name.rpartition(".")
+        setattr(sys.modules[package], last, module)
+
+
+_load()
 
 
 def _write(**line):
@@ -31,6 +48,10 @@ def _reason(report) -> str:
 def pytest_collection_modifyitems(config, items):
     with open(os.environ["KILN_CORPUS_LEFT_OUT"], encoding="utf-8") as file:
         left_out = set(json.load(file))
+    most = int(os.environ.get("KILN_CORPUS_MOST", "0"))
+    if most and len(items) > most:  # in the order that they stand in
+        chosen = set(random.Random(os.environ["KILN_CORPUS_SEED"]).sample(range(len(items)), most))
+        items[:] = [item for i, item in enumerate(items) if i in chosen]
     _write(collected=[item.nodeid for item in items])
     items[:] = [item for item in items if not {item.nodeid, item.nodeid.split("[")[0]} & left_out]
 

@@ -111,3 +111,49 @@ def test_the_patterns_that_ship_are_read():
     expected = corpus.Expected()
     assert expected.not_applicable("testing/python/amd/test_mfma_dtype_str_bug.py::test_any[x]") == "for another back end of TileLang"
     assert expected.not_applicable("examples/gemm/example_gemm.py") is None
+
+
+TRITON = {
+    "python/triton/_internal_testing.py": "import triton\nSHARED = triton.OURS\n",
+    "python/test/unit/language/test_all.py": '''
+import os, pytest
+from triton._internal_testing import SHARED
+@pytest.mark.parametrize("x", range(50))
+def test_many(x): assert SHARED
+def test_dies(): os._exit(9)
+def test_text(): raise ValueError
+@pytest.mark.parametrize("x", range(3))
+def test_one_of_three(x): assert x != 1
+''',
+    "python/tutorials/01-good.py": "import triton, sys\nsys.exit(0 if triton.OURS else 1)\n",
+    "python/tutorials/02-foreign.py": "raise SystemExit(1)\n",
+}
+TRITON_EXPECTED = {"commit": "x", "passed": {"python/tutorials/01-good.py": [""]}, "not_applicable": [
+    {"reason": "text", "cases": {"python/test/unit/language/test_all.py": ["test_te*"], "python/tutorials/02-*": [""]}}]}
+
+
+def test_triton_by_function(tmp_path):
+    import corpus_triton
+
+    for name, text in {**TRITON, "ours/triton/__init__.py": "OURS = True\n"}.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "expected.json").write_text(json.dumps(TRITON_EXPECTED))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "ours"), "PYTHONDONTWRITEBYTECODE": "1"}
+    found = corpus_triton.TritonCorpus(tmp_path, environment, tmp_path / "scratch", corpus.Expected(tmp_path / "expected.json"), most=7, seed=3,
+                                       parallel=4, limit=20, deadline=time.monotonic() + corpus.KEPT + 60)
+    found.run()
+    report = found.report()
+    assert report["functions"] == {"passed": 1, "failed": 2, "not applicable": 1} and report["regressions"] == []
+    outcomes = [row["outcome"] for row in report["rows"]]
+    assert sorted(outcomes) == sorted(["passed"] * (7 + 2 + 1) + ["failed"] * 2 + ["not_applicable"] * 2)
+    assert "# test functions: 2 failed, 1 not applicable, 1 passed" in corpus.table(report)
+
+
+def test_the_patterns_for_triton_are_read():
+    import corpus_triton
+
+    expected = corpus.Expected(corpus_triton.EXPECTED)
+    assert expected.not_applicable("python/tutorials/03-matrix-multiplication.py") is None
+    assert expected.not_applicable("python/test/unit/language/test_core.py::test_inline_asm_packed[1]").startswith("assembly")

@@ -26,6 +26,9 @@ def parse(arguments):
     parser.add_argument("--tilelang-bless", metavar="REPORT", help="expect from now on what passed in this report of --tilelang; runs nothing")
     parser.add_argument("--tilelang-parallel", type=int, default=16, metavar="N", help="how many of its files at a time")
     parser.add_argument("--tilelang-limit", type=float, default=120, metavar="SECONDS", help="for one of its files")
+    parser.add_argument("--triton", metavar="DIR", help="run the tutorials and language tests of this checkout of triton-lang/triton, and nothing else")
+    parser.add_argument("--triton-bless", metavar="REPORT", help="as --tilelang-bless, of a report of --triton")
+    parser.add_argument("--triton-most", type=int, default=24, metavar="N", help="cases of each of its test functions, drawn by the seed")
     parser.add_argument("--only", metavar="PATTERN", default="*", help="cases whose name or family matches this glob or contains it")
     parser.add_argument("--seed", type=int, default=None, help="default: fresh in each run, and printed")
     parser.add_argument("--count", type=int, default=40, help="random cases in each GEMM and attention family")
@@ -34,10 +37,10 @@ def parse(arguments):
     parser.add_argument("--mma-sync", action="store_true", help="sm_90a: without wgmma, tensor copies and warp roles")
     parser.add_argument("--compile-only", action="store_true", help="for a host with no GPU")
     parser.add_argument("--json", metavar="FILE", help="where the report goes; default: $OUT/gpu.json where OUT is set")
-    parser.add_argument("--budget", type=float, help="seconds after which the remaining cases are given up; default: 510, of --tilelang 400")
+    parser.add_argument("--budget", type=float, help="seconds after which the remaining cases are given up; default: 510, of --tilelang and --triton 400")
     parser.add_argument("--case-timeout", type=float, default=45, help="seconds for one case")
     options = parser.parse_args(arguments)
-    options.budget = options.budget or (400 if options.tilelang else 510)
+    options.budget = options.budget or (400 if options.tilelang or options.triton else 510)
     return options
 
 
@@ -151,25 +154,47 @@ def run_tilelang(options, place, start) -> dict:
     return found.report()
 
 
+def run_triton(options, place, start) -> dict:
+    """Triton's own tutorials and tests, likewise."""
+    import corpus
+    import corpus_triton
+
+    environment = {**place.script_environment, "PYTHONPATH": os.pathsep.join([str(place.root / "python"), str(place.root / "python-compat-triton")])}
+    found = corpus_triton.TritonCorpus(options.triton, environment, place.scratch / "triton", corpus.Expected(corpus_triton.EXPECTED),
+                                       most=options.triton_most, seed=options.seed, only=options.only, parallel=options.tilelang_parallel,
+                                       limit=options.tilelang_limit, deadline=start + options.budget)
+    found.run()
+    print(corpus.table(found.report()), flush=True)
+    return found.report()
+
+
+def bless(options) -> int:
+    import corpus
+    import corpus_triton
+
+    path = corpus_triton.EXPECTED if options.triton_bless else corpus.EXPECTED
+    print(f"# {corpus.bless(options.triton_bless or options.tilelang_bless, path)} cases are expected to pass")
+    return 0
+
+
 def main():
     options = parse(sys.argv[1:])
-    if options.tilelang_bless:
-        import corpus
-
-        print(f"# {corpus.bless(options.tilelang_bless)} cases are expected to pass")
-        return 0
+    if options.tilelang_bless or options.triton_bless:
+        return bless(options)
     start = time.monotonic()
     options.seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="kiln-gpu-"))
     from daemon import Place
 
-    report, place, failure, tilelang = Report(), None, None, {}
+    report, place, failure, corpus = Report(), None, None, {}
     try:
         place = Place(options, scratch)
         place.start()
         print(f"# seed {options.seed}; {place.description(options)}", flush=True)
         if options.tilelang:
-            tilelang = run_tilelang(options, place, start)
+            corpus = run_tilelang(options, place, start)
+        elif options.triton:
+            corpus = run_triton(options, place, start)
         else:
             run_all(options, place, report, start)
     except Exception as problem:  # what was found so far is still written
@@ -182,12 +207,12 @@ def main():
     where = options.json or (str(pathlib.Path(os.environ["OUT"]) / "gpu.json") if os.environ.get("OUT") else None)
     if where:
         document = {"seed": options.seed, "host": platform.node(), "seconds": round(seconds, 1), "failure": failure,
-                    "place": place.facts if place else {}, "cases": report.rows, **tilelang}
+                    "place": place.facts if place else {}, "cases": report.rows, **corpus}
         pathlib.Path(where).write_text(json.dumps(document, indent=1))
     shutil.rmtree(scratch, ignore_errors=True)
-    if options.tilelang:
+    if options.tilelang or options.triton:
         print(f"# {seconds:.0f} s")
-        return 1 if failure or tilelang["regressions"] or not tilelang["tilelang"] else 0
+        return 1 if failure or corpus["regressions"] or not corpus["rows"] else 0
     print(f"# {len(report.rows) - len(report.failures)} ok, {len(report.failures)} failed, {seconds:.0f} s, seed {options.seed}")
     return 1 if failure or report.failures or not report.rows else 0
 

@@ -6,8 +6,9 @@ import importlib.abc
 import sys
 
 from kiln.triton import (  # noqa: F401
-    Autotuner, CompilationError, Config, Heuristics, JITFunction, KernelInterface, OutOfResources, TensorWrapper, autotune, cdiv, constexpr,
-    constexpr_function, heuristics, jit, language, next_power_of_2, reinterpret, testing)
+    Autotuner, CompilationError, Config, Heuristics, JITFunction, KernelInterface, OutOfResources, TensorWrapper, TritonError, autotune, cdiv, constexpr,
+    constexpr_function, heuristics, jit, knobs, language, next_power_of_2, reinterpret, set_allocator, testing)
+from kiln.triton.compiled import compile  # noqa: F401
 
 from . import _modules
 
@@ -17,12 +18,9 @@ _ABSENT = {
     "tools": "there is no generated code to inspect or to link; `kiln explain` shows what a kernel became",
     "backends": "Kiln compiles for its own targets; KILN_TARGET names one",
     "experimental": "Gluon and its like are other languages; use triton.language, or Kiln's tile language",
-    "language.extra": "write what it computes in the language: tl.exp, tl.erf, tl.sigmoid and their like",
+    "language.extra": "libdevice is there; write other things in the language",
     "profiler": "use kiln.Profiler, or the vendor's profiler",
     "ops": "use kiln.library",
-    "compile": "launch the kernel, or warm it up: kernel.warmup(…, grid=…)",
-    "set_allocator": "kernels need no memory beside their tensors; leave it out",
-    "knobs": "settings of Triton's compiler have no counterpart; leave them out",
 }
 _modules.install(__name__)
 

@@ -2,26 +2,36 @@
 """The modules of Triton that programs import, each with what Kiln has under its names. triton.language is kiln.triton.language itself."""
 
 import sys
-import types
+from types import ModuleType
 
 import kiln.triton
-from kiln.triton import errors, language, runtime, testing
+from kiln.triton import blocks, compiled, driver, errors, knobs, language, libdevice, runtime, testing, types
+
+_TYPES = {str(of.kiln).replace("bool", "int1"): of.name for of in types.dtype._known.values()}  # "float32" → "fp32"
+_TUNING = {name: getattr(kiln.triton, name) for name in ("Autotuner", "Config", "Heuristics", "OutOfResources", "autotune", "heuristics")}
 
 # module: {name: object}
 _NAMES = {
-    "runtime": {name: getattr(kiln.triton, name) for name in ("Autotuner", "Config", "Heuristics", "JITFunction", "KernelInterface", "OutOfResources",
-                                                              "TensorWrapper", "autotune", "heuristics", "reinterpret")},
-    "runtime.jit": {"JITFunction": runtime.JITFunction, "KernelInterface": runtime.KernelInterface, "jit": runtime.jit},
-    "runtime.autotuner": {name: getattr(kiln.triton, name)
-                          for name in ("Autotuner", "Config", "Heuristics", "OutOfResources", "autotune", "heuristics")},
-    "runtime.errors": {"OutOfResources": errors.OutOfResources},
-    "compiler": {"CompilationError": errors.CompilationError},
+    "runtime": {**_TUNING, **{name: getattr(kiln.triton, name) for name in ("JITFunction", "KernelInterface", "TensorWrapper", "reinterpret")},
+                "driver": driver},
+    "runtime.jit": {"JITFunction": runtime.JITFunction, "KernelInterface": runtime.KernelInterface, "jit": runtime.jit,
+                    "TensorWrapper": kiln.triton.TensorWrapper, "reinterpret": kiln.triton.reinterpret, "type_canonicalisation_dict": _TYPES,
+                    "constexpr_function": runtime.constexpr_function},
+    "runtime.autotuner": _TUNING,
+    "runtime.driver": {"active": driver.active},
+    "runtime.errors": {name: getattr(errors, name) for name in ("InterpreterError", "OutOfResources", "TritonError")},
+    "tools": {}, "tools.tensor_descriptor": {"TensorDescriptor": blocks.TensorDescriptor},
+    "compiler": {name: getattr(compiled, name) for name in ("ASTSource", "CompiledKernel", "compile")} | {
+        "CompilationError": errors.CompilationError, "GPUTarget": driver.GPUTarget},
+    "compiler.compiler": {"ASTSource": compiled.ASTSource, "CompiledKernel": compiled.CompiledKernel, "GPUTarget": driver.GPUTarget},
     "compiler.errors": {"CompilationError": errors.CompilationError},
+    "backends": {}, "backends.compiler": {"GPUTarget": driver.GPUTarget},
+    "language.extra": {"libdevice": libdevice},
 }
 
 
 def _module(name: str, names: dict):
-    module = types.ModuleType(name)
+    module = ModuleType(name)
 
     def __getattr__(attribute):
         if attribute.startswith("__"):
@@ -34,11 +44,12 @@ def _module(name: str, names: dict):
 
 def install(package: str) -> None:
     """Lets them be imported."""
-    given = {"language": language, "language.core": language, "language.math": language, "language.standard": language, "testing": testing}
+    given = {"language": language, "language.core": language, "language.math": language, "language.standard": language, "testing": testing,
+             "knobs": knobs, "language.extra.libdevice": libdevice}
     language.__path__ = []  # so that an import of what is not in it says so
     given.update({name: _module(f"{package}.{name}", names) for name, names in _NAMES.items()})
-    for name, module in given.items():
+    for name, module in sorted(given.items()):  # a package before what is in it
         sys.modules[f"{package}.{name}"] = module
         home, _, last = name.rpartition(".")
-        if home != "language":
+        if home != "language" or last == "extra":
             setattr(sys.modules[f"{package}.{home}" if home else package], last, module)

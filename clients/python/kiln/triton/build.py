@@ -154,6 +154,29 @@ class Builder:
             raise Refusal(f"{list(order)} is no order of the {x.rank} dimensions of the block")
         return self.emit("tt.trans", [x], [(x.element, tuple(x.shape[d] for d in order))], order=order).result
 
+    def arange(self, extent: int, axis: int = 0, rank: int = 1) -> Value:
+        """0, 1, … along a dimension of a block that has the extent 1 along the others."""
+        index = self.emit("tt.make_range", (), [(ty.int32, (extent,))], start=0).result
+        return index if rank == 1 else self.reshape(index, (1,) * axis + (extent,) + (1,) * (rank - axis - 1))
+
+    def gather(self, x: Value, index: Value, axis: int) -> Value:
+        """result[…, i, …] = x[…, index[…, i, …], …]; the shape is that of the index."""
+        if x.element.is_ptr():
+            raise Refusal("pointers are taken out of a block by an index; take out the offsets, and add them to the pointer")
+        if x.element.is_bool():
+            return self.condition(self.gather(self.cast(x, ty.int8), index, axis))
+        return self.emit("tt.gather", [x, index], [(x.element, index.shape)], axis=axis).result
+
+    def along(self, x: Value, axis: int, extent: int, of) -> Value:
+        """Of ``x`` along a dimension the ``extent`` elements whose places are ``of(0, 1, …)``."""
+        shape = x.shape[:axis] + (extent,) + x.shape[axis + 1 :]
+        return self.gather(x, self.broadcast_to(of(self.arange(extent, axis, x.rank)), shape), axis)
+
+    def part(self, x: Value, axis: int, place: int) -> Value:
+        """``x[…, place, …]``, without that dimension."""
+        one = self.along(x, axis, 1, lambda index: self.binary("+", index, place))
+        return self.reshape(one, x.shape[:axis] + x.shape[axis + 1 :])
+
     # Types.
 
     def cast(self, x, element, bitcast: bool = False) -> Value:

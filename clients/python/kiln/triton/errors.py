@@ -8,7 +8,11 @@ import linecache
 from ..language.trace import TraceError
 
 
-class CompilationError(TraceError):
+class TritonError(Exception):
+    """What Triton's own errors are."""
+
+
+class CompilationError(TraceError, TritonError):
     """A kernel that Triton's language does not allow, or that Kiln does not take; its text begins with the file and the line."""
 
 
@@ -16,7 +20,11 @@ class Refusal(Exception):
     """What is wrong, without the place; the interpreter knows it and raises a CompilationError."""
 
 
-class OutOfResources(RuntimeError):
+class InterpreterError(TritonError):
+    """Of Triton's interpreter, in whose place Kiln has the emulator; never raised."""
+
+
+class OutOfResources(TritonError, RuntimeError):
     """Of Triton's runtime: a configuration that needs more than the device has. Kiln raises its own kiln.CompileError."""
 
 

@@ -10,6 +10,8 @@ import types as python_types
 
 from . import language as tl
 from . import types as ty
+from .blocks import METHODS as DESCRIPTOR_METHODS
+from .blocks import Descriptor
 from .build import Builder, describe, is_number
 from .builtin import Absent, Builtin, constexpr, unwrapped
 from .errors import CompilationError, Refusal, at
@@ -73,7 +75,7 @@ class Expressions:
 
     def __init__(self, builder: Builder):
         self.b, self.frames, self.used = builder, [], []
-        builder.combiner = self.combiner
+        builder.combiner, builder.call = self.combiner, self.call
 
     @property
     def frame(self) -> Frame:
@@ -147,6 +149,8 @@ class Expressions:
             return self._of_value(owner, name)
         if isinstance(owner, Absent):
             raise owner.refusal()
+        if isinstance(owner, Descriptor) and name in DESCRIPTOR_METHODS:
+            return Bound(DESCRIPTOR_METHODS[name], owner)
         try:
             return unwrapped(getattr(owner, name))
         except AttributeError as problem:
@@ -155,8 +159,8 @@ class Expressions:
     def _of_value(self, x, name: str):
         if name == "value" and is_number(x):
             return x
-        if name in tl.METHODS:
-            return Bound(tl.METHODS[name], x)
+        if tl.method(name) is not None:
+            return Bound(tl.method(name), x)
         if name in tl.ABSENT:
             raise tl.ABSENT[name].refusal()
         x = self.b.value(x)
@@ -288,7 +292,7 @@ class Expressions:
         if isinstance(function, Builtin):
             return function.bind(self.b, args, kwargs)
         if isinstance(function, Bound):
-            return function.function.bind(self.b, [function.value, *args], kwargs)
+            return self.call(function.function, [function.value, *args], kwargs)
         if isinstance(function, Absent):
             raise function.refusal()
         if hasattr(function, "kiln_kernel"):
@@ -357,8 +361,8 @@ class Expressions:
         self.frame.scope = outer
         return results
 
-    def combiner(self, function, element) -> str:
-        """The one operation that a combining function of tl.reduce is."""
+    def combiner(self, function, element):
+        """The one operation that a combining function of tl.reduce is, or None."""
         if isinstance(function, Builtin):
             named = {"maximum": "MAX", "minimum": "MIN", "add": "ADD"}.get(function.__name__)
             if named:
@@ -370,8 +374,7 @@ class Expressions:
         op = result.op if isinstance(result, Value) else None
         if op is None or op.name != "arith.binary" or set(op.operands) != {a, b} or op.attrs["fn"] not in (
                 "ADD", "MAX", "MIN", "BIT_AND", "BIT_OR", "BIT_XOR"):
-            raise Refusal(f"tl.reduce with {describe(function)}: Kiln reduces by +, tl.maximum, tl.minimum, &, | and ^; transform the elements "
-                          "before, as tl.exp2(tl.sum(tl.log2(x), 0)) for products")
+            return None
         return op.attrs["fn"]
 
 

@@ -47,9 +47,12 @@ def flatten(x) -> list:
 
 def rebuilt(x, leaves):
     """Nested tuples as ``x`` with the next parts of an iterator."""
-    if isinstance(x, (tuple, list)):
-        return type(x)(rebuilt(part, leaves) for part in x) if type(x) in (tuple, list) else type(x)(*(rebuilt(part, leaves) for part in x))
-    return next(leaves)
+    return remade(x, [rebuilt(part, leaves) for part in x]) if isinstance(x, (tuple, list)) else next(leaves)
+
+
+def remade(x, parts):
+    """A tuple or list of the type of ``x``."""
+    return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
 
 
 class Interpreter(Expressions):
@@ -209,7 +212,7 @@ class Interpreter(Expressions):
             return lambda op: a
         if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
             parts = [self._merge(name, blocks, x, y, ends) for x, y in zip(a, b)]
-            return lambda op: tuple(part(op) for part in parts)
+            return lambda op: remade(a, [part(op) for part in parts])
         if any(not isinstance(x, Value) and not is_number(x) for x in (a, b)):
             poison = next((x for x in (a, b) if isinstance(x, Poison)), None)
             poison = poison or Poison(f"is {describe(a)} on one side of the if in line {self.b.line} and {describe(b)} on the other")
@@ -395,7 +398,7 @@ def graph_of(jit, values: dict, runtime: dict) -> tuple:
 
 def _argument(function: Function, name: str, parts):
     if isinstance(parts, tuple):
-        return tuple(_argument(function, f"{name}_{i}", part) for i, part in enumerate(parts))
+        return remade(parts, [_argument(function, f"{name}_{i}", part) for i, part in enumerate(parts)])
     if not isinstance(parts, Parameter):
         return parts
     value = function.body.argument(parts.element)

@@ -8,9 +8,12 @@ import builtins as _python
 import math as _math
 import sys as _sys
 
+from . import blocks as _blocks
 from . import types as _ty
 from .absent import NAMES as _ABSENT
 from .build import MOST_ELEMENTS as _MOST, describe as _describe, is_number as _is_number, meet as _meet
+from .blocks import (  # noqa: F401
+    Descriptor as tensor_descriptor, advance, load_tensor_descriptor, make_block_ptr, make_tensor_descriptor, store_tensor_descriptor)
 from .builtin import Absent as _Absent, Builtin as _Builtin, builtin as _builtin, constexpr, no_effect as _no_effect  # noqa: F401
 from .errors import Refusal as _Refusal
 from .graph import Value as tensor
@@ -107,11 +110,16 @@ def _caches(b, what, **given):
 
 @_builtin
 def load(b, pointer, mask=None, other=None, boundary_check=(), padding_option="", cache_modifier="", eviction_policy="", volatile=False):
-    pointer = _address(b, pointer, "tl.load")
-    if boundary_check or padding_option:
-        raise _Refusal("boundary_check and padding_option belong to block pointers, which Kiln does not have; use mask= and other=")
     if volatile:
         raise _Refusal("tl.load(volatile=True): a plain load does not see what other programs store meanwhile; read it by tl.atomic_add(pointer, 0)")
+    if isinstance(pointer, _blocks.BlockPointer):
+        if mask is not None or other is not None:
+            raise _Refusal("tl.load of a block pointer takes boundary_check= and padding_option=, no mask= and other=")
+        _caches(b, "tl.load", cache_modifier=cache_modifier, eviction_policy=eviction_policy)
+        return _blocks.load_block(b, pointer, boundary_check, padding_option)
+    pointer = _address(b, pointer, "tl.load")
+    if boundary_check or padding_option:
+        raise _Refusal("boundary_check and padding_option belong to block pointers (tl.make_block_ptr); use mask= and other=")
     if other is not None and mask is None:
         raise _Refusal("tl.load with other= needs mask=, which says where other is taken")
     _caches(b, "tl.load", cache_modifier=cache_modifier, eviction_policy=eviction_policy)
@@ -128,9 +136,14 @@ def load(b, pointer, mask=None, other=None, boundary_check=(), padding_option=""
 
 @_builtin
 def store(b, pointer, value, mask=None, boundary_check=(), cache_modifier="", eviction_policy=""):
+    if isinstance(pointer, _blocks.BlockPointer):
+        if mask is not None:
+            raise _Refusal("tl.store to a block pointer takes boundary_check=, no mask=")
+        _caches(b, "tl.store", cache_modifier=cache_modifier, eviction_policy=eviction_policy)
+        return _blocks.store_block(b, pointer, value, boundary_check)
     pointer = _address(b, pointer, "tl.store")
     if boundary_check:
-        raise _Refusal("boundary_check belongs to block pointers, which Kiln does not have; use mask=")
+        raise _Refusal("boundary_check belongs to block pointers (tl.make_block_ptr); use mask=")
     if pointer.element.is_const:
         raise _Refusal("a store to a pointer that is annotated tl.const")
     _caches(b, "tl.store", cache_modifier=cache_modifier, eviction_policy=eviction_policy)
@@ -348,7 +361,26 @@ def _function(name: str, fn: str):
 exp, exp2, log, log2, sin, cos, sqrt, sqrt_rn, rsqrt, erf, floor, ceil = (_function(name, fn) for name, fn in (
     ("exp", "EXP"), ("exp2", "EXP2"), ("log", "LOG"), ("log2", "LOG2"), ("sin", "SIN"), ("cos", "COS"), ("sqrt", "SQRT"), ("sqrt_rn", "SQRT"),
     ("rsqrt", "RSQRT"), ("erf", "ERF"), ("floor", "FLOOR"), ("ceil", "CEIL")))
-_tanh, _trunc, _rint = _function("tanh", "TANH"), _function("trunc", "TRUNC"), _function("rint", "ROUND")
+_tanh, _trunc, _rint = _function("tanh", "TANH"), _function("trunc", "TRUNC"), _function("rint", "ROUND")  # of libdevice
+
+
+def _of_two(name: str, fn: str):
+    def function(b, x, y):
+        x, y = b.pair(x, y)
+        if x.element not in (float32, float64):
+            raise _Refusal(f"{name} takes float32 or float64, not {x.element}")
+        return b.apply(fn, x, y)
+
+    return _Builtin(function, name)
+
+
+_pow, _fmod = _of_two("pow", "POW"), _of_two("fmod", "MOD")
+
+
+@_builtin
+def _isnan(b, x):
+    x = b.value(x)
+    return b.binary("!=", x, x)
 
 
 @_builtin
@@ -367,6 +399,26 @@ def _meet_all(b, *values):
         element = _meet(element, _is_number(first), b._element(value), _is_number(value))
         first = value if _is_number(first) else first
     return element
+
+
+@_builtin
+def umulhi(b, x, y):
+    """The upper half of a product of integers of 32 or 64 bits."""
+    x, y = b.pair(x, y)
+    if not x.element.is_int() or x.element.primitive_bitwidth < 32:
+        raise _Refusal(f"tl.umulhi takes integers of 32 or 64 bits, not {x.element}")
+    if x.element.primitive_bitwidth == 32:
+        wide = uint64 if x.element.is_int_unsigned() else int64
+        return b.cast(b.binary(">>", b.binary("*", b.cast(x, wide), b.cast(y, wide)), 32), x.element)
+    parts = [(b.binary("&", v, 0xFFFFFFFF), b.binary(">>", v, 32)) for v in (b.cast(x, uint64), b.cast(y, uint64))]
+    (x0, x1), (y0, y1) = parts
+    middle = b.binary("+", b.binary("*", x1, y0), b.binary(">>", b.binary("*", x0, y0), 32))
+    lower = b.binary("+", b.binary("*", x0, y1), b.binary("&", middle, 0xFFFFFFFF))
+    high = b.binary("+", b.binary("+", b.binary("*", x1, y1), b.binary(">>", middle, 32)), b.binary(">>", lower, 32))
+    if x.element.is_int_signed():  # as if the negative ones were 2^64 more
+        for one, other in ((x, y), (y, x)):
+            high = b.binary("-", high, b.select(b.binary("<", one, 0), b.cast(other, uint64), b.constant(0, uint64)))
+    return b.cast(high, x.element)
 
 
 @_builtin
@@ -480,6 +532,17 @@ class static_range:
 range_ = _python.range
 
 
+tuple = _python.tuple  # of a kernel's values, as (a, b)
+
+
+@_builtin
+def condition(b, arg1, disable_licm=False):
+    """``while tl.condition(x)``."""
+    if disable_licm:
+        _no_effect(b, "tl.condition(disable_licm=True)", "what a loop does not change is found by the compiler; leave it out")
+    return arg1
+
+
 class const:
     """The annotation of a pointer that the kernel only reads."""
 
@@ -487,20 +550,36 @@ class const:
 ABSENT = {name: _Absent(name, instead) for name, instead in _ABSENT.items()}  # not global names here, for one is Python's "tuple"
 
 from .reductions import argmax, argmin, dot, max, min, reduce, reduce_or, softmax, sum, xor_sum  # noqa: E402,F401
+from .scans import associative_scan, cat, cumprod, cumsum, flip, gather, histogram, interleave, join, split  # noqa: E402,F401
 
 math = _sys.modules[__name__]  # tl.math.exp is tl.exp
 core = standard = math
 
 # What is a method of values as well: x.sum(0), x.to(tl.float16).
 METHODS = {name: globals()[name] for name in (
-    "abs", "argmax", "argmin", "broadcast_to", "cast", "ceil", "cos", "exp", "exp2", "expand_dims", "floor", "log", "log2", "max", "min", "permute",
-    "ravel", "reshape", "rsqrt", "sigmoid", "sin", "softmax", "sqrt", "sum", "trans", "view", "xor_sum")}
+    "abs", "argmax", "argmin", "associative_scan", "broadcast_to", "cast", "ceil", "cos", "cumprod", "cumsum", "exp", "exp2", "expand_dims", "flip",
+    "floor", "gather", "histogram", "log", "log2", "max", "min", "permute", "ravel", "reduce", "reshape", "rsqrt", "sigmoid", "sin", "softmax",
+    "split", "sqrt", "sqrt_rn", "sum", "trans", "view", "xor_sum", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or",
+    "atomic_xchg", "atomic_xor", "erf", "rsqrt", "store")}
 METHODS["to"] = cast
+# Written in Triton's language (library.py), which is read when one of them is used.
+_LIBRARY = ("philox", "philox_impl", "rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "uint_to_uniform_float", "pair_uniform_to_normal",
+            "sort", "topk", "bitonic_merge", "swizzle2d")
+_LIBRARY_METHODS = ("sort", "topk")
+
+
+def method(name: str):
+    """What ``x.name`` calls with x, or None."""
+    return METHODS.get(name) or (__getattr__(name) if name in _LIBRARY_METHODS else None)
 
 
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
+    if name in _LIBRARY:
+        from . import library
+
+        return getattr(library, name)
     if name in ABSENT:
         return ABSENT[name]
     raise AttributeError(f"triton.language.{name} is not part of Kiln's Triton front end")

@@ -10,9 +10,10 @@ import contextlib
 from ..language import program as ir
 from ..language.buffer import Buffer, load
 from ..language.dtypes import as_dtype, int32
-from ..language.expr import Expr, Var, as_expr, binary, cast, const, constant_value, masked
+from ..language.expr import Expr, Var, as_expr, binary, cast, const, constant_value, logical, masked
 from .errors import Refusal, at
 from .graph import PURE, Block, Function, Op, Value
+from .lets import in_parts
 from .simplify import simplify
 from .symbolic import Alias, Held, Known, Symbols
 from .types import float32, kiln_of
@@ -86,7 +87,7 @@ class Lowering:
 
     def emit(self, stmt):
         stmt.location = self.here
-        self.stmts.append(stmt)
+        self.stmts += in_parts(stmt)
         return stmt
 
     @contextlib.contextmanager
@@ -188,14 +189,48 @@ class Lowering:
             self.data.add(value)
         if op in self.fixed or value.element.is_ptr():
             return
-        if value.shape:
+        if op.name == "tt.gather" and op.operands[0] in self.data:
+            self.gather(op)
+        elif value.shape:
             if op.name not in VIEWS and value in self.data and not value.element.is_bool() and self._shared_by_many(value):
                 reused = self.in_place(op)
                 self.symbols.put(value, Held(self.materialize(value) if reused is None else reused))
-            return
-        expr = self.at(value)
-        if op.name != "arith.constant" and (value in self.data or value.element.is_floating() or expr.size > _INLINE):
-            self.bind(value, expr)
+        elif op.name != "arith.constant":
+            expr = self.at(value)
+            if value in self.data or value.element.is_floating() or expr.size > _INLINE:
+                self.bind(value, expr)
+
+    def gather(self, op: Op) -> None:
+        """Elements of a block that other threads may hold: through shared memory."""
+        source, value = op.operands[0], op.result
+        axis, place = op.attrs["axis"], self.symbols.place.get(source)
+        shared = place.buffer if isinstance(place, Held) and place.buffer.space == "SHARED" else self.materialize(source, "SHARED")
+        buffer = self.allocate("FRAGMENT", value.shape, shared.dtype, self.name(value, "gathered"))
+
+        def body(indices):
+            index = cast(self.at(op.operands[1], indices), "int32")
+            self.emit(ir.Store(buffer, list(indices), load(shared, (*indices[:axis], index, *indices[axis + 1 :]))))
+
+        self.parallel(value.shape, body)
+        self.symbols.put(value, Held(buffer))
+
+    def histogram(self, op: Op) -> None:
+        """Each element adds one to its bin, in shared memory."""
+        value, (source, *mask) = op.result, op.operands
+        self.data.add(value)
+        bins = self.allocate("SHARED", value.shape, value.element.kiln, self.name(value, "bins"))
+        self.emit(ir.Fill(bins.whole(), const(0, bins.dtype)))
+
+        def body(indices):
+            index = self.at(source, indices)
+            condition = logical("AND", binary("GE", index, 0), binary("LT", index, value.shape[0]))
+            guard = ir.If(logical("AND", condition, self.at(mask[0], indices)) if mask else condition)
+            with self.within(guard.then_body):
+                self.emit(ir.Atomic("ATOMIC_ADD", bins, [cast(index, "int32")], const(1, bins.dtype)))
+            self.emit(guard)
+
+        self.parallel(source.shape, body)
+        self.symbols.put(value, Held(bins))
 
     @staticmethod
     def _shared_by_many(value: Value) -> bool:
@@ -350,5 +385,5 @@ class Lowering:
 from . import flow  # noqa: E402
 
 _LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.atomic_rmw": Lowering.atomic, "tt.reduce": Lowering.reduce,
-            "tt.dot": Lowering.dot, "llvm.intr.assume": Lowering.assume, "gpu.barrier": Lowering.barrier,
+            "tt.dot": Lowering.dot, "tt.histogram": Lowering.histogram, "llvm.intr.assume": Lowering.assume, "gpu.barrier": Lowering.barrier,
             "scf.for": flow.lower_for, "scf.while": flow.lower_while, "scf.if": flow.lower_if}

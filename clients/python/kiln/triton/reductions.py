@@ -7,6 +7,7 @@ from . import types as ty
 from .build import describe, is_number
 from .builtin import Builtin, builtin, no_effect
 from .errors import Refusal
+from .scans import place_of, reduced, together
 
 _KINDS = {"ADD": "REDUCE_SUM", "MAX": "REDUCE_MAX", "MIN": "REDUCE_MIN", "BIT_AND": "REDUCE_BIT_AND", "BIT_OR": "REDUCE_BIT_OR",
           "BIT_XOR": "REDUCE_BIT_XOR"}
@@ -122,11 +123,20 @@ argmax, argmin = _argument("MAX", "argmax"), _argument("MIN", "argmin")
 
 @builtin
 def reduce(b, input, axis, combine_fn, keep_dims=False):
-    """With a function that is one operation of its two arguments."""
-    if isinstance(input, (tuple, list)):
-        raise Refusal("tl.reduce of several blocks at once; reduce them one by one, and tl.max(…, return_indices=True) gives an index as well")
-    x = _block(b, input, "tl.reduce")
-    return combined(b, x, axis, b.combiner(combine_fn, x.element), keep_dims, "tl.reduce")
+    """Of several blocks at once, a function that takes the parts of two elements and returns those of one."""
+    parts = together(b, input, "tl.reduce")
+    several, rank = isinstance(input, (tuple, list)), parts[0].rank
+    fn = None if several else b.combiner(combine_fn, parts[0].element)
+    if fn is not None:
+        return combined(b, parts[0], axis, fn, keep_dims, "tl.reduce")
+    if axis is None:
+        parts, axis = [b.reshape(x, (x.numel,)) for x in parts], 0
+    else:
+        rank = 0
+    parts = reduced(b, parts, place_of(axis, parts[0].rank, "tl.reduce"), combine_fn, keep_dims, "tl.reduce")
+    if keep_dims and rank:
+        parts = [b.reshape(x, (1,) * rank) for x in parts]
+    return tuple(parts) if several else parts[0]
 
 
 @builtin

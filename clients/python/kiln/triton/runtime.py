@@ -3,24 +3,30 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
+import re
 import struct
+import textwrap
 import warnings
+from typing import NamedTuple
 
 from .. import compiler
 from .. import target as targets
 from ..errors import NoEffectWarning
 from ..language.rewrite import parse
+from ..notices import no_effect
 from ..remote import emulation_asked
 from . import language as tl
 from .build import is_number
 from .builtin import Builtin, constexpr, unwrapped
+from .compiled import CompiledKernel
 from .errors import Refusal
 from .expressions import StaticFunction
 from .interpret import graph_of
 from .lower import Lowering
-from .specialize import Classes, Flat, parameter
+from .specialize import Classes, Flat, class_of_signature, parameter
 
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}
 _INFERRED = "it is inferred; leave it out"
@@ -49,6 +55,32 @@ def _is_constexpr(annotation) -> bool:
 
 def _is_const(annotation) -> bool:
     return annotation is tl.const or isinstance(annotation, str) and annotation.split(".")[-1] == "const"
+
+
+class Parameter(NamedTuple):
+    """One of JITFunction.params."""
+
+    num: int
+    parameter: inspect.Parameter
+    is_constexpr: bool
+    do_not_specialize: bool
+    do_not_specialize_on_alignment: bool
+
+    @property
+    def name(self) -> str:
+        return self.parameter.name
+
+    @property
+    def annotation(self) -> str:
+        given = self.parameter.annotation
+        return "" if given is self.parameter.empty else given if isinstance(given, str) else getattr(given, "__name__", str(given))
+
+    @property
+    def default(self):
+        return self.parameter.default
+
+    has_default = property(lambda self: self.parameter.default is not self.parameter.empty)
+    is_const = property(lambda self: _is_const(self.parameter.annotation))
 
 
 class _Cells:
@@ -88,7 +120,7 @@ class JITFunction(KernelInterface):
         self._defaults = {name: unwrapped(p.default) for name, p in self.signature.parameters.items() if p.default is not p.empty}
         self._kernels: dict = {}
         self._used: dict = {}
-        self._tree = None
+        self._tree, self._given = None, ""
         self.pre_run_hooks: list = []
 
     def _named(self, given) -> set:
@@ -101,11 +133,29 @@ class JITFunction(KernelInterface):
     def __repr__(self):
         return f"JITFunction({self.__module__}:{self.__qualname__})"
 
+    @property
+    def params(self) -> list:
+        """What is known of each parameter before a launch."""
+        return [Parameter(i, p, name in self._constants, not self._classes[name].by_value, not self._classes[name].by_alignment)
+                for i, (name, p) in enumerate(self.signature.parameters.items())]
+
+    @property
+    def src(self) -> str:
+        """The function's text, from ``def`` on."""
+        if self._given:
+            return self._given
+        text = textwrap.dedent(inspect.getsource(self.fn))
+        return text[re.search(r"^def\s+\w+\s*\(", text, re.MULTILINE).start():]
+
+    def _unsafe_update_src(self, src: str) -> None:
+        """Another text for the function, with the names around the old one."""
+        self._given, self._kernels, self._tree = src, {}, None
+
     # For the interpreter.
 
     def tree(self):
         if self._tree is None:
-            self._tree = parse(self.fn)
+            self._tree = ast.parse(self._given).body[0] if self._given else parse(self.fn)
         return self._tree
 
     def outer_names(self):
@@ -130,7 +180,7 @@ class JITFunction(KernelInterface):
     # Launches.
 
     def run(self, *args, grid, warmup=False, **kwargs):
-        """Launches, or with ``warmup`` only compiles; returns the kernel, a kiln.Kernel."""
+        """Launches, or with ``warmup`` only compiles; returns the kernel, a CompiledKernel."""
         options = self._options(kwargs)
         arguments = self._bind(args, kwargs)
         for hook in self.pre_run_hooks:
@@ -145,7 +195,7 @@ class JITFunction(KernelInterface):
         tensors = [x for x in run if isinstance(x, Flat)]
         kernel = self._kernel(known, tuple(classes), options, len(sizes), tensors)
         if not warmup and 0 not in sizes:
-            kernel(*[x.value if isinstance(x, Flat) else x for x in run], *sizes)
+            kernel.kernel(*[x.value if isinstance(x, Flat) else x for x in run], *sizes)
         return kernel
 
     def warmup(self, *args, grid, **kwargs):
@@ -219,9 +269,17 @@ class JITFunction(KernelInterface):
     def _compiled(self, key, may_overlap: bool, known, classes, options, rank: int, target: str):
         func, used = self._lowered(known, classes, options, rank, may_overlap)
         flags = [f"--maxrregcount={options['maxnreg']}"] if options["maxnreg"] else None
-        kernel = compiler.compile(func, target=target, compile_flags=flags)
+        kernel = CompiledKernel(self, compiler.compile(func, target=target, compile_flags=flags), options)
         self._kernels[key, may_overlap], self._used[key] = kernel, used
         return kernel
+
+    def compiled_for(self, source, target, options: dict):
+        """The kernel for an ASTSource."""
+        options = self._options(options)
+        known = {name: unwrapped(source.constants.get(name, self._defaults.get(name))) for name in self.arg_names if name in self._constants}
+        classes = tuple((name, class_of_signature(name, source)) for name in self.arg_names if name not in self._constants)
+        target = targets.runnable(target)
+        return self._compiled((target, "source", repr(known), classes, tuple(options.values())), False, known, classes, options, 3, target)
 
     def _lowered(self, known, classes, options, rank: int, may_overlap: bool):
         runtime = {name: parameter(found, name in self._const) for name, found in classes}
@@ -272,6 +330,11 @@ def constexpr_function(fn):
     return StaticFunction(fn)
 
 
+def set_allocator(allocator) -> None:
+    """Of Triton's descriptors, which need memory of the device; Kiln's are arguments of the launch, so nothing is ever asked of it."""
+    no_effect("triton.set_allocator", "kernels need no memory beside their tensors; leave it out")
+
+
 def _cdiv(x: int, y: int) -> int:
     return -(-x // y)
 
@@ -283,4 +346,4 @@ def _next_power_of_2(n: int) -> int:
 _cdiv.__name__, _next_power_of_2.__name__ = "cdiv", "next_power_of_2"
 cdiv = StaticFunction(_cdiv, tl.cdiv if isinstance(tl.cdiv, Builtin) else None)
 next_power_of_2 = StaticFunction(_next_power_of_2)
-__all__ = ["JITFunction", "KernelInterface", "cdiv", "constexpr_function", "jit", "next_power_of_2"]
+__all__ = ["JITFunction", "KernelInterface", "cdiv", "constexpr_function", "jit", "next_power_of_2", "set_allocator"]

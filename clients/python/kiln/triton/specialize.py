@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 
 from . import types as ty
+from .blocks import Descriptor, TensorDescriptor
 from .builtin import unwrapped
 from .interpret import Parameter
 
@@ -139,6 +140,22 @@ _ELEMENTS = {"u1": ty.int1, "fp32": ty.float32, "i32": ty.int32, "i64": ty.int64
 _NAMED = {dtype.name: dtype for dtype in ty.dtype._known.values()}
 
 
+def class_of_signature(name: str, source):
+    """The class of a parameter as an ASTSource names it."""
+    if name in source.constants:
+        value = source.constants[name]
+        return None if value is None else ("=", value)
+    kind = source.signature.get(name)
+    if kind is None:
+        raise ValueError(f"ASTSource: the signature says nothing of {name}")
+    if kind.startswith("*"):
+        return ("*", kind.removeprefix("*").removeprefix("k"))
+    if kind not in _ELEMENTS:
+        raise ValueError(f"ASTSource: the parameter {name} has the type {kind!r}; known are pointers (\"*fp32\") and {', '.join(_ELEMENTS)}")
+    divisors = [value for attribute, value in source.attrs.get(name, ()) if attribute == "tt.divisibility"]
+    return (kind, max(divisors, default=1))
+
+
 class Classes:
     """The classes of one parameter's arguments. ``read(value, run)`` gives the class, and appends what goes to the launch."""
 
@@ -152,8 +169,11 @@ class Classes:
         if is_tensor(x):
             run.append(flat(self.name, x))
             return ("*", element_of(self.name, x).name)
+        if isinstance(x, TensorDescriptor):
+            parts = [self.read(part, run) for part in (x.base, tuple(x.shape), tuple(x.strides))]
+            return (Descriptor, *parts, ("known", tuple(x.block_shape)), ("known", x.padding))
         if isinstance(x, (tuple, list)):
-            return tuple(("tuple", *(self.read(part, run) for part in x)))
+            return (type(x) if hasattr(x, "_fields") else tuple, *(self.read(part, run) for part in x))
         if hasattr(x, "item") and not isinstance(x, (bool, int, float)):
             x = x.item()
         if isinstance(x, (bool, int, float)):
@@ -170,9 +190,10 @@ def parameter(found, const: bool = False):
     """What the interpreter makes of a class: a Parameter, a number, None or a tuple."""
     if found is None:
         return None
-    if found[0] == "tuple":
-        return tuple(parameter(part, const) for part in found[1:])
-    if found[0] == "=":
+    if isinstance(found[0], type):
+        parts = [parameter(part, const) for part in found[1:]]
+        return tuple(parts) if found[0] is tuple else found[0](*parts)
+    if found[0] in ("=", "known"):
         return found[1]
     if found[0] == "*":
         return Parameter(ty.pointer_type(_NAMED[found[1]], is_const=const))

@@ -154,6 +154,12 @@ def _reshape(symbols, op, indices):
     return symbols.at(source, tuple([rest, *parts] if source.shape else ()))
 
 
+def _gather(symbols, op, indices):
+    axis = op.attrs["axis"]
+    index = cast(symbols.at(op.operands[1], indices), "int32")
+    return symbols.at(op.operands[0], (*indices[:axis], index, *indices[axis + 1 :]))
+
+
 def _addptr(symbols, op, indices):
     start, offset = (symbols.at(operand, indices) for operand in op.operands)
     if offset.dtype.bits < 32 or offset.dtype == "uint32":
@@ -204,8 +210,8 @@ _FUNCTIONS = {
     "arith.constant": lambda symbols, op, indices: const(op.attrs["value"], kiln_of(op.result.element)),
     "tt.make_range": lambda symbols, op, indices: indices[0] + op.attrs["start"],
     "tt.splat": lambda symbols, op, indices: symbols.at(op.operands[0]),
-    "tt.broadcast": _broadcast, "tt.expand_dims": _expand, "tt.trans": _trans, "tt.reshape": _reshape, "tt.addptr": _addptr,
-    "arith.binary": _binary, "arith.cmp": _compare, "arith.unary": _unary, "arith.select": _select, "arith.cast": _cast,
+    "tt.broadcast": _broadcast, "tt.expand_dims": _expand, "tt.trans": _trans, "tt.reshape": _reshape, "tt.gather": _gather,
+    "tt.addptr": _addptr, "arith.binary": _binary, "arith.cmp": _compare, "arith.unary": _unary, "arith.select": _select, "arith.cast": _cast,
     "arith.bitcast": _bitcast, "math.fma": _fma,
     "tt.get_program_id": lambda symbols, op, indices: symbols.programs[op.attrs["axis"]],
     "tt.get_num_programs": lambda symbols, op, indices: symbols.grid[op.attrs["axis"]],

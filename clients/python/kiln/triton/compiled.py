@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a launch or a warmup returns, and ``triton.compile``."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from ..kernel import Kernel
+from .driver import GPUTarget, name_of, target_of
+from .errors import OutOfResources  # noqa: F401
+
+
+class Asm(dict):
+    """The kernel's code: "ptx" or "amdgcn", and "cubin" where the service has assembled it. There is no text of Triton's own stages."""
+
+    def __missing__(self, name):
+        raise KeyError(f"asm[{name!r}]: Kiln has {', '.join(map(repr, self))}; kernel.prim_func.script() is the tile program, and `kiln explain` shows "
+                       "what each pass makes of it")
+
+
+class CompiledKernel:
+    """A kiln.Kernel, whose attributes it has, with what Triton's has as well. ``kernel[grid](…)`` launches the function with the options that
+    this was compiled with."""
+
+    def __init__(self, function, kernel: Kernel, options: dict):
+        self.kernel, self._function, self._options = kernel, function, options
+        self.src = SimpleNamespace(fn=function)
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.kernel, name)
+
+    def __call__(self, *args, **kwargs):
+        return self.kernel(*args, **kwargs)
+
+    def __getitem__(self, grid):
+        return lambda *args, **kwargs: self._function.run(*args, grid=grid, warmup=False, **{**self._options, **kwargs})
+
+    def _init_handles(self) -> None:
+        """Loads it onto the current device."""
+        if not self.kernel.target.startswith("emu:"):
+            self.kernel.loaded(_current_device())
+
+    @property
+    def hash(self) -> str:
+        return self.kernel.key
+
+    @property
+    def metadata(self):
+        target = target_of(self.kernel.target)
+        shared = max((usage["shared_bytes"] for usage in self.kernel.resource_usage.values()), default=0)
+        return SimpleNamespace(name=self.kernel.name, shared=shared, target=target, cluster_dims=(1, 1, 1), hash=self.hash, **self._options)
+
+    @property
+    def asm(self) -> Asm:
+        if self.kernel.target.startswith("emu:"):
+            return Asm(llir=self.kernel.get_kernel_source())
+        code = Asm({"ptx" if self.kernel.target.startswith("cuda:") else "amdgcn": self.kernel.get_kernel_source()})
+        if self.kernel.artifact.cubin:
+            code["cubin"] = self.kernel.artifact.cubin
+        return code
+
+    def __repr__(self):
+        return repr(self.kernel)
+
+
+def _current_device() -> int:
+    from ..target import _current_device as current
+
+    return current()
+
+
+class ASTSource:
+    """A function, the types of its parameters by name ("*fp32", "i32", "constexpr"), and what is known of them: values of constants, and
+    ``attrs``: {(position,): [["tt.divisibility", 16]]}. Constants go by name or position."""
+
+    def __init__(self, fn, signature, constexprs=None, attrs=None, *, constants=None):
+        self.fn, self.signature = fn, dict(signature)
+        self.constants = {self._name(key): value for key, value in (constexprs or constants or {}).items()}
+        self.attrs = {self._name(key): value for key, value in (attrs or {}).items()}
+
+    def _name(self, key) -> str:
+        key = key[0] if isinstance(key, tuple) else key
+        return self.fn.arg_names[key] if isinstance(key, int) else key
+
+
+def compile(src: ASTSource, target: GPUTarget | None = None, options: dict | None = None) -> CompiledKernel:
+    """Compiles a function without a launch, as for a grid of three dimensions."""
+    if not isinstance(src, ASTSource):
+        raise TypeError(f"triton.compile takes an ASTSource, not {type(src).__name__}: Kiln reads no text of Triton's stages")
+    return src.fn.compiled_for(src, None if target is None else name_of(target), dict(options or {}))

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``triton.runtime.driver``: what programs ask of the device. Without torch or a GPU there is no device, and the target is the emulator's."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Union
+
+from .. import target as targets
+
+
+class GPUTarget(NamedTuple):
+    backend: str
+    arch: Union[int, str]
+    warp_size: int
+
+
+def target_of(name: str) -> GPUTarget:
+    """Of a target as kilnd names it."""
+    arch = name.split(":", 1)[1]
+    if arch.startswith("sm_"):
+        return GPUTarget("cuda", int("".join(filter(str.isdigit, arch))), 32)
+    return GPUTarget("hip", arch, 64 if arch.startswith("gfx9") else 32)
+
+
+def name_of(target) -> str:
+    """The other way round; the features that only one architecture has are asked for."""
+    if not hasattr(target, "backend"):
+        return targets.runnable(target)
+    if target.backend == "cuda":
+        return f"cuda:sm_{target.arch}{'a' if target.arch >= 90 else ''}"
+    return f"hip:{target.arch}"
+
+
+class _Utilities:
+    @staticmethod
+    def get_device_properties(device=None) -> dict:
+        import torch
+
+        found = torch.cuda.get_device_properties(torch.cuda.current_device() if device is None else device)
+        names = {"max_shared_mem": ("shared_memory_per_block_optin", "shared_memory_per_block"), "max_num_regs": ("regs_per_multiprocessor",),
+                 "multiprocessor_count": ("multi_processor_count",), "warpSize": ("warp_size",), "sm_clock_rate": ("clock_rate",),
+                 "mem_clock_rate": ("memory_clock_rate",), "mem_bus_width": ("memory_bus_width",),
+                 "max_threads_per_sm": ("max_threads_per_multi_processor",)}
+        values = {name: next((getattr(found, there) for there in those if hasattr(found, there)), None) for name, those in names.items()}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+class Driver:
+    """``driver.active``."""
+
+    utils = _Utilities()
+
+    def get_current_target(self) -> GPUTarget:
+        return target_of(targets.runnable())
+
+    def get_current_device(self) -> int:
+        return targets._current_device()
+
+    def get_active_torch_device(self):
+        import torch
+
+        return torch.device("cuda", self.get_current_device())
+
+    def get_device_interface(self):
+        import torch
+
+        return torch.cuda
+
+    def get_current_stream(self, device=None) -> int:
+        return self.get_device_interface().current_stream(device).cuda_stream
+
+    def get_benchmarker(self):
+        from .testing import do_bench
+
+        return do_bench
+
+    def get_empty_cache_for_benchmark(self):
+        """Memory that is larger than the L2, to be overwritten."""
+        import torch
+
+        return torch.empty(1 << 26, dtype=torch.int32, device="cuda")
+
+    def clear_cache(self, cache) -> None:
+        cache.zero_()
+
+
+active = Driver()

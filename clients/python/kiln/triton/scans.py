@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scans and reductions by a function of the kernel. A reduction combines neighbours, so that half as many elements are left each time; a scan
+combines each element with the one 1, 2, 4, … places before it. Both keep the order of the elements, as functions that do not commute need it."""
+
+from __future__ import annotations
+
+from . import types as ty
+from .build import describe, is_number
+from .builtin import Builtin, builtin
+from .errors import Refusal
+from .graph import Value
+
+
+def together(b, input, what: str) -> list:
+    """The blocks that are combined at once."""
+    parts = [b.value(x, f"the argument of {what}") for x in (input if isinstance(input, (tuple, list)) else (input,))]
+    for part in parts:
+        if not part.shape or part.shape != parts[0].shape:
+            raise Refusal(f"{what} of {' and '.join(map(describe, parts))}; blocks of one shape are needed")
+    return parts
+
+
+def place_of(axis, rank: int, what: str) -> int:
+    if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:
+        raise Refusal(f"{what} along axis {describe(axis)} of a block of {rank} dimensions")
+    return axis % rank
+
+
+def _combined(b, function, before: list, after: list, what: str) -> list:
+    """What the function makes of elements and of those that come after them."""
+    result = b.call(function, [*before, *after], {})
+    parts = list(result) if isinstance(result, (tuple, list)) else [result]
+    if len(parts) != len(before):
+        raise Refusal(f"{what}: the combining function returns {len(parts)} values, and {len(before)} are combined")
+    for i, (part, old) in enumerate(zip(parts, before)):
+        if not isinstance(part, Value) and not is_number(part):
+            raise Refusal(f"{what}: the combining function returns {describe(part)}")
+        part = b.constant(part, old.element) if is_number(part) else part
+        if part.element != old.element:
+            raise Refusal(f"{what}: the combining function makes {part.element} of {old.element}; cast the block before, or the result with .to(…)")
+        parts[i] = b.broadcast_to(part, old.shape)
+    return parts
+
+
+def reduced(b, parts: list, axis: int, function, keep_dims: bool, what: str) -> list:
+    while parts[0].shape[axis] > 1:
+        count = parts[0].shape[axis]
+        half = (count + 1) // 2
+        left = [b.along(x, axis, half, lambda i: b.binary("*", i, 2)) for x in parts]
+        right = [b.along(x, axis, half, lambda i: b.apply("MIN", *b.pair(b.binary("+", b.binary("*", i, 2), 1), count - 1))) for x in parts]
+        parts = _combined(b, function, left, right, what)
+        if count % 2:  # the last one has no neighbour
+            pair = b.binary("<", b.arange(half, axis, parts[0].rank), half - 1)
+            parts = [b.select(pair, x, alone) for x, alone in zip(parts, left)]
+    if keep_dims:
+        return parts
+    return [b.reshape(x, x.shape[:axis] + x.shape[axis + 1 :]) for x in parts]
+
+
+def scanned(b, parts: list, axis: int, function, reverse: bool, what: str) -> list:
+    extent, distance = parts[0].shape[axis], 1
+    while distance < extent:
+        def other(i, step=distance):
+            if reverse:
+                return b.apply("MIN", *b.pair(b.binary("+", i, step), extent - 1))
+            return b.apply("MAX", *b.pair(b.binary("-", i, step), 0))
+
+        before = [b.along(x, axis, extent, other) for x in parts]
+        index = b.arange(extent, axis, parts[0].rank)
+        has = b.binary("<", index, extent - distance) if reverse else b.binary(">=", index, distance)
+        made = _combined(b, function, before, parts, what)
+        parts = [b.select(has, new, old) for new, old in zip(made, parts)]
+        distance *= 2
+    return parts
+
+
+@builtin
+def associative_scan(b, input, axis, combine_fn, reverse=False):
+    parts = together(b, input, "tl.associative_scan")
+    found = scanned(b, parts, place_of(axis, parts[0].rank, "tl.associative_scan"), combine_fn, bool(reverse), "tl.associative_scan")
+    return tuple(found) if isinstance(input, (tuple, list)) else found[0]
+
+
+def _running(name: str, op: str):
+    """bfloat16 runs in float32, integers of less than 32 bits in 32."""
+    def function(b, input, axis=0, reverse=False, dtype=None):
+        (x,) = together(b, input, f"tl.{name}")
+        if dtype is None and x.element.is_bf16():
+            dtype = ty.float32
+        elif dtype is None and x.element.is_int() and x.element.primitive_bitwidth < 32:
+            dtype = ty.int32 if x.element.is_int_signed() else ty.uint32
+        x = x if dtype is None else b.cast(x, dtype)
+        combine = Builtin(lambda b, x, y: b.binary(op, x, y), name)
+        return scanned(b, [x], place_of(axis, x.rank, f"tl.{name}"), combine, bool(reverse), f"tl.{name}")[0]
+
+    return Builtin(function, name)
+
+
+cumsum, cumprod = _running("cumsum", "+"), _running("cumprod", "*")
+
+
+@builtin
+def gather(b, src, index, axis):
+    (source,), (index,) = together(b, src, "tl.gather"), together(b, index, "tl.gather")
+    axis = place_of(axis, source.rank, "tl.gather")
+    if not index.element.is_int() or index.rank != source.rank or any(
+            x != y for d, (x, y) in enumerate(zip(source.shape, index.shape)) if d != axis):
+        raise Refusal(f"tl.gather of {describe(source)} by {describe(index)}: an index is a block of integers whose shape differs along the axis alone")
+    return b.gather(source, index, axis)
+
+
+@builtin
+def flip(b, x, dim=None):
+    (x,) = together(b, x, "tl.flip")
+    for axis in range(x.rank) if dim is None else [place_of(dim, x.rank, "tl.flip")]:
+        x = b.along(x, axis, x.shape[axis], lambda i: b.binary("-", x.shape[axis] - 1, i))
+    return x
+
+
+@builtin
+def join(b, a, b_):
+    a, other = b.together(*b.pair(a, b_)) if not all(isinstance(x, Value) and x.element == a.element for x in (a, b_)) else b.together(a, b_)
+    first = b.binary("==", b.arange(2, a.rank, a.rank + 1), 0)
+    return b.select(first, b.expand(a, a.rank), b.expand(other, a.rank))
+
+
+@builtin
+def split(b, a):
+    (a,) = together(b, a, "tl.split")
+    if a.shape[-1] != 2:
+        raise Refusal(f"tl.split of {describe(a)}; its last dimension must be 2")
+    return tuple(b.part(a, a.rank - 1, i) for i in range(2))
+
+
+@builtin
+def interleave(b, a, b_):
+    joined = join.run(b, a, b_)
+    return b.reshape(joined, (*joined.shape[:-2], 2 * joined.shape[-2]) if joined.rank > 1 else (2,))
+
+
+@builtin
+def cat(b, input, other, can_reorder=False, dim=0):
+    """Elements keep their order, which Triton promises for ``can_reorder=False`` alone."""
+    x, y = together(b, [input], "tl.cat")[0], together(b, [other], "tl.cat")[0]
+    axis = place_of(dim, x.rank, "tl.cat")
+    if x.element != y.element or any(m != n for d, (m, n) in enumerate(zip(x.shape, y.shape)) if d != axis) or x.rank != y.rank:
+        raise Refusal(f"tl.cat of {describe(x)} and {describe(y)}; blocks of one type are needed whose shapes differ along the dimension alone")
+    count, extent = x.shape[axis], x.shape[axis] + y.shape[axis]
+    left = b.along(x, axis, extent, lambda i: b.apply("MIN", *b.pair(i, count - 1)))
+    right = b.along(y, axis, extent, lambda i: b.apply("MAX", *b.pair(b.binary("-", i, count), 0)))
+    return b.select(b.binary("<", b.arange(extent, axis, x.rank), count), left, right)
+
+
+@builtin
+def histogram(b, input, num_bins, mask=None):
+    (x,) = together(b, input, "tl.histogram")
+    if x.rank != 1 or not x.element.is_int() or isinstance(num_bins, bool) or not isinstance(num_bins, int) or num_bins < 1:
+        raise Refusal(f"tl.histogram of {describe(x)} with {describe(num_bins)} bins; a block of integers of one dimension, and a number, are needed")
+    operands = [x] if mask is None else [x, b.broadcast_to(b.condition(mask), x.shape)]
+    return b.emit("tt.histogram", operands, [(ty.int32, (num_bins,))]).result

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Triton's own tutorials and tests, unchanged, through the package that takes its name. Each test function has a process of its own, and of its
+parameters a sample: test_core.py has more than ten thousand. triton_expected.json says what is not applicable, and what passed before."""
+
+import collections
+import pathlib
+
+from corpus import HERE, Corpus, Job
+
+EXPECTED = HERE / "triton_expected.json"
+_INTERNAL = "python/triton/_internal_testing.py"
+
+
+class TritonCorpus(Corpus):
+    """``most``: cases of each test function, chosen by ``seed``. ``python/tutorials/*.py`` are programs; the tests are those of
+    ``python/test/unit/language``."""
+
+    def __init__(self, root, environment, scratch, expected, *, most=24, seed=0, **options):
+        root = pathlib.Path(root).resolve()
+        environment = {**environment, "KILN_CORPUS_PACKAGE": "triton", "KILN_CORPUS_MODULE": f"triton._internal_testing={root / _INTERNAL}",
+                       "KILN_CORPUS_MOST": str(most), "KILN_CORPUS_SEED": str(seed), "NUMEXPR_MAX_THREADS": "1", "OMP_NUM_THREADS": "2"}
+        super().__init__(root, environment, scratch, expected, **options)
+
+    def files(self) -> list:
+        return [*sorted(self.root.glob("python/tutorials/*.py")), *sorted(self.root.glob("python/test/unit/language/test_*.py"))]
+
+    def jobs(self, path, reasons: dict) -> list:
+        if not path.name.startswith("test_"):
+            return [Job(self.root, path)]
+        for case, reason in reasons.items():
+            if reason:
+                self._add(case, "not_applicable", reason)
+        return [Job(self.root, path, only=[case]) for case, reason in reasons.items() if not reason and self._selected(case)]
+
+    def report(self) -> dict:
+        """With the test functions all of whose cases passed, as Triton counts its tests by function."""
+        functions = collections.defaultdict(set)
+        for row in self.rows.values():
+            if "::" in row["case"]:
+                functions[row["case"].split("[")[0]].add(row["outcome"])
+        whole = collections.Counter("not applicable" if kinds <= {"not_applicable", "skipped"} else
+                                    "passed" if kinds <= {"passed", "skipped", "not_applicable"} else "failed" for kinds in functions.values())
+        return {**super().report(), "functions": dict(whole)}
