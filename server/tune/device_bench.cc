@@ -87,7 +87,7 @@ Reply DeviceBench::KernelOf(std::size_t candidate) {
 std::expected<void, DeviceBench::Failed> DeviceBench::PrepareOnce(const Reply& kernel) {
   if (!prepared_) {
     auto made = work_.tensors->Prepare(kernel.kept);
-    prepared_ = made ? std::expected<void, Failed>() : std::unexpected(Failed{.problem = std::move(made.error())});
+    prepared_ = made ? std::expected<void, Failed>() : std::unexpected(Failed{true, v1::TUNE_REFUSED, std::move(made.error())});  // as for all
   }
   return *prepared_;
 }
