@@ -99,6 +99,44 @@ TEST_F(CliTest, ErrorsSayWhatToDo) {
   EXPECT_TRUE(Has(Kiln("--text compile " + program_ + " -t cuda:sm_8"), "did you mean \"cuda:sm_80\"?"));
 }
 
+// Twice its input, in blocks of so many rows.
+std::string DoubleIn(unsigned rows) {
+  const std::string r = std::to_string(rows);
+  return "kiln 1\nfunc @twice[%m](%A: global f32[%m, 64], %B: global f32[%m, 64]) outputs(1) {\n  kernel @main grid((%m + " +
+         std::to_string(rows - 1) + ") // " + r + ") threads 128 blocks(%bx) {\n    %t = alloc fragment f32[" + r + ", 64]\n    copy %A[%bx * " + r +
+         ", 0; " + r + ", 64] -> %t[0, 0; " + r + ", 64]\n    for parallel %i, %j in " + r +
+         ", 64 {\n      store %t[%i, %j] = %t[%i, %j] + %t[%i, %j]\n    }\n    copy %t[0, 0; " + r + ", 64] -> %B[%bx * " + r + ", 0; " + r +
+         ", 64]\n  }\n}\n";
+}
+
+TEST_F(CliTest, TunesAndThenKnows) {
+  daemon_->Start({"--worker-executable=" KILN_BIN "/kiln-worker"});
+  std::string files;
+  for (const unsigned rows : {32u, 64u}) {
+    const fs::path file = folder_ / ("rows" + std::to_string(rows) + ".kiln");
+    std::ofstream(file) << DoubleIn(rows);
+    files += " " + file.string();
+  }
+  const std::string tune = "tune" + files + " --device emu:sm_80 --dim m=256";
+  const Ran refused = Kiln("--text " + tune);
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(Has(refused, "which candidate is emulated fastest says nothing of the GPU")) << refused.out;
+  const Ran unknown = Kiln("--text " + tune + " --measure-on-emulator --known");
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_TRUE(Has(unknown, "were not tuned on emulator yet")) << unknown.out;
+  const Ran tuned = Kiln("--text " + tune + " --measure-on-emulator --show");
+  EXPECT_EQ(tuned.status, 0) << tuned.out;
+  EXPECT_TRUE(Has(tuned, "is the fastest of 2 on the emulator: ")) << tuned.out;
+  EXPECT_TRUE(Has(tuned, "(tuned in ")) << tuned.out;
+  EXPECT_TRUE(Has(tuned, "rows32.kiln  ")) << tuned.out;
+  const Ran known = Kiln(tune + " --measure-on-emulator --known");
+  EXPECT_EQ(known.status, 0) << known.out;
+  EXPECT_TRUE(known.out.starts_with("{\"winner\": \"")) << known.out;
+  EXPECT_TRUE(Has(known, "\"origin\": \"memory\"")) << known.out;
+  EXPECT_TRUE(Has(known, "\"label\": \"rows64.kiln\"")) << known.out;
+  EXPECT_TRUE(Has(Kiln("--text tune" + files + " --device cuda:77"), "has no device cuda:77"));
+}
+
 TEST_F(CliTest, ARunOnAGpuIsNotChecked) {
   const Ran ran = Kiln("--text run " + program_ + " --check");
   EXPECT_EQ(ran.status, 1);

@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   AddManifest(app, context);
   AddExplain(app, context);
   AddRun(app, context);
+  AddTune(app, context);
   AddBench(app, context);
   AddCache(app, context);
   AddInformation(app, context);

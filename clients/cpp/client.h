@@ -143,6 +143,9 @@ struct Ensured {
 
 struct RunRequest;
 struct RunResult;
+struct TuneRequest;
+struct TuneProgress;
+struct Tuned;
 
 struct TierStats {
   std::string name;
@@ -247,6 +250,10 @@ class Client {
 
   // Runs a kernel on a device of the daemon's host (clients/cpp/run.h). What the kernel does wrong is in the result.
   Result<RunResult> Run(const RunRequest& request);
+
+  // Finds the fastest of several programs that do the same, or knows it from a record (clients/cpp/tune.h). `on_progress` is called on this
+  // thread.
+  Result<Tuned> Tune(const TuneRequest& request, const std::function<void(const TuneProgress&)>& on_progress = {});
 
   // Gives the daemon an artifact (serialized kiln.v1.Artifact) of the same compiler build. Returns the key.
   Result<std::string> Put(const CompileRequest& request, std::string_view artifact);

@@ -15,7 +15,7 @@ namespace kiln::server {
 enum class Scope : std::uint8_t {
   kRead = 1,     // Lookup, Compile on a hit, Capabilities
   kCompile = 2,  // make the workers work; Put
-  kTune = 4,     // no method needs it yet
+  kTune = 4,     // find the fastest of several kernels on a device of this host
   kRun = 8,      // execute kernels on a device of this host
   kAdmin = 16,   // the cache's maintenance, everybody's statistics
 };

@@ -12,7 +12,6 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include "server/access/method_scopes.h"
 #include "server/access/tokens.h"
 #include "server/config/config.h"
 
@@ -45,11 +44,6 @@ std::expected<std::optional<WallSeconds>, std::string> ParseExpiry(std::string_v
   return std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now()) + count * each;
 }
 
-// Whether the scopes allow some method; `tune` alone does not.
-bool AllowSomething(std::uint8_t scopes) {
-  return std::ranges::any_of(kMethodScopes, [&](const MethodScope& row) { return Caller{.scopes = scopes}.May(row.scope); });
-}
-
 int New(const Arguments& a) {
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(a.file).parent_path(), ignored);
@@ -63,10 +57,6 @@ int New(const Arguments& a) {
   }
   const auto scopes = ParseScopes(a.scopes);
   if (!scopes) return Fail(scopes.error());
-  if (!AllowSomething(*scopes)) {
-    return Fail(
-        fmt::format("no method needs {} yet: a token with no other scope can call nothing; give read, compile, run or admin with it", a.scopes));
-  }
   const auto expires = ParseExpiry(a.expires);
   if (!expires) return Fail(expires.error());
   const std::string secret = NewSecret();
@@ -113,7 +103,7 @@ int TokenCommand(int argc, char** argv) {
   CLI::App& make = *app.add_subcommand("new", "Make one; it is printed once");
   make.add_option("name", a.name, "what the log calls it")->required();
   make.add_option("--tenant", a.tenant, "tenant whose entries, shares and quotas the token uses")->capture_default_str();
-  make.add_option("--scopes", a.scopes, "of read, compile, run, admin, and tune, which no method needs yet")->capture_default_str();
+  make.add_option("--scopes", a.scopes, "of read, compile, tune, run, admin")->capture_default_str();
   make.add_option("--expires", a.expires, "12h, 90d, never")->capture_default_str();
   make.callback([&] { status = New(a); });
   app.add_subcommand("list", "Names, tenants, scopes, expiries")->callback([&] { status = List(a); });

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "server/door/call_watch.h"
+#include "server/door/refused_call.h"
 #include "server/queue/refusals.h"
 #include "server/reply/status_map.h"
 #include "server/wire/message_reader.h"

@@ -179,6 +179,36 @@ TEST_F(TuneTest, ARecordIsAnEntryOfTheStoreThatIsVerified) {
   EXPECT_EQ(verified.forged(), 0u);
 }
 
+TEST_F(TuneTest, ARecordTravelsInABundle) {
+  Start();
+  TuneClient client({Scale(64), Scale(128)});
+  const TuneAnswer made = client.Run(*daemon_);
+  ASSERT_TRUE(made.status.ok());
+  std::vector<v1::CacheChunk> bundle;
+  {
+    grpc::ClientContext context;
+    const auto reader = daemon_->stub().CacheExport(&context, {});
+    for (v1::CacheChunk chunk; reader->Read(&chunk);) bundle.push_back(chunk);
+    ASSERT_TRUE(reader->Finish().ok());
+  }
+  EXPECT_EQ(daemon_->Stop(), 0);
+  for (const char* name : {"kiln.db", "kiln.db-wal", "kiln.db-shm"}) fs::remove(folder_ / "state" / name);
+  Start();
+  client.start().set_known_only(true);
+  EXPECT_EQ(client.Run(*daemon_).status.error_code(), StatusCode::NOT_FOUND);
+  grpc::ClientContext context;
+  v1::CacheImportReply imported;
+  const auto writer = daemon_->stub().CacheImport(&context, &imported);
+  for (const v1::CacheChunk& chunk : bundle) writer->Write(chunk);
+  writer->WritesDone();
+  ASSERT_TRUE(writer->Finish().ok());
+  EXPECT_EQ(imported.imported(), 3u) << "two results and the record";
+  const TuneAnswer known = client.Run(*daemon_);
+  ASSERT_TRUE(known.status.ok()) << known.status.error_message();
+  EXPECT_EQ(known.record().winner(), made.record().winner());
+  EXPECT_EQ(known.record().measurements_size(), 2);
+}
+
 TEST_F(TuneTest, WhatIsEmulatedFastestIsNotTunedUnlessAsked) {
   Start();
   TuneClient client({Scale(64)});

@@ -87,7 +87,7 @@ Reply DeviceBench::KernelOf(std::size_t candidate) {
 std::expected<void, DeviceBench::Failed> DeviceBench::PrepareOnce(const Reply& kernel) {
   if (!prepared_) {
     auto made = work_.tensors->Prepare(kernel.kept);
-    prepared_ = made ? std::expected<void, Failed>() : std::unexpected(Failed{.problem = std::move(made.error())});
+    prepared_ = made ? std::expected<void, Failed>() : std::unexpected(Failed{true, v1::TUNE_REFUSED, std::move(made.error())});  // as for all
   }
   return *prepared_;
 }
@@ -113,10 +113,7 @@ DeviceOutcome DeviceBench::Await(v1::DeviceJob job, int memory, milliseconds lim
     cache::MutexLock lock(mutex_);
     if (stopped_) return {};
   }
-  struct Ended {
-    std::optional<DeviceOutcome> outcome;
-  };
-  const auto ended = std::make_shared<Ended>();
+  const auto ended = std::make_shared<std::optional<DeviceOutcome>>();  // under the mutex
   std::stop_source stop;
   auto task = std::make_unique<DeviceTask>();
   task->job = std::move(job);
@@ -130,7 +127,7 @@ DeviceOutcome DeviceBench::Await(v1::DeviceJob job, int memory, milliseconds lim
   task->done = [self = shared_from_this(), ended](DeviceOutcome outcome) {
     {
       cache::MutexLock lock(self->mutex_);
-      ended->outcome = std::move(outcome);
+      *ended = std::move(outcome);
     }
     self->ended_.NotifyAll();
   };
@@ -138,7 +135,7 @@ DeviceOutcome DeviceBench::Await(v1::DeviceJob job, int memory, milliseconds lim
     return {.end = DeviceOutcome::End::kNoWorker, .cause = fmt::format("too much waits for {} already", work_.device.info.name())};
   }
   cache::MutexLock lock(mutex_);
-  const auto over = [&]() KILN_REQUIRES(mutex_) { return ended->outcome.has_value(); };
+  const auto over = [&]() KILN_REQUIRES(mutex_) { return ended->has_value(); };
   const auto turn = until + limit;  // what has begun by then may end
   while (!over() && !stopped_ && parts_.clock.SteadyNow() < turn) {
     ended_.WaitFor(mutex_, std::chrono::ceil<std::chrono::microseconds>(std::min<std::chrono::nanoseconds>(turn - parts_.clock.SteadyNow(), limit)),
@@ -151,7 +148,7 @@ DeviceOutcome DeviceBench::Await(v1::DeviceJob job, int memory, milliseconds lim
     lock.Lock();
     ended_.Wait(mutex_, over);
   }
-  DeviceOutcome outcome = std::move(*ended->outcome);
+  DeviceOutcome outcome = std::move(**ended);
   lock.Unlock();
   parts_.quotas.ChargeGpu(work_.caller.tenant, outcome.ran);
   return outcome;

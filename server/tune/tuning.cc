@@ -17,6 +17,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kFirstLimit{20'000};  // the device's worker and the tensors come with it
 constexpr milliseconds kLeastLimit{2'000};
 constexpr int kTimesTheLongest = 4;
+constexpr unsigned kMostInVain = 25;        // times in a row that the device cannot be used
 constexpr milliseconds kLook{20};           // whether another tuning leaves room for a compile, or others the device
 constexpr milliseconds kToCompare{30'000};  // beyond the budget, if need be
 
@@ -60,6 +61,9 @@ std::expected<void, Failure> Tuning::Search() {
     TakeCompiled();
     StartCompiles();
     if (auto possible = CheckReference(); !possible) return possible;
+    if (in_vain_ == kMostInVain) {
+      return std::unexpected(Failure{.kind = Kind::kNoWorker, .message = fmt::format("the device cannot be used: {}", no_device_)});
+    }
     if (const auto plan = rounds_.Next()) {
       Measure(*plan);
     } else if (rounds_.done()) {
@@ -116,6 +120,7 @@ std::expected<void, Failure> Tuning::CheckReference() const {
 
 void Tuning::Measure(const Rounds::Plan& plan) {
   Bench::Measured measured = bench_->Measure(plan.candidate, plan.samples, Limit(), until_);
+  in_vain_ = measured.end == Bench::Measured::End::kNoDevice ? in_vain_ + 1 : 0;
   switch (measured.end) {
     case Bench::Measured::End::kMeasured:
       rounds_.Add(plan.candidate, measured.microseconds);

@@ -80,6 +80,7 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
   std::size_t started_ = 0, compiled_ = 0, arrived_ = 0;
   std::chrono::milliseconds longest_{0};  // measurement
   std::string no_device_;                 // why the last measurement was not made
+  unsigned in_vain_ = 0;                  // measurements that were not made, since the last that was
 
   std::atomic<bool> cancelled_ = false;
   cache::Mutex mutex_;

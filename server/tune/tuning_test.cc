@@ -207,6 +207,16 @@ TEST_F(TuningTest, ABudgetTooSmallForAnyMeasurementSaysSo) {
   EXPECT_EQ(record.error().message, "no candidate was measured within the budget of 1 s (the device was busy); give a larger one");
 }
 
+TEST_F(TuningTest, ADeviceThatCannotBeUsedEndsItBeforeTheBudget) {
+  bench_->times = {10, 9};
+  bench_->no_device = true;
+  const auto record = Run();
+  ASSERT_FALSE(record);
+  EXPECT_EQ(record.error().kind, Failure::Kind::kNoWorker);
+  EXPECT_EQ(record.error().message, "the device cannot be used: the device was busy");
+  EXPECT_EQ(bench_->limits.size(), 25u);
+}
+
 TEST_F(TuningTest, ALateCompileIsNotReached) {
   bench_->times = {10, 1, 9};
   bench_->never_compiles = {1};

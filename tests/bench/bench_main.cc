@@ -25,10 +25,16 @@ std::vector<Figure> Alone(const Setup& setup, const Peer&) {
   return measure(setup);
 }
 
-constexpr Part kParts[] = {
-    {"hit", MeasureHits},           {"miss", Alone<MeasureMisses>},       {"start", Alone<MeasureStart>}, {"one-key", Alone<MeasureOneKey>},
-    {"ranks", Alone<MeasureRanks>}, {"manifest", Alone<MeasureManifest>}, {"crowd", MeasureCrowd},        {"overload", Alone<MeasureOverload>},
-    {"soak", Alone<MeasureSoak>}};
+constexpr Part kParts[] = {{"hit", MeasureHits},
+                           {"miss", Alone<MeasureMisses>},
+                           {"start", Alone<MeasureStart>},
+                           {"tune", Alone<MeasureTuning>},
+                           {"one-key", Alone<MeasureOneKey>},
+                           {"ranks", Alone<MeasureRanks>},
+                           {"manifest", Alone<MeasureManifest>},
+                           {"crowd", MeasureCrowd},
+                           {"overload", Alone<MeasureOverload>},
+                           {"soak", Alone<MeasureSoak>}};
 
 void Print(const Figure& f, bool json) {
   const std::string value = f.value ? fmt::format("{:.2f}", *f.value) : "none";

@@ -91,6 +91,7 @@ std::shared_ptr<grpc::Channel> Dial(const std::string& address);
 std::vector<Figure> MeasureHits(const Setup& setup, const Peer& peer);
 std::vector<Figure> MeasureMisses(const Setup& setup);
 std::vector<Figure> MeasureStart(const Setup& setup);
+std::vector<Figure> MeasureTuning(const Setup& setup);
 
 // What tests/bench/load prints: many at one time.
 std::vector<Figure> MeasureOneKey(const Setup& setup);

@@ -14,7 +14,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from . import compiler, measured, notices
+from . import _proto, compiler, measured, notices
 from . import target as targets
 from ._calls import Calls, freeze
 from .bench import check_backend, do_bench
@@ -66,9 +66,9 @@ class ProfileArgs:
     further. ``backend``: as kiln.do_bench's. ``do_not_specialize``: parameters whose values are not searched for anew: the configuration that was
     found for others is compiled for theirs. ``cache_input_tensors`` has no effect, with a warning.
 
-    Where the daemon measures, ``warmup``, ``rep``, ``early_stop`` and ``timeout`` are its own, and configurations are compared with the first that
-    runs besides ``ref_prog``, unless ``skip_check``. ``in_process``: measure in this process. ``budget``: seconds that the daemon may take; 0: as
-    long as it allows. ``measure_on_emulator``: where the target is the emulator's, for tests."""
+    Where the daemon measures, ``warmup``, ``rep``, ``early_stop`` and ``timeout`` are its own; configurations are compared there with the first
+    that runs, and here with ``ref_prog`` unless ``skip_check``. ``in_process``: measure in this process. ``budget``: seconds that the daemon
+    may take; 0: as long as it allows. ``measure_on_emulator``: where the target is the emulator's, for tests."""
 
     warmup: float = 25
     rep: float = 100
@@ -146,10 +146,10 @@ class Tuner:
 
     def _by_daemon(self, configs) -> AutotuneResult | None:
         """What the daemon finds or knows; None where it cannot measure for this process."""
-        client, profile = compiler.default_client(), self.profile
-        target = self.function.target_of(self.args, self.kwargs)
+        profile, target = self.profile, self.function.target_of(self.args, self.kwargs)
         if targets.device_target(0) is None and not (profile.measure_on_emulator and target.startswith("emu:")):
             return None
+        client = compiler.default_client()
         try:
             if profile.in_process or profile.backend != "event":
                 raise measured.InProcess("so it was asked" if profile.in_process else f"backend={profile.backend!r} times launches its own way")
@@ -179,19 +179,22 @@ class Tuner:
         return self._best_of(record, kept, programs, target)
 
     def _best_of(self, record, configs, programs, target: str) -> AutotuneResult:
-        """The winner; where there is a ``ref_prog`` that it does not agree with, the next."""
-        outcomes = {name: number for number, name in enumerate(("MEASURED", "DROPPED", "REFUSED"), 1)}
+        """The winner; where there is a ``ref_prog`` that it does not agree with, the next. The daemon may have found others wrong because the one
+        that it compares with is."""
+        numbers = _proto.messages().enums["TuneOutcome"].values_by_name
+        runs, wrong = [numbers[f"TUNE_{name}"].number for name in ("MEASURED", "DROPPED")], numbers["TUNE_WRONG"].number
+        checks = self.profile.ref_prog is not None and not self.profile.skip_check
         for config, said in zip(configs, record.measurements):
-            if said.outcome >= outcomes["REFUSED"]:
+            if said.problem:
                 warnings.warn(f"{self.function.__name__} with {config}: {said.problem}", stacklevel=5)
-        order = sorted((i for i, said in enumerate(record.measurements) if said.outcome in (outcomes["MEASURED"], outcomes["DROPPED"])),
-                       key=lambda i: (i != record.winner - 1, record.measurements[i].median))
+        order = sorted((i for i, said in enumerate(record.measurements) if said.outcome in runs or (checks and said.outcome == wrong)),
+                       key=lambda i: (i != record.winner - 1, record.measurements[i].outcome == wrong, record.measurements[i].median))
         problem = None
         for i in order:
             kernel = compiler.compile(programs[i][0], config=configs[i], priority="TUNING",
                                       **{**self.function.compile_options(), "target": target})
             try:
-                if self.profile.ref_prog is not None and not self.profile.skip_check:
+                if checks:
                     self._check(kernel, self._tensors(kernel))
             except Exception as failure:
                 warnings.warn(f"{self.function.__name__} with {configs[i]}: {failure}", stacklevel=5)

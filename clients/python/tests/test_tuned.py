@@ -150,6 +150,25 @@ def test_autotune_sends_the_callers_own_indices(default):
     assert all(isinstance(a, remote.HostTensor) for a in measured.given([values, indices], gathered.get_tir(values, indices), exactly=True))
 
 
+def test_ref_prog_decides_where_the_first_configuration_is_wrong(default, monkeypatch):
+    @kiln.autotune(configs={"factor": [3.0, 2.0]}, measure_on_emulator=True, ref_prog=lambda X: X * 2)
+    @kiln.jit(out_idx=-1, target=DEVICE)
+    def scaled(n, factor=1.0):
+        return scale(n, 512, factor)
+
+    values = numpy.arange(4096, dtype="float32")
+    monkeypatch.setattr(kiln.tuning.Tuner, "_tensors", lambda *_: [values])
+    monkeypatch.setattr(kiln.tuning.Tuner, "_reference_latency", lambda *_: None)
+
+    def agrees(ours, theirs, *_):
+        assert (ours == theirs).all()
+
+    monkeypatch.setattr(kiln.tuning, "assert_close", agrees)
+    with pytest.warns(UserWarning):
+        kernel = scaled(4096)
+    assert kernel.config == {"factor": 2.0} and (kernel(values) == 2 * values).all()
+
+
 def test_where_the_daemon_has_no_such_gpu_this_process_measures_and_says_so_once(default, monkeypatch, caplog):
     monkeypatch.setattr(kiln.tuning.targets, "device_target", lambda *args: "cuda:sm_90a")
     monkeypatch.setattr(kiln.tuning, "do_bench", lambda call, *args, **kwargs: 1.0)

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "clients/cli/report.h"
+#include "clients/cli/run_arguments.h"
+#include "clients/cli/sources.h"
+#include "clients/common/run_names.h"
+#include "clients/cpp/tune.h"
+#include "clients/runtime/bind.h"
+
+namespace kiln::cli {
+namespace {
+
+using Align = Table::Align;
+
+std::string_view Name(TuneOutcome outcome) {
+  switch (outcome) {
+    case TuneOutcome::kNotReached: return "not reached";
+    case TuneOutcome::kMeasured: return "measured";
+    case TuneOutcome::kDropped: return "dropped";
+    case TuneOutcome::kRefused: return "refused";
+    case TuneOutcome::kFaulted: return "faulted";
+    case TuneOutcome::kTimedOut: return "timed out";
+    case TuneOutcome::kWrong: return "wrong";
+  }
+  return "";
+}
+
+std::string ProgressText(const TuneProgress& progress) {
+  constexpr std::size_t kWidth = 24;
+  const std::size_t done = progress.measured + progress.failed, all = std::max<std::size_t>(progress.candidates, 1);
+  const std::size_t filled = std::min(kWidth, kWidth * done / all);
+  const std::string best = progress.best ? fmt::format(", best {:.1f} us", progress.best_microseconds) : "";
+  return fmt::format("[{}{}] {}/{}{}, {:.0f} s left", std::string(filled, '#'), std::string(kWidth - filled, '.'), done, progress.candidates, best,
+                     progress.left_seconds);
+}
+
+struct TuneCommand {
+  std::vector<std::string> files;
+  RunArguments run;  // device, dimensions, scalars, seed
+  Options options;
+  double budget = 0, candidate_limit = 0;
+  std::size_t reference = 0;
+  bool on_emulator = false, refresh = false, known_only = false, show = false;
+
+  void Run(Context& context) const {
+    const auto done = TryRun(context);
+    if (!done) context.Fail(done.error());
+  }
+
+  std::expected<void, Error> TryRun(Context& context) const {
+    auto client = context.Connect();
+    if (!client) return std::unexpected(std::move(client.error()));
+    auto target = TargetOf(*client);
+    if (!target) return std::unexpected(std::move(target.error()));
+    TuneRequest request{.candidates = {}, .device = run.device, .arguments = {}, .budget_seconds = budget, .candidate_seconds = candidate_limit};
+    for (const std::string& file : files) {
+      auto program = MakeRequest({.file = file, .target = *target, .reproducer = {}, .options = options, .priority = "tuning", .worker = {}});
+      if (!program) return std::unexpected(std::move(program.error()));
+      request.candidates.push_back({std::move(*program), std::filesystem::path(file).filename().string()});
+    }
+    if (reference > 0) request.reference = reference - 1;
+    request.measure_on_emulator = on_emulator;
+    request.refresh = refresh;
+    request.known_only = known_only;
+    request.seed = run.seed;
+    auto arguments = ArgumentsOf(*client, request.candidates[reference == 0 ? 0 : std::min(reference, files.size()) - 1].program);
+    if (!arguments) return std::unexpected(std::move(arguments.error()));
+    request.arguments = std::move(*arguments);
+    Progress progress(context.terminal.err && !context.json());
+    const auto tuned = client->Tune(request, [&](const TuneProgress& news) { progress.Show(ProgressText(news)); });
+    progress.Clear();
+    if (!tuned) return std::unexpected(tuned.error());
+    Show(context, *tuned);
+    return {};
+  }
+
+  // Of the daemon's device.
+  std::expected<std::string, Error> TargetOf(Client& client) const {
+    if (run.device.starts_with("emu:")) return run.device;
+    const auto known = client.Capabilities();
+    if (!known) return std::unexpected(known.error());
+    const auto found = std::ranges::find(known->devices, run.device, &RemoteDevice::name);
+    if (found != known->devices.end()) return found->target;
+    return std::unexpected(Error{.code = ErrorCode::kNotFound,
+                                 .message = fmt::format("the daemon's host has no device {}; `kiln devices` lists those that it has", run.device)});
+  }
+
+  // Recipes for the parameters of a program that are no outputs.
+  std::expected<std::vector<TuneArgument>, Error> ArgumentsOf(Client& client, const CompileRequest& program) const {
+    const auto compiled = client.Compile(program);
+    if (!compiled) return std::unexpected(compiled.error());
+    auto artifact = runtime::DecodeArtifact(compiled->artifact);
+    if (!artifact) return std::unexpected(ToError(artifact.error()));
+    NameParameters(program.module, artifact->launch);
+    const auto values = Values::Parse(run);
+    if (!values) return std::unexpected(values.error());
+    KnownNames names;
+    names.Add(artifact->launch);
+    if (auto known = names.Check(*values); !known) return std::unexpected(std::move(known.error()));
+    std::vector<TuneArgument> arguments;
+    for (const runtime::LaunchParam& param : artifact->launch.params) {
+      if (param.output) continue;
+      if (!param.tensor) {
+        const auto scalar = ScalarOf(param, *values);
+        if (!scalar) return std::unexpected(scalar.error());
+        std::visit([&](auto number) { arguments.emplace_back(number); }, *scalar);
+        continue;
+      }
+      auto shape = ShapeOf(artifact->launch, param, *values);
+      if (!shape) return std::unexpected(std::move(shape.error()));
+      arguments.emplace_back(Recipe{.dtype = static_cast<DType>(param.dtype), .shape = std::move(*shape)});
+    }
+    return arguments;
+  }
+
+  void Show(const Context& context, const Tuned& tuned) const {
+    if (context.json()) return context.Print(ToJson(tuned));
+    const TuneMeasurement& winner = tuned.measurements[tuned.winner];
+    fmt::print("{} is the fastest of {} on the {}: {:.2f} us, noise {:.2f} us ({})\n", Paint(winner.label, Style::kGood, context.colours()),
+               tuned.measurements.size(), tuned.device, winner.median, winner.noise,
+               tuned.origin == Origin::kCompiled ? fmt::format("tuned in {:.1f} s, {} rounds", tuned.seconds, tuned.rounds)
+                                                 : fmt::format("from a record: {}", kiln::cli::Name(tuned.origin)));
+    if (!show) return;
+    Table table({{"candidate"}, {"outcome"}, {"us", Align::kRight}, {"noise", Align::kRight}, {"times", Align::kRight}, {"why"}});
+    std::vector<const TuneMeasurement*> order;
+    for (const TuneMeasurement& said : tuned.measurements) order.push_back(&said);
+    std::ranges::stable_sort(order, {}, [](const TuneMeasurement* said) { return std::pair(said->microseconds.empty(), said->median); });
+    for (const TuneMeasurement* said : order) {
+      const bool has_time = !said->microseconds.empty();
+      table.Add({said->label, std::string(Name(said->outcome)), has_time ? fmt::format("{:.2f}", said->median) : "-",
+                 has_time ? fmt::format("{:.2f}", said->noise) : "-", std::to_string(said->microseconds.size()),
+                 said->problem.substr(0, said->problem.find('\n'))});
+    }
+    fmt::print("{}", table.Text(context.colours()));
+  }
+
+  Json ToJson(const Tuned& tuned) const {
+    const auto measurement = [](const TuneMeasurement& said) {
+      return Json::Object({{"label", said.label},
+                           {"key", Hex(said.key)},
+                           {"outcome", Name(said.outcome)},
+                           {"median", said.median},
+                           {"noise", said.noise},
+                           {"microseconds", Json::Map(said.microseconds, [](double time) { return Json(time); })},
+                           {"problem", said.problem}});
+    };
+    return Json::Object({{"winner", files[tuned.winner]},
+                         {"microseconds", tuned.measurements[tuned.winner].median},
+                         {"reference", files[tuned.reference]},
+                         {"device", tuned.device},
+                         {"target", tuned.target},
+                         {"driver", tuned.driver},
+                         {"compiler", tuned.compiler},
+                         {"key", Hex(tuned.key)},
+                         {"origin", kiln::cli::Name(tuned.origin)},
+                         {"seconds", tuned.seconds},
+                         {"rounds", tuned.rounds},
+                         {"candidates", Json::Map(tuned.measurements, measurement)}});
+  }
+};
+
+}  // namespace
+
+void AddTune(CLI::App& app, Context& context) {
+  const auto command = std::make_shared<TuneCommand>();
+  CLI::App& sub = *app.add_subcommand("tune", "Find the fastest of several programs that do the same, on a device of the daemon's host");
+  sub.add_option("files", command->files, "the programs, as `kiln compile` reads them")->required();
+  sub.add_option("-d,--device", command->run.device, "cuda:0, hip:0, …; `kiln devices` lists them")->required();
+  sub.add_option("--dim", command->run.dims, "NAME=INTEGER of a dimension that the programs leave open");
+  sub.add_option("--scalar", command->run.scalars, "NAME=VALUE of a scalar parameter; 1 by default");
+  sub.add_option("--seed", command->run.seed, "of the random data")->capture_default_str();
+  sub.add_option("--budget", command->budget, "seconds for compiling and measuring; as long as the daemon allows by default")->check(Seconds());
+  sub.add_option("--candidate-limit", command->candidate_limit, "seconds one measurement may take; by the others' time by default")->check(Seconds());
+  sub.add_option("--reference", command->reference, "number of the program, from 1, whose outputs are right; the first that runs by default");
+  sub.add_flag("--measure-on-emulator", command->on_emulator, "measure where the time says nothing of any GPU");
+  sub.add_flag("--refresh", command->refresh, "measure even if there is a record");
+  sub.add_flag("--known", command->known_only, "only look for a record");
+  sub.add_flag("--show", command->show, "every program's time, and why others have none");
+  AddOptions(sub, command->options);
+  sub.callback([command, &context] { command->Run(context); });
+}
+
+}  // namespace kiln::cli

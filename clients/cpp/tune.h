@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which of several programs that do the same is the fastest on a device of the daemon's host:
+//
+//   auto tuned = client->Tune({.candidates = {{{.module = a}, "64 rows"}, {{.module = b}, "128 rows"}}, .device = "cuda:0",
+//                              .arguments = {kiln::Recipe{.dtype = kiln::DType::kBF16, .shape = {4096, 4096}}, …}});
+//   const kiln::CompileRequest& fastest = request.candidates[tuned->winner].program;
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "clients/cpp/client.h"
+#include "clients/cpp/expr.h"
+#include "clients/cpp/run.h"
+
+namespace kiln {
+
+// A tensor, row-major, whose data the daemon makes up.
+struct Recipe {
+  enum class Fill : std::uint8_t { kRandom, kRange, kZeros };
+  DType dtype = DType::kF32;
+  std::vector<std::int64_t> shape;
+  Fill fill = Fill::kRandom;       // small values that every type holds
+  std::int64_t low = 0, high = 0;  // kRange: random integers from `low` to below `high`
+};
+// The data of a HostTensor travel there; what a candidate writes does not come back.
+using TuneArgument = std::variant<Recipe, HostTensor, std::int64_t, double>;
+
+struct TuneCandidate {
+  CompileRequest program;  // its target may be empty; its module too: the first candidate's, with these options
+  std::string label;       // what the record calls it
+};
+
+struct TuneRequest {
+  std::vector<TuneCandidate> candidates;
+  std::string device;                    // "cuda:0"
+  std::vector<TuneArgument> arguments;   // one for each parameter, or for each that is no output
+  std::optional<std::size_t> reference;  // the candidate whose outputs are right; nothing: the first that runs
+  double budget_seconds = 0;             // for compiling and measuring; 0: what the daemon allows
+  double candidate_seconds = 0;          // that one measurement may take; 0: the daemon's choice
+  bool measure_on_emulator = false;      // where the time says nothing of any GPU
+  bool refresh = false;                  // measure even if there is a record
+  bool known_only = false;               // kNotFound where there is no record; nothing is compiled or measured
+  std::uint64_t seed = 0;                // of random data
+};
+
+struct TuneProgress {
+  std::uint32_t candidates = 0, compiled = 0, measured = 0, dropped = 0, failed = 0;
+  std::optional<std::size_t> best;
+  double best_microseconds = 0;
+  double elapsed_seconds = 0, left_seconds = 0;
+};
+
+enum class TuneOutcome : std::uint8_t { kNotReached, kMeasured, kDropped, kRefused, kFaulted, kTimedOut, kWrong };
+
+struct TuneMeasurement {
+  std::string label;
+  std::string key;  // of the compiled program; empty: it does not compile
+  TuneOutcome outcome = TuneOutcome::kNotReached;
+  std::vector<double> microseconds;  // each, in the order in which they were measured
+  double median = 0, noise = 0;      // the median of the distances from the median
+  std::string problem;               // what the compiler, the device or the comparison said
+};
+
+struct Tuned {
+  std::size_t winner = 0;     // among the candidates
+  std::size_t reference = 0;  // whose outputs the winner's agree with
+  std::vector<TuneMeasurement> measurements;
+  std::string key;     // of the record
+  std::string device;  // "NVIDIA H200"
+  std::string target, driver, compiler;
+  double seconds = 0;  // that the tuning took
+  std::uint32_t rounds = 0;
+  Origin origin = Origin::kUnknown;  // of the record; kCompiled: it was made for this call
+};
+
+using OnTuneProgress = std::function<void(const TuneProgress&)>;
+
+}  // namespace kiln
