@@ -15,6 +15,7 @@ from .function import (
 from .fp8 import determine_fp8_type, determine_torch_fp8_type
 from .gathers import c2d_im2col, im2col, transpose
 from .kinds import PrimExpr, Var
+from .lanes import *  # noqa: F403
 from .launch import *  # noqa: F403
 from .launch import Kernel
 from .layout import Fragment, Layout

@@ -35,7 +35,6 @@ _ROWS = (
     ("launches are opened by T.Kernel; T.get_thread_binding and T.get_block_binding give indices",
      "launch_thread thread_return"),
     ("the order of tiles is T.Persistent's or the compiler's", "PersistentTileScheduler BaseTileScheduler"),
-    ("write the scalar operation in a T.Parallel loop; neighbours are packed by the compiler", "add2 sub2 mul2 fma2 max2 min2 abs2 Ramp"),
     ("it is not part of this version: compute it from T.exp, T.log, T.sqrt and their kin, or on the host",
      "asin acos atan atan2 asinh acosh atanh hypot copysign ldexp nextafter clz popcount __ffs __fns"),
     ("random numbers are not part of this version: pass a tensor of them", "rng_init rng_rand rng_rand_float"),

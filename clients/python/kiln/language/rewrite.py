@@ -135,7 +135,9 @@ class _Rewriter(ast.NodeTransformer):
         if isinstance(target, (ast.Tuple, ast.List)) and not any(isinstance(e, ast.Starred) for e in target.elts):
             names = [self._fresh() for _ in target.elts]
             unpacked = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
-            parts = [ast.Assign([unpacked], _call("opened", value))]
+            if isinstance(value, (ast.Tuple, ast.List)):  # `a, b = b, a`: values, not other names of the same T.alloc_var
+                value.elts = [_call("read", e) if isinstance(e, ast.Name) else e for e in value.elts]
+            parts = [ast.Assign([unpacked], _call("read_all" if len(names) > 1 else "opened", value))]
             for element, name in zip(target.elts, names):
                 parts += self._assign(element, _name(name))
             return parts

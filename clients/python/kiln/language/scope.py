@@ -11,9 +11,11 @@ import warnings
 from .. import notices
 from . import program as ir
 from . import trace as tr
+from .affine import contains
 from .buffer import Buffer, LocalVar, Region
 from .dtypes import DType
 from .expr import Expr, Operators, as_expr, cast, condition, constant_value, logical, logical_not, select
+from .lanes import Lanes
 from .launch import Kernel, rename
 from .loops import Loop, Nest, Persistent, traced_range
 
@@ -61,6 +63,9 @@ class Branch:
 
     def else_block(self):
         return self._within(None if self.static else self.stmt.else_body)
+
+
+_LOAD = frozenset(("LOAD",))
 
 
 class Scope:
@@ -138,6 +143,8 @@ class Scope:
             old.store(value)
             return old
         value = Scope.opened(value)
+        if isinstance(value, Lanes):
+            return value.read()
         if isinstance(value, LocalVar) and by_name:
             value = value.as_scalar()
         if isinstance(value, Expr):
@@ -149,6 +156,19 @@ class Scope:
             return tr.let(name, value)
         rename(value, name)
         return value
+
+    @staticmethod
+    def read(value):
+        """The value that a name in a tuple has here."""
+        return value.as_scalar() if isinstance(value, LocalVar) else value
+
+    @staticmethod
+    def read_all(values):
+        """What is assigned to several targets: all of it is read before one of them changes."""
+        values = Scope.opened(values)
+        if not isinstance(values, (tuple, list)):
+            return values
+        return tuple(tr.let("read", v) if isinstance(v, Expr) and contains(v, _LOAD) else v for v in values)
 
     @staticmethod
     def typed(annotation, value):
