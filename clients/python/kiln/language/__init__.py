@@ -4,6 +4,7 @@
 from ..names import unknown as _unknown
 from . import dtypes as _dtypes
 from .atomics import *  # noqa: F403
+from .awaited import *  # noqa: F403
 from .buffer import LocalVar
 from .dtypes import DType, as_dtype
 from .dtypes import DType as dtype

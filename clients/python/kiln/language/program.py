@@ -217,8 +217,8 @@ class PrimFunc:
                 raise ValueError(f"out_idx {index} is outside the {count} parameters of {self.name}")
             resolved.append(index % count)
         if self.outputs and not self.chosen:
-            raise ValueError(f"Out index conflict: {self.name} makes its outputs {self.outputs} with T.empty and returns them, and out_idx is {outputs}; "
-                             "leave out_idx out")
+            raise ValueError(f"Out index conflict: {self.name} makes its outputs {self.outputs} with T.empty and returns them, and out_idx is "
+                             f"{outputs}; leave out_idx out")
         if resolved == self.outputs:
             return self
         other = PrimFunc(self.name)
