@@ -149,6 +149,28 @@ def test_pairs_are_of_one_type():
         T.abs2(half)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("length", [1, 40, 64, 100])
+def test_slices_to_the_end_of_a_run_time_extent(client, target, length):
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(A: T.Tensor((n,), T.int32), B: T.Tensor((64,), T.int32), C: T.Tensor((n,), T.int32)):
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_shared((64,), T.int32)
+            T.copy(A[0:n], tile)
+            T.copy(tile, B)
+            T.copy(tile, C[1:])
+
+    a, b, c = np.arange(1, length + 1, dtype="int32"), np.full(64, -1, "int32"), np.full(length, -1, "int32")
+    run(client, main, target, a, b, c)
+    tile = np.zeros(64, "int32")
+    tile[: min(length, 64)] = a[:64]
+    expected = np.full(length, -1)
+    expected[1:65] = tile[: max(0, length - 1)]
+    assert (b == tile).all() and (c == expected).all()
+
+
 def test_a_whole_buffer_of_one_element_is_a_tile(client):
     @T.prim_func
     def main(B: T.Tensor((1,), T.float32), C: T.Tensor((1,), T.float32)):

@@ -208,8 +208,8 @@ class Region(object):
             start = _plus(extent, start)
         if isinstance(stop, int) and stop < 0:
             stop = _plus(extent, stop)
-        if stop is None:
-            return start, None
+        if stop is None or stop is extent and not isinstance(extent, int):
+            return start, None  # to the end: beyond it, nothing is there to copy
         size = difference(stop, start)
         if size is None:
             raise value_error(
