@@ -57,6 +57,62 @@ def test_a_pipeline_that_waits_for_its_copies(client, target, stages):
         assert np.abs(c.astype("float32") - a.astype("float32") @ b.astype("float32")).max() < 0.05
 
 
+@pytest.mark.parametrize("target", ["emu:sm_90a", "emu:sm_80"])
+def test_barriers_of_so_many_threads(client, target):
+    @T.prim_func
+    def main(A: T.Tensor((256,), T.int32), B: T.Tensor((256,), T.int32)):
+        with T.Kernel(1, threads=256):
+            tx = T.get_thread_binding()
+            tile = T.alloc_shared((256,), T.int32)
+            tile[tx] = A[tx]
+            T.sync_threads(0)
+            value = T.alloc_var(T.int32, 0)
+            if tx < 128:
+                for i in T.serial(7):
+                    T.sync_threads(3, 128)
+                    if tx < 128 - (1 << i):
+                        value = tile[tx] + tile[tx + (1 << i)]
+                    T.sync_threads(3, 128)
+                    if tx < 128 - (1 << i):
+                        tile[tx] = value
+            else:
+                T.sync_threads(barrier_id=2, arrive_count=128)
+            T.sync_threads(0, 256)
+            B[tx] = tile[tx]
+
+    a, b = np.arange(256, dtype="int32"), np.zeros(256, "int32")
+    kernel = kiln.compile(main, target=target, client=client)
+    with kiln.emulation(check=True):
+        kernel(a, b)
+    assert (b[:128] == a[:128][::-1].cumsum()[::-1]).all() and (b[128:] == a[128:]).all()
+
+
+def test_barriers_of_other_threads_are_refused():
+    def called(threads, count):
+        @T.macro
+        def body(A, n):
+            tx = T.get_thread_binding()
+            if tx % 64 < threads:
+                if n > 0:  # of the block
+                    T.sync_threads(1, count)
+
+        return body
+
+    traced(called(32, 64))  # of 128
+    traced(called(64, None))  # the whole block
+    for body, problem in [(called(32, 32), "64 threads come to it"), (lambda A, n: T.sync_threads(1, n), "128 threads come to it")]:
+        with pytest.raises(T.TraceError, match=problem):
+            traced(body)
+
+    @T.macro
+    def by_value(A, n):
+        if T.get_thread_binding() < n:
+            T.sync_threads(1, 32)
+
+    with pytest.raises(T.TraceError, match="which threads come here is not known"):
+        traced(by_value)
+
+
 def traced(body):
     @T.prim_func
     def main(A: T.Tensor((8,), T.float32), n: T.int32):

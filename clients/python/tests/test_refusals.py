@@ -153,8 +153,8 @@ def test_asserts_of_run_time_values_are_left_out():
 
 
 def test_unknown_names_are_named():
-    with pytest.raises(AttributeError, match="T.alloc_barrier is not part of Kiln's tile language.*T.copy"):
-        T.alloc_barrier
+    with pytest.raises(AttributeError, match="T.named_barrier_arrive is not part of Kiln's tile language.*T.copy"):
+        T.named_barrier_arrive
     with pytest.raises(AttributeError, match="T.sync_grid is not part of Kiln's tile language.*another T.Kernel"):
         T.sync_grid
     with pytest.raises(AttributeError, match="T.no_such_thing"):

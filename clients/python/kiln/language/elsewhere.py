@@ -47,7 +47,7 @@ INSTEAD = {name: hint for hint, names in _ROWS for name in names.split()}
 ARGUMENTS = (
     ("T.gemm(…, mbar=…)", "leave it out, with the wait that goes with it: the next statement sees the product"),
     ("T.Kernel(…, prelude=…)", "write the function in the tile language"),
-    ("T.sync_threads(barrier_id, arrive_count)", "leave the call out: the compiler places the barriers"),
+    ("T.sync_threads(barrier_id, arrive_count) to which other threads come than so many", "leave the call out: the compiler places the barriers"),
     ("T.atomic_add(…, return_prev=True) of a tile, and its kin", "write a T.Parallel loop over the tile"),
     ("T.cast(…, round=\"rs\", rbits=…)", "add noise below the last place, then T.cast"),
 )

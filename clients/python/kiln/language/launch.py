@@ -229,8 +229,8 @@ def alloc_var(dtype, *args, scope="local.var", init=None):
     if number is not None and not representable(number, as_dtype(dtype)):
         low, high = constant_value(min_value(dtype)), constant_value(max_value(dtype))
         side = "exceeds maximum of" if number > high else "is below the minimum of" if number < low else "is not of"
-        raise tr.value_error(f"T.alloc_var({as_dtype(dtype)}, init={number!r}): it {side} {as_dtype(dtype)}: the type has no such number; use a wider "
-                             "one, or T.cast(…) for what a cast makes of it")
+        raise tr.value_error(f"T.alloc_var({as_dtype(dtype)}, init={number!r}): it {side} {as_dtype(dtype)}: the type has no such number; use a "
+                             "wider one, or T.cast(…) for what a cast makes of it")
     return tr.variable(dtype, "var", init)
 
 

@@ -12,7 +12,7 @@ from .expr import cast as _convert
 from .math import fma, isfinite, isinf, max_value, nearbyint, reinterpret
 from .math import ceil as _ceil
 from .math import floor as _floor
-from .trace import error
+from .trace import error, let
 
 _MODES = ("rn", "rz", "ru", "rd")
 _HALVES = ("float16", "bfloat16")
@@ -155,6 +155,8 @@ def ieee_mul(x, y, rounding_mode="rn"):
 def ieee_fmaf(x, y, z, rounding_mode="rn"):
     x, y, z = _operands("ieee_fmaf", rounding_mode, x, y, z)
     if x.dtype == dtypes.float64:
+        if rounding_mode != "rn":  # of which the expression below has many
+            x, y, z = (let("operand", v) for v in (x, y, z))
         return _wide_result(rounding_mode, *rounding64.fused(x, y, z))
     if rounding_mode == "rn":
         return fma(x, y, z)
@@ -203,6 +205,8 @@ def ieee_frsqrt(x):
 for _name, _what in (("ieee_add", "x + y"), ("ieee_sub", "x - y"), ("ieee_mul", "x · y"), ("ieee_fmaf", "x · y + z"), ("ieee_fdiv", "x / y"),
                      ("ieee_frcp", "1 / x"), ("ieee_fsqrt", "√x")):
     globals()[_name].__doc__ = f"{_what}, rounded once. {_DOC}"
+ieee_fmaf.__doc__ = ieee_fmaf.__doc__.replace("Shapes:", "In a direction, operands of float64 are read before the expression around them is: "
+                                              "guard them with an if, not with T.if_then_else.\nShapes:")
 
 # PTX's words for directions → those of T.ieee_add; "rs", by random bits, apart.
 _ROUNDS = {"rn": "rn", "rz": "rz", "rp": "ru", "rm": "rd"}
