@@ -288,6 +288,33 @@ def test_tensors_of_four_bit_floats_are_passed_as_bytes(client):
         kiln.compile(reads, target="emu:sm_90a", client=client)
 
 
+def test_sizes_of_packed_tensors_count_elements():
+    @kiln.jit
+    def kernel(A):
+        M, K, S = T.const("M, K, S")
+        A: T.StridedTensor((M, K), (S, 1), T.float4_e2m1fn)
+        with T.Kernel(1, threads=32):
+            T.sync_threads()
+
+    packed = np.empty((8, 256), "int8")[::2]
+    buffer = kernel.get_tir(packed).params[0].buffer
+    assert [int(d) for d in buffer.shape] == [4, 512] and [int(s) for s in buffer.strides] == [1024, 1]
+
+
+def test_elements_that_several_names_take_are_read_once(client):
+    @T.prim_func
+    def main(A: T.Tensor((8,), T.int32)):
+        with T.Kernel(1, threads=1):
+            x, y = A[T.Ramp(0, 1, 2)], A[T.Ramp(2, 1, 2)]
+            A[T.Ramp(0, 1, 4)] = 0
+            A[4:6] = x
+            A[6:8] = y
+
+    a = np.arange(1, 9, dtype="int32")
+    run(client, main, "emu:sm_90a", a)
+    assert a.tolist() == [0, 0, 0, 0, 1, 2, 3, 4]
+
+
 def test_outputs_are_named_once():
     @T.prim_func
     def main(A):

@@ -348,6 +348,11 @@ def test_an_unused_tensor_may_be_absent():
         used(None, runtime.Array(16, "float32"))
 
 
+def test_a_byte_of_numpy_holds_two_elements_of_four_bits():
+    kernel = runtime.load(copy_artifact("U4", output=False).SerializeToString())
+    assert kernel.symbols(np.zeros(8, np.uint8), np.zeros(8, np.uint8)) == {"n": 16}
+
+
 @pytest.mark.parametrize("sees_a_gpu", [True, False])
 def test_outputs_are_of_torch_where_it_is_loaded(monkeypatch, sees_a_gpu):
     made = []

@@ -168,7 +168,8 @@ class Scope:
         values = Scope.opened(values)
         if not isinstance(values, (tuple, list)):
             return values
-        return tuple(tr.let("read", v) if isinstance(v, Expr) and contains(v, _LOAD) else v for v in values)
+        return tuple(v.read() if isinstance(v, Lanes) else tr.let("read", v) if isinstance(v, Expr) and contains(v, _LOAD) else v
+                     for v in values)
 
     @staticmethod
     def typed(annotation, value):
