@@ -161,20 +161,26 @@ bool IsOfAnAlias(const ir::Module& module, const Access& access) {
   return access.tile && access.extents.empty() && !module[access.buffer].shape.empty();
 }
 
-std::set<BufferId> Written(const ir::Module& module) {
-  std::set<BufferId> written;
+struct Accessed {
+  std::set<BufferId> written, any;
+};
+
+Accessed AccessedBy(const ir::Module& module) {
+  Accessed accessed;
   for (const ir::Kernel& kernel : module.kernels) {
     ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
-      for (const Access& access : AccessesOf(module, stmt))
-        if (access.write && !IsOfAnAlias(module, access)) written.insert(access.buffer);
+      for (const Access& access : AccessesOf(module, stmt)) {
+        accessed.any.insert(access.buffer);
+        if (access.write && !IsOfAnAlias(module, access)) accessed.written.insert(access.buffer);
+      }
     });
   }
-  return written;
+  return accessed;
 }
 
 void WriteParams(const ir::Module& module, const Context& context, v1::LaunchInfo& info) {
   HostExprWriter host(module);
-  const std::set<BufferId> written = Written(module);
+  const Accessed accessed = AccessedBy(module);
   for (uint32_t i = 0; i < module.params.size(); ++i) {
     v1::LaunchParam& param = *info.add_params();
     param.set_output(std::ranges::count(module.outputs, i) > 0);
@@ -188,7 +194,8 @@ void WriteParams(const ir::Module& module, const Context& context, v1::LaunchInf
     param.set_dtype(v1::DType(int(buffer.dtype)));
     for (ExprId extent : buffer.shape) *param.add_shape() = host.Write(extent);
     for (ExprId stride : buffer.strides) *param.add_strides() = host.Write(stride);
-    param.set_written(written.contains(id));
+    param.set_written(accessed.written.contains(id));
+    param.set_unused(!accessed.any.contains(id));
     param.set_alignment(uint32_t(context.pointer_alignment()));
     param.set_may_alias(buffer.may_alias);
   }

@@ -39,5 +39,25 @@ TEST(Artifact, FlagsAreAnArgumentOfTheirOwnKind) {
   EXPECT_EQ(Count(alone, v1::KernelArg::kZeroedWorkspace), 0);
 }
 
+// A launcher lets those be absent.
+TEST(Artifact, TensorsThatNoStatementUses) {
+  v1::CompileRequest request;
+  request.set_module(
+      "kiln 1\n"
+      "func @f[%n](%A: global f32[%n], %B: global f32[64], %C: global f32[64]) {\n"
+      "  kernel @k grid(1) threads 64 blocks(%b) {\n"
+      "    for parallel %i in 64 { store %C[%i] = %B[%i] }\n"
+      "  }\n"
+      "}\n");
+  request.set_target("cuda:sm_90a");
+  const v1::WorkerResult result = Compile(request, {});
+  ASSERT_TRUE(result.has_artifact()) << result.DebugString();
+  const v1::LaunchInfo& info = result.artifact().launch();
+  EXPECT_TRUE(info.params(0).unused());
+  EXPECT_FALSE(info.params(1).unused() || info.params(1).written());
+  EXPECT_FALSE(info.params(2).unused());
+  EXPECT_TRUE(info.params(2).written());
+}
+
 }  // namespace
 }  // namespace kiln::compiler

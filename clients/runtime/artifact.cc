@@ -133,6 +133,7 @@ bool DecodeParam(const Field& field, LaunchParam& param) {
     case 7: return Flag(field, param.written);
     case 8: return Number(field, param.alignment);
     case 9: return Flag(field, param.may_alias);
+    case 10: return Flag(field, param.unused);
     default: return true;
   }
 }

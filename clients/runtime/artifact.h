@@ -40,6 +40,7 @@ struct LaunchParam {
   bool written = false;
   uint32_t alignment = 0;  // bytes the compiler relied on
   bool may_alias = false;  // may overlap the other tensors that say so
+  bool unused = false;     // a tensor that no launch reads or writes: it may be absent
 };
 
 struct LaunchSymbol {

@@ -80,6 +80,7 @@ TEST(Artifact, EveryFieldTheLauncherUsesArrivesAsProtobufWroteIt) {
     EXPECT_EQ(w.written(), g.written);
     EXPECT_EQ(w.alignment(), g.alignment);
     EXPECT_EQ(w.may_alias(), g.may_alias);
+    EXPECT_EQ(w.unused(), g.unused);
     ExpectAll(w.shape(), g.shape);
     ExpectAll(w.strides(), g.strides);
   }
@@ -129,7 +130,7 @@ TEST(Artifact, BoxesArePackedOrNot) {
 // The fields this decoder knows, by message. One that is added to compile.proto must be decoded, or be listed as not needed.
 TEST(Artifact, NoFieldWasAddedUnseen) {
   const std::pair<const google::protobuf::Descriptor*, int> known[] = {
-      {v1::HostExpr::descriptor(), 1},     {v1::HostExpr::Node::descriptor(), 4}, {v1::LaunchParam::descriptor(), 9},
+      {v1::HostExpr::descriptor(), 1},     {v1::HostExpr::Node::descriptor(), 4}, {v1::LaunchParam::descriptor(), 10},
       {v1::LaunchSymbol::descriptor(), 2}, {v1::Workspace::descriptor(), 3},      {v1::KernelArg::descriptor(), 6},
       {v1::Launch::descriptor(), 9},       {v1::LaunchInfo::descriptor(), 5},     {v1::Artifact::descriptor(), 8},
       {v1::TensorMap::descriptor(), 4},    {v1::Assumption::descriptor(), 3}};

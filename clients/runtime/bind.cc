@@ -172,7 +172,7 @@ Result<void> Binder::CheckKernelArg(const KernelArg& arg) {
     case KernelArg::Kind::kNone: return ArtifactError("a kernel argument is of a kind this runtime does not know; update it");
   }
   if (!there) return ArtifactError("a kernel argument refers to a parameter, symbol, workspace or tensor map that is not there");
-  if (arg.kind == KernelArg::Kind::kTensor) params_[arg.index].used = true;
+  if (arg.kind == KernelArg::Kind::kTensor) params_[arg.index].used = !info_.params[arg.index].unused;
   if (arg.kind == KernelArg::Kind::kTensorMap) params_[info_.tensor_maps[arg.index].tensor].used = true;
   return {};
 }

@@ -251,6 +251,28 @@ TEST_F(BindTest, NoneStandsForAnEmptyOrUnusedTensor) {
   args = Args();
   args[1] = Arg();
   EXPECT_TRUE(Make(unused).Bind(args));
+  LaunchInfo passed = Gemm();
+  passed.params[1].unused = true;
+  EXPECT_TRUE(Make(passed).Bind(args));
+}
+
+TEST_F(BindTest, ASizeOfAbsentTensorsAloneIsZero) {
+  LaunchInfo info = Gemm();
+  info.params[1].unused = true;
+  info.params[1].shape = {Symbol(kRow), Symbol(kRow)};
+  info.params[0].strides.clear();
+  auto args = Args();
+  args[0].tensor.strides = nullptr;
+  args[1] = Arg();
+  auto binding = Make(info).Bind(args);
+  ASSERT_TRUE(binding) << binding.error().message;
+  EXPECT_EQ(binding->symbols[kRow], 0);
+  info.params[1].unused = false;
+  EXPECT_FALSE(Make(info).Bind(args));  // read where it is absent
+  info.params[1].unused = true;
+  info.params[3].shape[0] = Symbol(kRow);
+  args[3] = Arg();  // an output, which has the size too, is not absent but not made yet
+  EXPECT_FALSE(Make(info).Bind(args));
 }
 
 TEST_F(BindTest, OverflowsAreRefused) {
@@ -307,6 +329,13 @@ TEST_F(BindTest, ByteTensorsHoldPackedNibbles) {
   auto args = Args();
   args[1] = Tensor2(DType::kU8, 333, 777);
   EXPECT_TRUE(Make(info).Bind(args));
+  info.params[1].shape = {Symbol(kK), Constant(1554)};
+  info.params[1].strides = {Symbol(kRow), Constant(1)};
+  info.params[0].strides.clear();
+  args[1] = Tensor2(DType::kU8, 333, 777, 800);
+  auto binding = Make(info).Bind(args);
+  ASSERT_TRUE(binding) << binding.error().message;
+  EXPECT_EQ(binding->symbols[kRow], 1600);  // in elements
 }
 
 TEST_F(BindTest, KeysDifferWhereBindingsMay) {

@@ -79,9 +79,12 @@ const DTypeInfo* Find(DType dtype) {
   return FindIf([&](const DTypeInfo& info) { return info.dtype == dtype; });
 }
 const DTypeInfo* FindDType(std::string_view name) {
+  if (name == "float4_e2m1fn_x2") return Find(DType::kU8);  // torch's byte of two
   return FindIf([&](const DTypeInfo& info) { return info.name == name; });
 }
 const DTypeInfo* FindDType(uint8_t dl_code, uint8_t bits, uint16_t lanes) {
+  constexpr uint8_t kFloat4 = 17;  // DLPack's kDLFloat4_e2m1fn
+  if (dl_code == kFloat4 && bits == 4 && lanes == 2) return Find(DType::kU8);
   if (lanes != 1) return nullptr;
   return FindIf([&](const DTypeInfo& info) { return uint8_t(info.dl_code) == dl_code && info.bits == bits; });
 }

@@ -149,6 +149,11 @@ void HostExpr::MarkScalars(std::vector<bool>& used) const {
     if (node.op == HostOp::kScalar) used[size_t(node.value)] = true;
 }
 
+void HostExpr::MarkSymbols(std::vector<bool>& used) const {
+  for (const HostNode& node : nodes_)
+    if (node.op == HostOp::kSymbol) used[size_t(node.value)] = true;
+}
+
 std::optional<int64_t> HostExpr::Constant() const {
   if (nodes_.size() == 1 && nodes_[0].op == HostOp::kConst) return nodes_[0].value;
   return std::nullopt;

@@ -40,6 +40,7 @@ class HostExpr {
   Result<std::optional<Solution>> Solve(const HostValues& values, int64_t target) const;
 
   void MarkScalars(std::vector<bool>& used) const;  // sets the entries of the parameters it refers to
+  void MarkSymbols(std::vector<bool>& used) const;  // likewise, of the symbols
   std::optional<int64_t> Constant() const;          // where it is nothing but a constant
 
   // "m + 2 * n", with names from `info`.

@@ -8,10 +8,15 @@
 namespace kiln::runtime {
 namespace {
 
-// A byte tensor stands for a sub-byte one of twice the length in its last dimension.
+// A byte tensor stands for a sub-byte one of twice the length in its last dimension, and of twice the strides in the others.
+bool IsPacked(const LaunchParam& proto, const Tensor& tensor) { return Find(proto.dtype)->bits == 4 && Find(tensor.dtype)->bits == 8; }
+
 int64_t GivenExtent(const LaunchParam& proto, const Tensor& tensor, size_t dim) {
-  const bool packed = Find(proto.dtype)->bits == 4 && Find(tensor.dtype)->bits == 8;
-  return packed && dim + 1 == tensor.shape.size() ? tensor.shape[dim] * 2 : tensor.shape[dim];
+  return IsPacked(proto, tensor) && dim + 1 == tensor.shape.size() ? tensor.shape[dim] * 2 : tensor.shape[dim];
+}
+
+int64_t GivenStride(const LaunchParam& proto, const Tensor& tensor, size_t dim, int64_t stride) {
+  return IsPacked(proto, tensor) && dim + 1 != tensor.shape.size() ? stride * 2 : stride;
 }
 
 }  // namespace
@@ -36,7 +41,8 @@ Result<void> Binder::Solver::AddTensor(size_t index, const Arg& arg) {
     if (__builtin_mul_overflow(contiguous, std::max<int64_t>(tensor.shape[d], 1), &contiguous)) contiguous = INT64_MAX;
   }
   for (size_t d = 0; d < param.strides.size(); ++d)
-    equations_.push_back({&param.strides[d], tensor.strides ? tensor.strides[d] : row_major[d], index, d, true, !empty && tensor.shape[d] > 1});
+    equations_.push_back({&param.strides[d], GivenStride(proto, tensor, d, tensor.strides ? tensor.strides[d] : row_major[d]), index, d, true,
+                          !empty && tensor.shape[d] > 1});
   return {};
 }
 
@@ -93,7 +99,21 @@ Result<void> Binder::Solver::Run() {
     if (args_[i].kind != Arg::Kind::kNone || !proto.tensor || proto.output) continue;
     if (auto ok = CheckAbsent(i); !ok) return ok;
   }
+  EmptyAbsent();
   return {};
+}
+
+// An absent tensor has no elements: a size that stands in the shapes of such alone is 0.
+void Binder::Solver::EmptyAbsent() {
+  std::vector<bool> of_absent(symbols_.size()), of_others(symbols_.size());
+  for (size_t i = 0; i < args_.size(); ++i) {
+    const auto& proto = binder_.info_.params[i];
+    const bool absent = args_[i].kind == Arg::Kind::kNone && proto.tensor && !proto.output;
+    for (const HostExpr& extent : binder_.params_[i].shape) extent.MarkSymbols(absent ? of_absent : of_others);
+    for (const HostExpr& stride : binder_.params_[i].strides) stride.MarkSymbols(of_others);
+  }
+  for (size_t i = 0; i < symbols_.size(); ++i)
+    if (!symbols_[i] && of_absent[i] && !of_others[i]) symbols_[i] = 0;
 }
 
 Result<void> Binder::Solver::CheckEquation(const Equation& equation) const {

@@ -35,6 +35,7 @@ class Binder::Solver {
   Result<void> CheckEquation(const Equation& equation) const;
   Result<void> CheckContiguous(size_t param, const Tensor& tensor) const;
   Result<void> CheckAbsent(size_t param) const;
+  void EmptyAbsent();
   std::string Where(const Equation& equation) const;
   std::string Known(const HostExpr& expr) const;
 

@@ -20,6 +20,26 @@ constexpr uint32_t kMaxGrid[] = {0x7fffffff, 65535, 65535};
 constexpr size_t kMaxStatementText = 400;
 constexpr const char* kOnce = "name each parameter once";
 
+// What an extent says of the symbols that are not found yet: nothing, of one what the launcher can solve, or too much.
+struct Form {
+  enum { kKnown, kLinear, kOther } kind = kKnown;
+  uint32_t symbol = 0;
+};
+
+// To a small depth, so that expressions that share their parts cost no more.
+Form FormOf(const Module& module, ExprId id, const std::vector<bool>& found, int depth = 8) {
+  const ExprNode& node = module.exprs[id];
+  if (node.op == ExprOp::kConstInt) return {};
+  if (node.op == ExprOp::kVar) {
+    if (module.vars[node.ref].kind != VarKind::kSymbol || found[node.ref]) return {};
+    return {Form::kLinear, node.ref};
+  }
+  if (depth == 0 || (node.op != ExprOp::kAdd && node.op != ExprOp::kSub && node.op != ExprOp::kMul)) return {Form::kOther};
+  const Form a = FormOf(module, node.args[0], found, depth - 1), b = FormOf(module, node.args[1], found, depth - 1);
+  if (a.kind == Form::kKnown) return b;
+  return b.kind == Form::kKnown ? a : Form{Form::kOther};
+}
+
 }  // namespace
 
 Verifier::Verifier(const Module& module, Diagnostics& diagnostics)
@@ -110,22 +130,29 @@ void Verifier::CheckPosition(VarId id, std::string_view what) {
         fmt::format("declare it i32 and widen it where it is used, as i64({})", Name(id)));
 }
 
-// The launcher learns a symbol from a dimension or stride of a tensor it is given.
+// The launcher learns a symbol from a dimension or stride of a tensor it is given, where that is the symbol times a number, plus another;
+// numbers are what it knows by then.
 void Verifier::CheckSymbols() {
-  std::vector<bool> solved(module_.vars.size());
+  std::vector<ExprId> extents;
   for (size_t i = 0; i < module_.params.size(); ++i) {
     auto* tensor = std::get_if<BufferId>(&module_.params[i]);
     if (tensor == nullptr || std::ranges::count(module_.outputs, i) > 0) continue;
-    for (const auto* list : {&module_[*tensor].shape, &module_[*tensor].strides}) {
-      for (ExprId id : *list) {
-        if (module_.exprs[id].op == ExprOp::kVar) solved[module_.exprs[id].ref] = true;
-      }
+    for (const auto* list : {&module_[*tensor].shape, &module_[*tensor].strides}) extents.insert(extents.end(), list->begin(), list->end());
+  }
+  std::vector<bool> solved(module_.vars.size());
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (ExprId id : extents) {
+      const Form form = FormOf(module_, id, solved);
+      if (form.kind != Form::kLinear) continue;
+      solved[form.symbol] = progress = true;
     }
   }
   for (uint32_t i = 0; i < module_.vars.size(); ++i) {
     if (module_.vars[i].kind != VarKind::kSymbol || solved[i]) continue;
     place_ = "symbols";
-    Error(fmt::format("{} cannot be found at launch: no dimension or stride of an input tensor is {}", Name(VarId(i)), Name(VarId(i))),
+    Error(fmt::format("{} cannot be found at launch: no dimension or stride of an input tensor is {} or a multiple of it plus a number",
+                      Name(VarId(i)), Name(VarId(i))),
           "pass it as a scalar, or give an input tensor that dimension");
   }
 }

@@ -110,7 +110,7 @@ class RunTensors::Maker {
       case v1::RunArgument::kInteger: made_.args_[param] = runtime::Arg::Of(std::int64_t{argument.integer()}); return {};
       case v1::RunArgument::kReal: made_.args_[param] = runtime::Arg::Of(argument.real()); return {};
       case v1::RunArgument::kTensor: break;
-      case v1::RunArgument::KIND_NOT_SET: return fmt::format("argument {} is none", index);
+      case v1::RunArgument::KIND_NOT_SET: return binder_.info().params[param].tensor ? "" : fmt::format("argument {} is none", index);
     }
     Tensor tensor{.param = param, .argument = static_cast<std::uint32_t>(index) + 1, .shape = argument.tensor()};
     const std::uint32_t shared = tensor.shape.storage();

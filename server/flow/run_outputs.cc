@@ -17,6 +17,7 @@ constexpr std::uint64_t kSomewhere = 4096;  // shapes are asked for, nothing is 
 std::optional<runtime::Arg> ArgOf(const v1::RunArgument& argument) {
   if (argument.kind_case() == v1::RunArgument::kInteger) return runtime::Arg::Of(std::int64_t{argument.integer()});
   if (argument.kind_case() == v1::RunArgument::kReal) return runtime::Arg::Of(argument.real());
+  if (argument.kind_case() == v1::RunArgument::KIND_NOT_SET) return runtime::Arg();
   const v1::RunTensor& tensor = argument.tensor();
   const auto dtype = static_cast<runtime::DType>(tensor.dtype());
   if (!argument.has_tensor() || runtime::Find(dtype) == nullptr) return std::nullopt;

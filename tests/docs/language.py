@@ -22,8 +22,8 @@ OLD = ("Buffer", "symbolic")  # names that another one has replaced
 SECTIONS = (
     ("Functions and tensors", ("function", "program", "trace")),
     ("Launches, memory and annotations", ("launch", "buffer", "layout", "views", "scripted")),
-    ("Loops", ("loops",)),
-    ("Tile operations", ("tile_ops", "gathers", "reducers")),
+    ("Loops", ("loops", "lanes")),
+    ("Tile operations", ("tile_ops", "gathers", "reducers", "awaited")),
     ("Atomic operations", ("atomics",)),
     ("Warps and blocks", ("votes", "thread_reductions")),
     ("Scalars", ("math", "rounding", "expr", "kinds")),

@@ -57,7 +57,7 @@ def test_the_value_from_before(call, target, dtype, space):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_stores(call, target):
-    for order in ORDERS:
+    for order in ("relaxed", "release", "seq_cst"):
         @T.prim_func
         def program(A: T.Tensor((N,), "int32"), B: T.Tensor((N,), "int32")):
             with T.Kernel(2, threads=64) as bx:
@@ -232,8 +232,8 @@ def test_the_interpreter_agrees():
 
 
 @pytest.mark.parametrize("refused, words", [
-    (lambda A, s: T.atomic_add(A[0], 1, memory_order="strong"), "the orders it may have are relaxed"),
-    (lambda A, s: T.atomic_load(A[0], memory_order="release"), "the orders it may have are relaxed, consume, acquire, seq_cst"),
+    (lambda A, s: T.atomic_add(A[0], 1, memory_order="strong"), "it may be relaxed, consume"),
+    (lambda A, s: T.atomic_load(A[0], memory_order="release"), "it may be relaxed, consume, acquire, seq_cst"),
     (lambda A, s: T.atomic_max(A, s, return_prev=True), "of a tile"), (lambda A, s: T.atomic_exch(A, 1), "index it"),
 ])
 def test_refusals(refused, words):

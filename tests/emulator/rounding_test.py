@@ -14,7 +14,7 @@ MODES = ("rn", "rz", "ru", "rd")
 COUNT = 384
 # (exponent of the least bit of subnormals, digits, exponent of what is too large)
 FORMS = {"float16": (-24, 11, 16), "bfloat16": (-133, 8, 128), "float32": (-149, 24, 128), "float8_e4m3fn": (-9, 4, None),
-         "float8_e5m2": (-16, 3, 16)}
+         "float8_e5m2": (-16, 3, 16), "float64": (-1074, 53, 1024)}
 LARGEST = {"float8_e4m3fn": 448, "float8_e5m2": 57344}
 
 
@@ -46,7 +46,7 @@ def _exponent(size: Fraction) -> int:
 
 def root(x: Fraction) -> Fraction:
     """√x, cut far behind the digits that matter, with a bit that says whether it was cut."""
-    shift = 400
+    shift = 1200
     scaled = x.numerator * (1 << (2 * shift)) // x.denominator
     whole = math.isqrt(scaled)
     exact = whole * whole == scaled and x.numerator * (1 << (2 * shift)) % x.denominator == 0
@@ -115,6 +115,73 @@ def test_single_precision(call, target, name, mode):
             arguments[-1] = np.where((np.arange(COUNT) % 3 == 0) & np.isfinite(opposite), opposite, arguments[-1])
         chosen = function if name == "ieee_frsqrt" else lambda *x: function(*x, rounding_mode=mode)
         check(name, mode, arguments, run(call, target, chosen, arguments, "float32"))
+
+
+EDGES64 = np.array([1.0, -1.0, 2.0**-1022, 2.0**-1074, -(2.0**-1074), 1.7976931348623157e308, -1.7976931348623157e308, 1 + 2.0**-52, 1.5, 3.0,
+                    2.0**-540, 2.0**600, 2.0**-700])
+
+
+def wide_numbers(count, seed, near):
+    rng = np.random.default_rng(seed)
+    exponents = rng.integers(-20, 20, count) if near else rng.integers(-1074, 1024, count)
+    values = np.ldexp(rng.uniform(1, 2, count), exponents) * rng.choice([-1, 1], count)
+    values[: len(EDGES64)] = rng.permutation(EDGES64)
+    return np.where((values == 0) | np.isinf(values), 1.0, values)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name, mode", itertools.product((n for n in EXACT if n != "ieee_frsqrt"), MODES))
+def test_double_precision(call, target, name, mode):
+    function = getattr(T, name)
+    for seed in range(4):
+        arguments = [wide_numbers(COUNT, 10 * k + seed, seed % 2) for k in range(ARITY[name])]
+        if name == "ieee_fsqrt":
+            arguments = [np.abs(a) for a in arguments]
+        if name in ("ieee_add", "ieee_fmaf") and seed >= 2:  # of which much is lost
+            with np.errstate(over="ignore", under="ignore"):
+                opposite = -np.prod(arguments[:-1], axis=0) * (1 + np.random.default_rng(seed).integers(-2, 3, COUNT) * 2.0**-52)
+            arguments[-1] = np.where(np.isfinite(opposite) & (opposite != 0), opposite, arguments[-1])
+        check(name, mode, arguments, run(call, target, lambda *x: function(*x, rounding_mode=mode), arguments, "float64"), "float64")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("mode", MODES)
+def test_zeros_infinities_and_nan_of_double_precision(call, target, mode):
+    inf, nan = math.inf, math.nan
+    x = np.array([0.0, -0.0, 0.0, 1.0, 1.0, inf, -inf, inf, nan, 0.0, 1.0, 2.0**1023])
+    y = np.array([0.0, -0.0, -0.0, -1.0, inf, inf, 1.0, -inf, 1.0, 2.0, 0.0, 2.0**1023])
+    zero = -0.0 if mode == "rd" else 0.0
+    over = 1.7976931348623157e308 if mode in ("rz", "rd") else inf
+    with np.errstate(invalid="ignore"):
+        summed = np.where((x == -y) & (np.signbit(x) != np.signbit(y)) & np.isfinite(x), zero, x + y)
+    summed[-1] = over
+    assert _same(run(call, target, lambda a, b: T.ieee_add(a, b, mode), [x, y], "float64"), summed)
+    fused = run(call, target, lambda a, b: T.ieee_fmaf(a, T.float64(1.0), b, mode), [x, y], "float64")
+    assert _same(fused, summed)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        product, quotient = x * y, x / y
+    product[-1] = over
+    assert _same(run(call, target, lambda a, b: T.ieee_mul(a, b, mode), [x, y], "float64"), product)
+    assert _same(run(call, target, lambda a, b: T.ieee_fdiv(a, b, mode), [x, y], "float64"), quotient)
+    roots = run(call, target, lambda a: T.ieee_fsqrt(a, mode), [x], "float64")
+    with np.errstate(invalid="ignore"):
+        expected = np.sqrt(x)
+    assert _same(roots[:-1], expected[:-1])  # the last one is no square
+
+
+def _same(got, expected) -> bool:
+    got, expected = np.asarray(got), np.asarray(expected)
+    nan = np.isnan(expected)
+    return bool((np.isnan(got) == nan).all() and (got[~nan] == expected[~nan]).all() and (np.signbit(got) == np.signbit(expected))[~nan].all())
+
+
+def test_a_product_beside_a_sum_of_double_precision(call):
+    """a · b - (1 + 2^-51), where a · b is 1 + 2^-51 + 2^-104."""
+    a = np.full(COUNT, 1 + 2.0**-52)
+    after = run(call, "emu:sm_90a", lambda x: T.ieee_mul(x, x) - T.float64(1 + 2.0**-51), [a], "float64")
+    assert (after == 0).all()
+    after = run(call, "emu:sm_90a", lambda x: T.ieee_add(x * x, T.float64(-(1 + 2.0**-51))), [a], "float64")
+    assert (after == 0).all()
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -203,7 +270,8 @@ def test_conversions_that_do_not_saturate(call, target):
 
 
 @pytest.mark.parametrize("refused, words", [
-    (lambda x: T.ieee_add(x, x, "up"), "Invalid rounding mode"), (lambda x: T.ieee_add(T.cast(x, "float64"), x), "float64"),
+    (lambda x: T.ieee_add(x, x, "up"), "Invalid rounding mode"),
+    (lambda x: T.ieee_frsqrt(T.cast(x, "float64")), "frsqrt is not supported for float64"),
     (lambda x: T.ieee_mul(T.cast(x, "float16"), x, "rz"), "rounded to the nearest"), (lambda x: T.ieee_frcp(T.cast(x, "int32")), "int32"),
     (lambda x: T.cast(x, "float8_e4m3fn", round="up"), "Invalid round"), (lambda x: T.cast(x, "float8_e4m3fn", sat="no"), "Invalid sat"),
     (lambda x: T.cast(x, "float8_e4m3fn", round="rs"), "rbits is required"),

@@ -268,10 +268,13 @@ def _extent(function, param, tensor, axis, in_shape) -> int:
     rank = len(param.buffer.shape)
     if len(tensor.shape) != rank:
         raise ValueError(f"{function}.{param.name}.ndim is expected to equal {rank}, but got {len(tensor.shape)}")
+    # A byte holds two elements of four bits.
+    packed = param.buffer.dtype.bits == 4 and getattr(tensor, "itemsize", 1) == 1
+    last = axis == rank - 1
     if in_shape:
-        return int(tensor.shape[axis])
+        return int(tensor.shape[axis]) * (2 if packed and last else 1)
     strides = tensor.stride() if hasattr(tensor, "stride") else [s // tensor.itemsize for s in tensor.strides]
-    return int(strides[axis])
+    return int(strides[axis]) * (2 if packed and not last else 1)
 
 
 def jit(function=None, *, out_idx=None, target=None, target_host=None, execution_backend=None, verbose=None, pass_configs=None,

@@ -26,14 +26,15 @@ def _names() -> dict:
     return {dtype.wire: dtype for dtype in DType._known.values() if dtype.wire}
 
 
-_SMALL = ("float16", "bfloat16", "float32")
+_SMALL = ("float16", "bfloat16", "float32", "tfloat32")
 
 
 def supply(shape, dtype: DType, kind: TensorSupplyType = TensorSupplyType.Auto, device="cuda"):
     """A tensor of this shape and type, with the values that TileLang gives.
 
-    Auto: uniform in (-1, 1) for floats of 16 and 32 bits, as Integer for all else. Integer: from -2 to 2; unsigned from 0 to 2; any int8 for
-    eight-bit floats. Uniform: in (-1, 1). Normal: of mean -1 and deviation 1. Both are ones for int8. Randn: of mean 0 and deviation 1."""
+    Auto: uniform in (-1, 1) for floats of 16 and 32 bits (tfloat32 too), as Integer for all else. Integer: from -2 to 2; unsigned from 0 to 2;
+    any int8 for eight-bit floats. Uniform: in (-1, 1). Normal: of mean -1 and deviation 1. Both are ones for int8. Randn: of mean 0 and
+    deviation 1."""
     try:
         import torch
     except ImportError as absent:

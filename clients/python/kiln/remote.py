@@ -128,7 +128,8 @@ def host_tensor(value, expected: DType, name: str) -> HostTensor:
     stand_in = _STAND_INS.get(str(expected), str(expected))
     if not array.dtype.isnative:
         raise ValueError(f"{name}: an array in native byte order is needed")
-    dtype = expected if array.dtype.name == stand_in else as_dtype(array.dtype.name)
+    stands_in = array.dtype.name == stand_in and expected.bits >= 8  # bytes hold two elements of four bits
+    dtype = expected if stands_in else as_dtype(array.dtype.name)
     if any(s % array.itemsize for s in array.strides):
         raise ValueError(f"{name}: its strides are no multiples of its element size")
     strides = None if array.flags.c_contiguous else tuple(s // array.itemsize for s in array.strides)
@@ -157,6 +158,9 @@ def describe(arguments) -> tuple[list, list]:
     pb = _proto.messages()
     messages, payloads, known = [], [], {}
     for number, argument in enumerate(arguments, 1):
+        if argument is None:
+            messages.append(pb.RunArgument())
+            continue
         if not isinstance(argument, HostTensor):
             messages.append(pb.RunArgument(real=argument) if isinstance(argument, float) else pb.RunArgument(integer=int(argument)))
             continue
@@ -278,6 +282,8 @@ class RemoteKernel:
             if not isinstance(number, (bool, int, float)):
                 raise ValueError(f"{where} is expected to be a number, not {type(value).__name__}")
             return float(number) if self.dtypes[index].is_float else number
+        if value is None:  # the daemon says whether it may be absent
+            return None
         tensor = host_tensor(value, self.dtypes[index], where)
         if param.written and not tensor.writable:
             raise ValueError(f"{where}: the kernel writes this tensor, but it is read-only")

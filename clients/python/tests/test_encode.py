@@ -123,9 +123,9 @@ def test_values_that_grow_are_kept_in_variables():
 
 
 def test_what_cannot_be_written_is_named():
-    with pytest.raises(EncodeError, match="float4_e2m1fn is not supported"):
+    with pytest.raises(EncodeError, match="float6_e2m3fn is not supported"):
         @T.prim_func
-        def f(A: T.Tensor((8,), "float4_e2m1fn")):
+        def f(A: T.Tensor((8,), "float6_e2m3fn")):
             with T.Kernel(1) as bx:
                 T.sync_threads()
 

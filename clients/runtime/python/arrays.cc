@@ -59,7 +59,7 @@ const DTypeInfo* Arguments::ArrayDType(size_t param, PyObject* object, PyObject*
   if (!text) return nullptr;
   const DTypeInfo* expected = Find(wanted);
   // numpy lacks bfloat16 and the float8 types: unsigned integers of their width hold their bits.
-  if (host && expected->array == *text) return expected;
+  if (host && expected->bits >= 8 && expected->array == *text) return expected;
   if (const DTypeInfo* found = FindDTypeOfArray(*text)) return found;
   // ml_dtypes' types are numpy's "void" with a name. Any other type here is a plain one in foreign byte order, or none of ours.
   Ref dtype = text->size() > 1 && (*text)[1] == 'V' ? Attribute(object, "dtype") : Ref();

@@ -46,23 +46,40 @@ const DTypeInfo& Storage(const DTypeInfo& dtype, bool torch) {
   return torch ? dtype : *FindDTypeOfArray(dtype.array);
 }
 
+// torch where the process has imported it and torch sees a GPU, else nothing; no exception is set.
+Ref LoadedTorch() {
+  PyObject* modules = PyImport_GetModuleDict();  // borrowed
+  Ref torch = Ref::Borrow(modules ? PyDict_GetItemString(modules, "torch") : nullptr);
+  Ref cuda = torch ? Attribute(torch.get(), "cuda") : Ref();
+  if (!cuda || !Attribute(torch.get(), "empty")) return Ref();
+  Ref available(PyObject_CallMethod(cuda.get(), "is_available", nullptr));
+  if (available && PyObject_IsTrue(available.get()) == 1) return torch;
+  PyErr_Clear();
+  return Ref();
+}
+
+// After the first tensor argument; where there is none, of torch if it is loaded.
 Ref Allocate(const Arguments& arguments, const Kernel& kernel, const OutputShape& output) {
   const DTypeInfo& dtype = *Find(output.dtype);
   std::vector<int64_t> shape = output.shape;
   if (dtype.bits < 8 && !shape.empty()) shape.back() = (shape.back() + 1) / 2;
   const Source source = arguments.first_source();
   PyObject* like = arguments.first_tensor();
-  const bool torch = like && (source == Source::kExchange || source == Source::kTorch) && PyObject_HasAttrString(like, "new_empty");
-  if (!torch && source != Source::kHost)
-    return Ref(NewArray(OpenDevice(kernel.device().info().kind, kernel.device().info().index).value(), output.shape, dtype));
+  const DeviceInfo& device = kernel.device().info();
+  Ref loaded = like ? Ref() : LoadedTorch();
+  const bool alike = like && (source == Source::kExchange || source == Source::kTorch) && PyObject_HasAttrString(like, "new_empty");
+  const bool torch = alike || loaded;
+  if (!torch && source != Source::kHost) return Ref(NewArray(OpenDevice(device.kind, device.index).value(), output.shape, dtype));
   Ref extents(ShapeTuple(shape));
-  Ref module(PyImport_ImportModule(torch ? "torch" : "numpy"));
+  Ref module(loaded ? std::move(loaded) : Ref(PyImport_ImportModule(torch ? "torch" : "numpy")));
   if (!extents || !module) return Ref();
   const std::string name(Storage(dtype, torch).name);
   Ref type(PyObject_GetAttrString(module.get(), name == "bool" && !torch ? "bool_" : name.c_str()));
   if (!type) return Ref();
-  Ref function(torch ? PyObject_GetAttrString(like, "new_empty") : PyObject_GetAttrString(module.get(), "empty"));
-  Ref args(PyTuple_Pack(1, extents.get())), kwargs(Py_BuildValue("{s:O}", "dtype", type.get()));
+  Ref function(alike ? PyObject_GetAttrString(like, "new_empty") : PyObject_GetAttrString(module.get(), "empty"));
+  Ref args(PyTuple_Pack(1, extents.get()));
+  Ref kwargs(torch && !alike ? Py_BuildValue("{s:O,s:s}", "dtype", type.get(), "device", fmt::format("cuda:{}", device.index).c_str())
+                             : Py_BuildValue("{s:O}", "dtype", type.get()));
   if (!function || !args || !kwargs) return Ref();
   return Ref(PyObject_Call(function.get(), args.get(), kwargs.get()));
 }

@@ -12,11 +12,13 @@
 //   class Kernel
 //       kernel(*args, stream: int | None = None)
 //           args: either one for each parameter in order, or one for each parameter that is not an output. In the second form
-//           the outputs are allocated (by torch.empty, numpy.empty or Array, after the kind of the first tensor argument; by
-//           Array where there is none) and returned: one bare, several as a list. In the first form the result is None.
+//           the outputs are allocated and returned: one bare, several as a list. In the first form the result is None. They are made
+//           by torch.empty, numpy.empty or Array, after the kind of the first tensor argument; where there is none, by torch.empty on
+//           the kernel's device if the process has imported torch, else by Array.
 //           Tensor arguments may be torch tensors (CUDA or ROCm), numpy arrays (copied to the device and, where the kernel
 //           writes them, back; the call then waits), Array, objects with __dlpack_c_exchange_api__,
-//           __cuda_array_interface__ or __dlpack__, DLPack capsules, or None where the tensor is empty.
+//           __cuda_array_interface__ or __dlpack__, DLPack capsules, or None where the tensor is
+//           empty or no launch reads or writes it.
 //           Scalars: int, bool, float, or anything with __index__ or __float__.
 //           numpy has no bfloat16, tf32 or float8: arrays of uint16, float32 and uint8 are taken for them bit by bit, and
 //           ml_dtypes' own types are recognised.

@@ -5,6 +5,7 @@ import ctypes
 import gc
 import os
 import pathlib
+import sys
 import threading
 
 import numpy as np
@@ -328,6 +329,47 @@ def test_torch_attributes(kernel):
     assert np.array_equal(out.numpy(), source.numpy())
     with pytest.raises(ValueError, match=r"but got 1 \(cpu\)"):
         kernel(TorchLike(source, cuda=False), out, stream=0)
+
+
+def without_inputs():
+    """y[16] of a program that does not read its x[n]; an empty grid."""
+    artifact = copy_artifact()
+    x, y = artifact.launch.params
+    x.unused = True
+    y.shape[0].nodes[0].op, y.shape[0].nodes[0].value = 0, 16
+    return runtime.load(artifact.SerializeToString())
+
+
+def test_an_unused_tensor_may_be_absent():
+    out = without_inputs()(None)
+    assert isinstance(out, runtime.Array) and out.shape == (16,)
+    used = runtime.load(copy_artifact(output=False).SerializeToString())
+    with pytest.raises(ValueError, match="x is expected to have non-NULL pointer"):
+        used(None, runtime.Array(16, "float32"))
+
+
+def test_a_byte_of_numpy_holds_two_elements_of_four_bits():
+    kernel = runtime.load(copy_artifact("U4", output=False).SerializeToString())
+    assert kernel.symbols(np.zeros(8, np.uint8), np.zeros(8, np.uint8)) == {"n": 16}
+
+
+@pytest.mark.parametrize("sees_a_gpu", [True, False])
+def test_outputs_are_of_torch_where_it_is_loaded(monkeypatch, sees_a_gpu):
+    made = []
+
+    def empty(shape, dtype, device):
+        made.append((shape, dtype, device))
+        return TorchLike(runtime.Array(shape, "float32"))
+
+    class FakeTorch:
+        cuda = type("cuda", (), {"is_available": staticmethod(lambda: sees_a_gpu)})
+        float32 = "torch.float32"
+
+    FakeTorch.empty = staticmethod(empty)
+    monkeypatch.setitem(sys.modules, "torch", FakeTorch)
+    out = without_inputs()(None, stream=0)
+    assert isinstance(out, TorchLike if sees_a_gpu else runtime.Array)
+    assert made == ([((16,), "torch.float32", "cuda:0")] if sees_a_gpu else [])
 
 
 def test_cuda_array_interface(kernel):

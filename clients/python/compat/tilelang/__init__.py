@@ -13,9 +13,10 @@ from kiln import notices
 from kiln.functions import JITFunction as JITImpl
 from kiln.functions import jit
 from kiln.compiler import compile, par_compile
-from kiln.kernel import Kernel as JITKernel
+from kiln.kernel import Kernel
 from kiln.language.dtypes import DType as DataType
 from kiln.language.dtypes import DType as dtype
+from kiln.language.kinds import Kind
 from kiln.language.math import cdiv, next_power_of_2
 from kiln.language.program import PrimFunc
 from kiln.options import PassConfigKey
@@ -53,6 +54,17 @@ class _Missing(importlib.abc.MetaPathFinder):
 sys.meta_path.append(_Missing())
 
 
+class JITKernel(metaclass=Kind):
+    """The class of kernels. Called, it compiles, as tilelang.compile does."""
+
+    def __new__(cls, func=None, out_idx=None, **options):
+        return compile(func, out_idx, **options)
+
+    @staticmethod
+    def holds(value) -> bool:
+        return isinstance(value, Kernel)
+
+
 def set_log_level(level):
     """Of what Kiln logs in this process, the logger "kiln"; the daemon has a log of its own. A number of ``logging``, or a name as
     "WARNING"."""
@@ -67,6 +79,11 @@ def disable_cache():
 
 def enable_cache():
     """Nothing: the cache is always on."""
+
+
+def is_cache_enabled():
+    """True: the cache is always on."""
+    return True
 
 
 def __getattr__(name):

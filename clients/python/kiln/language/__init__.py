@@ -4,6 +4,7 @@
 from ..names import unknown as _unknown
 from . import dtypes as _dtypes
 from .atomics import *  # noqa: F403
+from .awaited import *  # noqa: F403
 from .buffer import LocalVar
 from .dtypes import DType, as_dtype
 from .dtypes import DType as dtype
@@ -15,6 +16,7 @@ from .function import (
 from .fp8 import determine_fp8_type, determine_torch_fp8_type
 from .gathers import c2d_im2col, im2col, transpose
 from .kinds import PrimExpr, Var
+from .lanes import *  # noqa: F403
 from .launch import *  # noqa: F403
 from .launch import Kernel
 from .layout import Fragment, Layout

@@ -7,19 +7,22 @@ from .. import notices
 from . import program as ir
 from .buffer import Buffer, Region, element, load
 from .expr import Expr, Var, as_expr, cast
+from .lanes import elements
 from .loops import Parallel
 from .regions import closed, describe, operand, pair, shifted, tile_extents
-from .trace import allocate, current, emit, error
+from .trace import allocate, current, emit, error, value_error
 
 # "consume" promises less than "acquire", which every target has.
 _ORDERS = {None: "RELAXED", "relaxed": "RELAXED", "consume": "ACQUIRE", "acquire": "ACQUIRE", "release": "RELEASE", "acq_rel": "ACQ_REL",
            "seq_cst": "SEQ_CST"}
 _OF_LOADS = (None, "relaxed", "consume", "acquire", "seq_cst")
+_OF_STORES = (None, "relaxed", "release", "seq_cst")
 
 
 def _order(name: str, order, known=tuple(_ORDERS)) -> str:
     if order not in known:
-        raise error(f"T.{name}(memory_order={order!r}): the orders it may have are {', '.join(o for o in known if o)}")
+        raise value_error(f"T.{name}(memory_order={order!r}): {name} does not support memory_order={order!r}; it may be "
+                          f"{', '.join(o for o in known if o)}")
     return "MEMORY_ORDER_" + _ORDERS[order]
 
 
@@ -79,7 +82,8 @@ def _atomic(kind: str, name: str, what: str, dtypes: str = "numbers of 16 bits o
         notices.unused(f"T.{name}", annotations=(annotations, (None, {}), "what annotations say is inferred; leave them out"),
                        use_tma=(use_tma, (False, None), "the compiler chooses the instruction; leave it out"))
         order = _order(name, memory_order)
-        if not isinstance(value, (Buffer, Region)) and not isinstance(dst, Buffer) and element(dst) is not None:
+        whole = isinstance(dst, Buffer) and not return_prev  # a tile, though it has one element: once, and not by each thread
+        if not isinstance(value, (Buffer, Region)) and not whole and element(dst) is not None:
             return _change(name, kind, dst, value, order, bool(return_prev))
         if return_prev:
             raise error(f"T.{name}(return_prev=True) of a tile: write a T.Parallel loop over it, where each element has a result of its own")
@@ -109,18 +113,29 @@ def _vector(name: str, width: int, what: str):
     def function(dst, value, memory_order=None, return_prev=False, annotations=None):
         notices.unused(f"T.{name}", annotations=(annotations, (None, {}), "what annotations say is inferred; leave them out"))
         order = _order(name, memory_order)
-        (buffer, indices), (source, start) = _first(name, dst), _first(name, value)
-        old = [_change(name, "ATOMIC_ADD", load(buffer, [*indices[:-1], indices[-1] + lane]),
-                       as_expr(source[tuple(start[:-1] + [start[-1] + lane])]), order, bool(return_prev)) for lane in range(width)]
+        added = [as_expr(buffer[tuple(indices)]) for buffer, indices in _neighbours(name, value, width)]
+        old = [_change(name, "ATOMIC_ADD", load(*to), by, order, bool(return_prev)) for to, by in zip(_neighbours(name, dst, width), added)]
         return tuple(old) if return_prev else None
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = (
         f"``T.atomic_add`` of {what} neighbours along the last dimension, from the elements that ``dst`` and ``value`` name on, each by itself. "
         f"With ``return_prev=True`` the result is a tuple of what the {what} elements were before.\n"
-        f"Shapes: {what} elements from each start on. A slice counts from where it begins. Dtypes: as T.atomic_add. Targets: all.\n"
+        f"Shapes: {what} elements from each start on. A slice counts from where it begins; a T.Ramp names each.\n"
+        "Dtypes: as T.atomic_add. Targets: all.\n"
         "Errors: TraceError for another ``memory_order``, and for what is neither an element nor a slice.")
     return function
+
+
+def _neighbours(name: str, value, width: int) -> list:
+    """(buffer, indices) of ``width`` elements."""
+    named = elements(value)
+    if named is not None and len(named) != width:
+        raise error(f"T.{name} of a T.Ramp of {len(named)} lanes: it takes {width}")
+    if named is None:
+        buffer, first = _first(name, value)
+        named = [(buffer, [*first[:-1], first[-1] + lane]) for lane in range(width)]
+    return named
 
 
 def _first(name: str, value):
@@ -164,10 +179,11 @@ def atomic_load(src, memory_order="seq_cst"):
 
 
 def atomic_store(dst, src, memory_order="seq_cst"):
-    """dst = src, written in one step. ``memory_order``: as of T.atomic_add. Outside of T.Parallel, each thread that comes to it does it.
+    """dst = src, written in one step. ``memory_order``: as of T.atomic_add, but for "acquire", "consume" and "acq_rel". Outside of
+    T.Parallel, each thread that comes to it does it.
     Shapes: ``dst`` is an element in global or shared memory; ``src`` is a scalar. Dtypes: numbers of 16 bits or more; ``src`` is converted to
     the dtype of ``dst``. Targets: all. Errors: TraceError for another ``memory_order``, and for a tile. CompileError as of T.atomic_add."""
-    _change("atomic_store", "ATOMIC_EXCHANGE", dst, src, _order("atomic_store", memory_order), False)
+    _change("atomic_store", "ATOMIC_EXCHANGE", dst, src, _order("atomic_store", memory_order, _OF_STORES), False)
 
 
 __all__ = [name for name in dir() if name.startswith("atomic_")]

@@ -143,12 +143,19 @@ class Region(object):
         return self.buffer.name
 
     def __getitem__(self, key):
+        from . import lanes
+
+        named = lanes.read(self, key)
+        if named is not None:
+            return named
         region, scalar = self._index(key)
         return load(self.buffer, region.offsets) if scalar else region
 
     def __setitem__(self, key, value):
-        from . import trace
+        from . import lanes, trace
 
+        if lanes.write(self, key, value):
+            return
         region, scalar = self._index(key)
         if scalar:
             trace.store(self.buffer, region.offsets, value)
@@ -188,9 +195,10 @@ class Region(object):
 
     def _slice(self, d, k):
         from .affine import difference
+        from .trace import value_error
 
         if k.step not in (None, 1):
-            raise ValueError(f"a slice of {self.name} with step {k.step}: only contiguous boxes can be copied; loop with T.Parallel")
+            raise value_error(f"a slice of {self.name} with step {k.step}: only contiguous boxes can be copied; loop with T.Parallel")
         if k.start is None and k.stop is None:
             return 0, self.extents[d]
         extent = self.extents[d]
@@ -200,16 +208,16 @@ class Region(object):
             start = _plus(extent, start)
         if isinstance(stop, int) and stop < 0:
             stop = _plus(extent, stop)
-        if stop is None:
-            return start, None
+        if stop is None or stop is extent and not isinstance(extent, int):
+            return start, None  # to the end: beyond it, nothing is there to copy
         size = difference(stop, start)
         if size is None:
-            raise ValueError(
+            raise value_error(
                 f"the size of the slice {k.start}:{k.stop} of dimension {d} of {self.name} is not a compile-time constant; a tile has a "
                 f"fixed size, so write {self.name}[start : start + SIZE] (what lies outside the tensor reads as zero and is not written)"
             )
         if size < 0:
-            raise ValueError(f"the slice {k.start}:{k.stop} of dimension {d} of {self.name} ends before it begins")
+            raise value_error(f"the slice {k.start}:{k.stop} of dimension {d} of {self.name} ends before it begins")
         return start, size
 
     def as_scalar(self):

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 _ROWS = (
     ("barriers are placed by the compiler: use T.copy and T.gemm, whose effects the next statement sees",
-     "alloc_barrier alloc_cluster_barrier create_barriers barrier_arrive barrier_wait mbarrier_arrive mbarrier_arrive_expect_tx "
-     "mbarrier_expect_tx mbarrier_wait_parity named_barrier_arrive ptx_arrive_barrier ptx_arrive_barrier_expect_tx "
-     "ptx_arrive_cluster_barrier ptx_fence_barrier_init ptx_init_barrier_thread_count cp_async_barrier_noinc fence_proxy_async "
-     "tvm_storage_sync"),
+     "alloc_cluster_barrier create_barriers mbarrier_arrive_expect_tx mbarrier_expect_tx named_barrier_arrive "
+     "ptx_arrive_barrier ptx_arrive_barrier_expect_tx ptx_arrive_cluster_barrier ptx_fence_barrier_init ptx_init_barrier_thread_count "
+     "cp_async_barrier_noinc fence_proxy_async tvm_storage_sync"),
     ("use T.copy; the compiler chooses the instruction",
-     "tma_copy tma_load tma_load_2sm tma_store_arrive tma_store_wait create_tma_descriptor ptx_cp_async_bulk ptx_ldmatrix ldg32 "
+     "tma_load tma_load_2sm tma_store_arrive create_tma_descriptor ptx_cp_async_bulk ptx_ldmatrix ldg32 "
      "ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32 sts64 sts128"),
     ("use T.copy in a T.Pipelined loop; the compiler makes it asynchronous", "async_copy ptx_cp_async ptx_commit_group ptx_wait_group"),
     ("use T.gemm; the compiler chooses the instruction",
-     "wgmma_gemm wgmma_mma wait_wgmma warpgroup_arrive warpgroup_commit_batch warpgroup_wait warpgroup_fence_operand ptx_mma "
+     "wgmma_mma warpgroup_arrive warpgroup_commit_batch warpgroup_wait warpgroup_fence_operand ptx_mma "
      "ptx_mma_sm70 ptx_wgmma_ss ptx_wgmma_rs mma_fill mma_store tvm_mfma tvm_mfma_store tvm_rdna_wmma tvm_rdna_wmma_store "
      "alloc_wgmma_desc initialize_wgmma_descriptor tcgen05_gemm tcgen05_mma alloc_tmem deallocate_tmem"),
     ("products of blocks with scales are not part of this version: scale the sums of T.gemm, as kiln.examples.scaled does",
@@ -35,7 +34,6 @@ _ROWS = (
     ("launches are opened by T.Kernel; T.get_thread_binding and T.get_block_binding give indices",
      "launch_thread thread_return"),
     ("the order of tiles is T.Persistent's or the compiler's", "PersistentTileScheduler BaseTileScheduler"),
-    ("write the scalar operation in a T.Parallel loop; neighbours are packed by the compiler", "add2 sub2 mul2 fma2 max2 min2 abs2 Ramp"),
     ("it is not part of this version: compute it from T.exp, T.log, T.sqrt and their kin, or on the host",
      "asin acos atan atan2 asinh acosh atanh hypot copysign ldexp nextafter clz popcount __ffs __fns"),
     ("random numbers are not part of this version: pass a tensor of them", "rng_init rng_rand rng_rand_float"),
@@ -49,8 +47,7 @@ INSTEAD = {name: hint for hint, names in _ROWS for name in names.split()}
 ARGUMENTS = (
     ("T.gemm(…, mbar=…)", "leave it out, with the wait that goes with it: the next statement sees the product"),
     ("T.Kernel(…, prelude=…)", "write the function in the tile language"),
-    ("T.sync_threads(barrier_id, arrive_count)", "leave the call out: the compiler places the barriers"),
+    ("T.sync_threads(barrier_id, arrive_count) to which other threads come than so many", "leave the call out: the compiler places the barriers"),
     ("T.atomic_add(…, return_prev=True) of a tile, and its kin", "write a T.Parallel loop over the tile"),
     ("T.cast(…, round=\"rs\", rbits=…)", "add noise below the last place, then T.cast"),
-    ("T.ieee_add and its kin of float64", "write the plain operator, T.fma or T.sqrt, which round to the nearest"),
 )

@@ -121,6 +121,18 @@ class Expr(Operators):
         return show(self)
 
 
+class Deferred(Operators):
+    """A value that is computed where a traced function uses it: what a function that needs threads gives outside of one."""
+
+    __slots__ = ("compute", "dtype")
+
+    def __init__(self, compute, dtype: DType):
+        self.compute, self.dtype = compute, dtype
+
+    def as_scalar(self) -> Expr:
+        return self.compute()
+
+
 _interned: "weakref.WeakValueDictionary[tuple, Expr]" = weakref.WeakValueDictionary()
 
 

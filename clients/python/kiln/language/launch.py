@@ -13,6 +13,7 @@ from . import trace as tr
 from .buffer import Buffer, LocalVar
 from .dtypes import as_dtype, int32
 from .expr import Var, as_expr, constant_value, representable
+from .math import max_value, min_value
 
 
 class Kernel:
@@ -226,8 +227,10 @@ def alloc_var(dtype, *args, scope="local.var", init=None):
     _scope("T.alloc_var", scope, "local.var")
     number = None if init is None else constant_value(init)
     if number is not None and not representable(number, as_dtype(dtype)):
-        raise tr.error(f"T.alloc_var({as_dtype(dtype)}, init={number!r}): the type has no such number; use a wider one, or T.cast(…) for what a "
-                       "cast makes of it")
+        low, high = constant_value(min_value(dtype)), constant_value(max_value(dtype))
+        side = "exceeds maximum of" if number > high else "is below the minimum of" if number < low else "is not of"
+        raise tr.value_error(f"T.alloc_var({as_dtype(dtype)}, init={number!r}): it {side} {as_dtype(dtype)}: the type has no such number; use a "
+                             "wider one, or T.cast(…) for what a cast makes of it")
     return tr.variable(dtype, "var", init)
 
 

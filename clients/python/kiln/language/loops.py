@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import warnings
 
 from .. import notices
 from . import program as ir
 from . import reducers
-from .expr import Expr, Var, as_expr, binary, cast, constant_value, floordiv
+from .expr import Expr, Var, as_expr, binary, cast, constant_value, floordiv, logical
 from .dtypes import int32, promote
 from .trace import current, error
 
@@ -30,6 +32,9 @@ class Loop:
         if self.kind == "PARALLEL" and "parallel" in trace.loops:
             yield from self._inside_parallel(names)
             return
+        if self.kind == "PARALLEL" and any(constant_value(e) is None for e in self.extents):
+            yield from self._in_chunks(trace, names)
+            return
         loop_vars = [Var("LOOP", e.dtype, name) for e, name in zip(self.extents, names)]
         stmt = ir.For(self.kind, loop_vars, list(self.extents), [], self.num_stages, self.coalesced_width)
         trace.emit(stmt)
@@ -49,6 +54,32 @@ class Loop:
         nest.names = names
         for values in nest:
             yield values[0] if len(values) == 1 else values
+
+
+    def _in_chunks(self, trace, names):
+        """Of extents known at run time: a serial loop, each step of which gives as many iterations to the block as it has threads."""
+        dynamic = [d for d, e in enumerate(self.extents) if constant_value(e) is None]
+        known = math.prod(constant_value(e) for e in self.extents if constant_value(e) is not None)
+        threads = math.prod(trace.kernel.block) if trace.kernel is not None else 1
+        sizes = [constant_value(e) for e in self.extents]
+        for d in dynamic:
+            sizes[d] = max(1, threads // known) if d == dynamic[-1] else 1
+        chunks = [floordiv(self.extents[d] + (sizes[d] - 1), sizes[d]) for d in dynamic]
+        outer = Nest([Loop("SERIAL", [as_expr(0)], [c], [as_expr(1)]) for c in chunks])
+        outer.names = tuple(f"{names[d]}_chunk" for d in dynamic)
+        parts = [as_expr(size) for size in sizes]
+        inner = Loop("PARALLEL", [as_expr(0)] * len(parts), parts, [as_expr(1)] * len(parts), coalesced_width=self.coalesced_width)
+        inner.names = names
+        for chunk in outer:
+            for lane in inner:
+                position = list(lane) if isinstance(lane, tuple) else [lane]
+                for d, c in zip(dynamic, chunk):
+                    position[d] = position[d] + c * sizes[d]
+                within = functools.reduce(functools.partial(logical, "AND"), [position[d] < self.extents[d] for d in dynamic])
+                stmt = trace.emit(ir.If(within))
+                with trace.inside(stmt.then_body, "branch"):
+                    values = [begin + at * step for at, begin, step in zip(position, self.begins, self.steps)]
+                    yield values[0] if len(values) == 1 else tuple(values)
 
 
 class Nest:
@@ -145,10 +176,10 @@ def Parallel(*extents, coalesced_width=None, loop_layout=None, prefer_async=None
     """Iterations in any order, spread over the threads of the block, with one variable for each extent. ``coalesced_width``: at most so
     many neighbours along the last extent go to one thread. A T.Parallel inside another one is a serial loop of each thread. ``loop_layout``
     and ``prefer_async``: no effect, with a warning.
-    Shapes: one or more extents, known at compile time; at most 2^24 iterations together. Dtypes: integers. Targets: all. Errors: TraceError
-    without an extent. CompileError where an extent is not constant, where two iterations certainly meet in one element that one of them
-    writes, and for a tile operation, ``break`` or ``continue`` in it. A warning where an element gets a value that depends on the thread
-    that runs the iteration."""
+    Shapes: one or more extents; those known at compile time make at most 2^24 iterations together. Where extents are known at run time only, the
+    iterations are taken in turns of as many as the block has threads. Dtypes: integers. Targets: all. Errors: TraceError without an extent.
+    CompileError where two iterations certainly meet in one element that one of them writes, and for a tile operation, ``break`` or
+    ``continue`` in it. A warning where an element gets a value that depends on the thread that runs the iteration."""
     _annotated("T.Parallel", annotations)
     notices.unused("T.Parallel", loop_layout=(loop_layout, (None,), "which thread does what is inferred; leave it out"),
                    prefer_async=(prefer_async, (None, False),

@@ -6,12 +6,13 @@ from __future__ import annotations
 import builtins
 import functools as _functools
 import math as _math
+import weakref as _weakref
 
 from .. import notices
 from . import dtypes
 from .dtypes import as_dtype
 from .expr import (
-    as_expr, binary, cast, condition, const, constant_value, divide, floordiv, floormod, is_scalar, logical, logical_not, make, select,
+    Expr, as_expr, binary, cast, condition, const, constant_value, divide, floordiv, floormod, is_scalar, logical, logical_not, make, select,
     truncdiv, unary,
 )
 from .affine import finds as _finds
@@ -29,13 +30,27 @@ def _wide(value):
     return x if x.dtype == dtypes.float64 else cast(x, dtypes.float32)
 
 
+_written_out: "_weakref.WeakValueDictionary[int, Expr]" = _weakref.WeakValueDictionary()  # by their ids
+
+
+def _function_of_several(e: Expr) -> Expr:
+    """Notes that the expression is what a function of this page gives, though its operation is an operator."""
+    _written_out[id(e)] = e
+    return e
+
+
+def is_written_out(e: Expr) -> bool:
+    """Whether a function gave it that is computed from others."""
+    return _written_out.get(id(e)) is e
+
+
 def _composed(function):
     """In the type of a float and in float32 of an integer; what is narrower than float32 is computed there and rounded once."""
 
     @_functools.wraps(function)
     def rounded(x):
         x = _float(x)
-        return cast(function(_wide(x)), x.dtype)
+        return _function_of_several(cast(function(_wide(x)), x.dtype))
 
     return rounded
 
@@ -135,7 +150,7 @@ def log1p(x):
 def tan(x):
     """The tangent of x radians: sin(x) / cos(x). At most 6 units in the last place off.
     Shapes: a scalar. Dtypes: a float's own type; float32 for an integer. Targets: all. Errors: TypeError for what is no scalar."""
-    return sin(x) / cos(x)
+    return _function_of_several(sin(x) / cos(x))
 
 
 @_composed
@@ -437,7 +452,7 @@ def constant(value):
 
 
 _HELPERS = {"annotations", "builtins", "dtypes", "notices", "as_dtype", "as_expr", "binary", "condition", "const", "constant_value",
-            "is_scalar", "make",
+            "is_scalar", "make", "Expr", "is_written_out",
             "unary", "select", "logical", "logical_not", "constant"}
 def _fast(name: str):
     plain = globals()[name]
@@ -445,8 +460,8 @@ def _fast(name: str):
     def function(x):
         e = as_expr(x)
         if e.dtype not in ("float16", "bfloat16", "float32", "float64"):
-            raise TypeError(f"T.__{name} only supports floating-point inputs of 16 bits or more, not {e.dtype}: convert with T.cast, or write "
-                            f"T.{name}, which takes integers as float32")
+            raise TypeError(f"T.__{name} only supports floating-point inputs, but got {e.dtype}; those of 16 bits or more: convert with T.cast, "
+                            f"or write T.{name}, which takes integers as float32")
         return plain(e)
 
     function.__name__ = function.__qualname__ = f"__{name}"

@@ -178,6 +178,7 @@ class PrimFunc:
         self.params: list[Param] = []
         self.kernels: list[Kernel] = []
         self.outputs: list[int] = []
+        self.chosen = False  # whether out_idx says so, and not T.empty
         self.pass_configs: dict = {}
         self.compile_flags: list[str] = []
         self.workspaces: list[Buffer] = []
@@ -215,11 +216,14 @@ class PrimFunc:
             if not -count <= index < count:
                 raise ValueError(f"out_idx {index} is outside the {count} parameters of {self.name}")
             resolved.append(index % count)
+        if self.outputs and not self.chosen:
+            raise ValueError(f"Out index conflict: {self.name} makes its outputs {self.outputs} with T.empty and returns them, and out_idx is "
+                             f"{outputs}; leave out_idx out")
         if resolved == self.outputs:
             return self
         other = PrimFunc(self.name)
         other.__dict__.update(self.__dict__)
-        other.outputs, other._module = resolved, None
+        other.outputs, other.chosen, other._module = resolved, True, None
         return other
 
     def script(self, show_meta: bool = False) -> str:

@@ -5,18 +5,18 @@ is arithmetic of the language, so it is the same on every target."""
 
 from __future__ import annotations
 
-from . import dtypes
+from . import dtypes, rounding64
 from .dtypes import as_dtype
 from .expr import Expr, as_expr, binary, const, logical, logical_not, make, select, unary
 from .expr import cast as _convert
 from .math import fma, isfinite, isinf, max_value, nearbyint, reinterpret
 from .math import ceil as _ceil
 from .math import floor as _floor
-from .trace import error
+from .trace import error, let
 
 _MODES = ("rn", "rz", "ru", "rd")
 _HALVES = ("float16", "bfloat16")
-_UNSIGNED = {bits: as_dtype(f"uint{bits}") for bits in (8, 16, 32)}
+_UNSIGNED = {bits: as_dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
 
 
 def _operands(name: str, mode: str, *values) -> list[Expr]:
@@ -25,12 +25,13 @@ def _operands(name: str, mode: str, *values) -> list[Expr]:
         raise ValueError(f"T.{name}(rounding_mode={mode!r}): Invalid rounding mode; known: rn (nearest, halves to even), rz (to zero), ru (up), rd "
                          "(down)")
     first = as_expr(values[0])
-    if first.dtype not in ("float32", *_HALVES):
-        raise TypeError(f"T.{name} of {first.dtype}: it takes float32, float16 and bfloat16; of float64, write the plain operator, T.fma or T.sqrt, "
-                        "which round to the nearest")
+    if name == "ieee_frsqrt" and first.dtype == dtypes.float64:
+        raise TypeError("T.ieee_frsqrt: frsqrt is not supported for float64; write T.ieee_frcp(T.ieee_fsqrt(x)), which rounds twice")
+    if first.dtype not in ("float32", "float64", *_HALVES):
+        raise TypeError(f"T.{name} of {first.dtype}: it takes float64, float32, float16 and bfloat16; convert with T.cast")
     if mode != "rn" and first.dtype in _HALVES:
-        raise TypeError(f"T.{name} of {first.dtype} with rounding_mode {mode!r}: halves are rounded to the nearest (rn); compute in float32, and "
-                        f"convert by T.cast(x, \"{first.dtype}\", round=…)")
+        raise TypeError(f"T.{name} of {first.dtype} with rounding_mode {mode!r}: Only rounding mode 'rn' is available for half precision: halves are "
+                        f"rounded to the nearest; compute in float32, and convert by T.cast(x, \"{first.dtype}\", round=…)")
     return [_convert(v, first.dtype) for v in values]
 
 
@@ -102,17 +103,34 @@ def _nearest(high: Expr, rest: Expr, above: Expr, dtype) -> Expr:
     return reinterpret(binary("ADD", reinterpret(near, dtype=bits_of), never), dtype=dtype)
 
 
+def _wide_result(mode: str, near: Expr, lack: Expr, zero=None) -> Expr:
+    """Of float64. ``zero``: whether it is a zero that is negative when rounded down."""
+    if mode == "rn":
+        return near
+    if mode == "ru":
+        return select(lack > 0, _step(near, True), near)
+    if mode == "rd":
+        result = select(lack < 0, _step(near, False), near)
+        return result if zero is None else select(zero, const(-0.0, dtypes.float64), result)
+    too_far = logical("AND", binary("NE", near, 0), select(near > 0, lack < 0, lack > 0))
+    one = const(1, _UNSIGNED[64])
+    return select(too_far, reinterpret(binary("SUB", reinterpret(near, dtype=_UNSIGNED[64]), one), dtype=dtypes.float64), near)
+
+
 _SHAPES = "Shapes: scalars"
 _DOC = (
     "``rounding_mode``: \"rn\" to the nearest, halves to the even one; \"rz\" to zero; \"ru\" up; \"rd\" down. ``fast_math`` changes nothing of it "
     "but what becomes of subnormals.\n"
-    f"{_SHAPES}. Dtypes: float32, and float16 and bfloat16 for \"rn\"; the others are converted to the dtype of the first. Targets: all, by "
-    "arithmetic of float64.\n"
+    "Under ``fast_math`` a quotient or root of float64 is as exact as that leaves it.\n"
+    f"{_SHAPES}. Dtypes: float64 and float32, and float16 and bfloat16 for \"rn\"; the others are converted to the dtype of the first.\n"
+    "Targets: all, by arithmetic of float64.\n"
     "Errors: ValueError for another ``rounding_mode``. TypeError for another dtype.")
 
 
 def ieee_add(x, y, rounding_mode="rn"):
     x, y = _operands("ieee_add", rounding_mode, x, y)
+    if x.dtype == dtypes.float64:
+        return _wide_result(rounding_mode, *rounding64.add(x, y))
     if rounding_mode == "rn":
         high, low = _sum(_wide(x), _wide(y))
         return _nearest(high, low, high, x.dtype)
@@ -126,6 +144,8 @@ def ieee_sub(x, y, rounding_mode="rn"):
 
 def ieee_mul(x, y, rounding_mode="rn"):
     x, y = _operands("ieee_mul", rounding_mode, x, y)
+    if x.dtype == dtypes.float64:
+        return _wide_result(rounding_mode, *rounding64.mul(x, y))
     product = _wide(x) * _wide(y)
     if rounding_mode == "rn":
         return _nearest(product, fma(_wide(x), _wide(y), unary("NEG", product)), product, x.dtype)
@@ -134,6 +154,10 @@ def ieee_mul(x, y, rounding_mode="rn"):
 
 def ieee_fmaf(x, y, z, rounding_mode="rn"):
     x, y, z = _operands("ieee_fmaf", rounding_mode, x, y, z)
+    if x.dtype == dtypes.float64:
+        if rounding_mode != "rn":  # of which the expression below has many
+            x, y, z = (let("operand", v) for v in (x, y, z))
+        return _wide_result(rounding_mode, *rounding64.fused(x, y, z))
     if rounding_mode == "rn":
         return fma(x, y, z)
     return _rounded_sum(rounding_mode, _wide(x) * _wide(y), _wide(z))
@@ -141,6 +165,8 @@ def ieee_fmaf(x, y, z, rounding_mode="rn"):
 
 def ieee_fdiv(x, y, rounding_mode="rn"):
     x, y = _operands("ieee_fdiv", rounding_mode, x, y)
+    if x.dtype == dtypes.float64:
+        return _wide_result(rounding_mode, *rounding64.div(x, y))
     a, b = _wide(x), _wide(y)
     quotient = a / b
     rest = fma(unary("NEG", quotient), b, a)
@@ -156,6 +182,8 @@ def ieee_frcp(x, rounding_mode="rn"):
 
 def ieee_fsqrt(x, rounding_mode="rn"):
     (x,) = _operands("ieee_fsqrt", rounding_mode, x)
+    if x.dtype == dtypes.float64:
+        return _wide_result(rounding_mode, *rounding64.sqrt(x))
     wide = _wide(x)
     root = unary("SQRT", wide)
     rest = fma(unary("NEG", root), root, wide)
@@ -177,6 +205,8 @@ def ieee_frsqrt(x):
 for _name, _what in (("ieee_add", "x + y"), ("ieee_sub", "x - y"), ("ieee_mul", "x · y"), ("ieee_fmaf", "x · y + z"), ("ieee_fdiv", "x / y"),
                      ("ieee_frcp", "1 / x"), ("ieee_fsqrt", "√x")):
     globals()[_name].__doc__ = f"{_what}, rounded once. {_DOC}"
+ieee_fmaf.__doc__ = ieee_fmaf.__doc__.replace("Shapes:", "In a direction, operands of float64 are read before the expression around them is: "
+                                              "guard them with an if, not with T.if_then_else.\nShapes:")
 
 # PTX's words for directions → those of T.ieee_add; "rs", by random bits, apart.
 _ROUNDS = {"rn": "rn", "rz": "rz", "rp": "ru", "rm": "rd"}

@@ -14,6 +14,7 @@ from . import trace as tr
 from .buffer import Buffer, LocalVar, Region
 from .dtypes import DType
 from .expr import Expr, Operators, as_expr, cast, condition, constant_value, logical, logical_not, select
+from .lanes import Lanes
 from .launch import Kernel, rename
 from .loops import Loop, Nest, Persistent, traced_range
 
@@ -138,6 +139,8 @@ class Scope:
             old.store(value)
             return old
         value = Scope.opened(value)
+        if isinstance(value, Lanes):
+            return value.read()
         if isinstance(value, LocalVar) and by_name:
             value = value.as_scalar()
         if isinstance(value, Expr):
@@ -158,6 +161,8 @@ class Scope:
             return tuple(Scope.held(v, name) for v, name in zip(value, names))
         if isinstance(value, LocalVar) and by_name is True:
             value = value.as_scalar()
+        if isinstance(value, Lanes):
+            return value.read()
         return tr.let("held", value) if isinstance(value, Expr) else value
 
     @staticmethod

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+import math
 
 from .. import notices
 from . import dtypes
@@ -346,13 +347,20 @@ def reduce(buffer, out, reduce_type, dim, clear=True, batch=1, nan_propagate=Fal
 
 
 def sync_threads(barrier_id=None, arrive_count=None):
-    """A barrier of the block. No program needs it: the compiler places the barriers that the statements need.
-    Shapes: none. Dtypes: none. Targets: all. Errors: TraceError for a barrier's number or count. CompileError where only some threads reach
-    it, unless those are a range by number."""
+    """A barrier of the threads that come to it. No program needs it: the compiler places the barriers that the statements need.
+    ``arrive_count``: how many threads those are, the whole block by default where ``barrier_id`` is given; the compiler chooses the hardware's
+    barrier, so a ``barrier_id`` says no more.
+    Shapes: none. Dtypes: none. Targets: all. Errors: TraceError where another number of threads comes to it than ``arrive_count``, or values
+    known at run time only decide how many. CompileError where only some threads reach it, unless those are a range by number."""
     if barrier_id is not None or arrive_count is not None:
-        raise error(
-            "T.sync_threads with a barrier's number or count: barriers of a part of the block are the compiler's. Leave the call out, for the "
-            "compiler places each barrier that the program needs, or write T.sync_threads() for one of the whole block")
+        from .branches import threads_here
+
+        coming, kernel = threads_here("sync_threads"), current("T.sync_threads").kernel
+        wanted = math.prod(kernel.block) if arrive_count is None else constant_value(arrive_count)
+        if coming != wanted:
+            raise error(f"T.sync_threads(barrier_id={barrier_id!r}, arrive_count={arrive_count!r}): {coming} threads come to it. Threads that wait "
+                        "for others which come by another way are not part of this version: write T.sync_threads() where all of them come, or leave "
+                        "it out, for the compiler places each barrier that the program needs")
     emit(ir.Barrier())
 
 

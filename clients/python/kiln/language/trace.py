@@ -20,6 +20,10 @@ class TraceError(RuntimeError):
     Shapes: none. Dtypes: none. Targets: all. Errors: it is one, a RuntimeError."""
 
 
+class TraceValueError(TraceError, ValueError):
+    """A TraceError about an argument that has another value than those it may have."""
+
+
 class DeclarationsDone(Exception):
     """Ends a trace that only wants the parameters, at the first kernel."""
 
@@ -53,8 +57,17 @@ def here() -> ir.Location:
 
 
 def error(message: str) -> TraceError:
+    return TraceError(_located(message))
+
+
+def value_error(message: str) -> TraceError:
+    """Where only certain values are possible: a ValueError as well."""
+    return TraceValueError(_located(message))
+
+
+def _located(message: str) -> str:
     at = here()
-    return TraceError(f"{at.file}:{at.line}: {message}" if at.line else message)
+    return f"{at.file}:{at.line}: {message}" if at.line else message
 
 
 class Trace:

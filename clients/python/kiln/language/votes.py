@@ -4,13 +4,14 @@ memory, which the compiler makes visible. A warp is 32 threads of one number aft
 
 from __future__ import annotations
 
+import functools
 import math
 
 from . import program as ir
 from . import trace as tr
 from .buffer import Buffer, LocalVar, Region, load
-from .dtypes import bool_, int32, uint32
-from .expr import Expr, Var, as_expr, binary, cast, condition, const, constant_value, floordiv, floormod, select
+from .dtypes import as_dtype, bool_, int32, uint32
+from .expr import Deferred, Expr, Var, as_expr, binary, cast, condition, const, constant_value, floordiv, floormod, select
 from .launch import get_thread_binding
 from .loops import Parallel, serial
 from .reducers import identity
@@ -164,13 +165,27 @@ warp_reduce_bitand = _warp_reduction("bitand", "REDUCE_BIT_AND", "bitwise and")
 warp_reduce_bitor = _warp_reduction("bitor", "REDUCE_BIT_OR", "bitwise or")
 
 
+def _vote(dtype):
+    """A function whose first argument is a predicate. Outside of a traced function it gives a value that is computed where one uses it."""
+    def decorator(function):
+        @functools.wraps(function)
+        def called(predicate, *rest, **others):
+            if as_expr(predicate).dtype.is_float:
+                raise TypeError(f"T.{function.__name__} requires an integer or boolean predicate, not {as_expr(predicate).dtype}")
+            if tr.active() is None:
+                return Deferred(functools.partial(function, predicate, *rest, **others), dtype)
+            return function(predicate, *rest, **others)
+
+        return called
+
+    return decorator
+
+
 def _predicate(name: str, predicate) -> Expr:
-    e = _value(name, predicate)
-    if e.dtype.is_float:
-        raise TypeError(f"T.{name} requires an integer or boolean predicate, not {e.dtype}")
-    return condition(e)
+    return condition(_value(name, predicate))
 
 
+@_vote(int32)
 def any_sync(predicate, mask=None):
     """Whether the predicate holds in a thread of the warp: 1 or 0.
     Shapes: a scalar. Dtypes: an integer or bool; the result is int32. Targets: all. Errors: TypeError for a float. TraceError for a ``mask``
@@ -179,6 +194,7 @@ def any_sync(predicate, mask=None):
     return _of_warp("any_sync", "REDUCE_MAX", cast(_predicate("any_sync", predicate), int32), const(0, int32))
 
 
+@_vote(int32)
 def all_sync(predicate, mask=None):
     """Whether the predicate holds in all threads of the warp: 1 or 0.
     Shapes: a scalar. Dtypes: an integer or bool; the result is int32. Targets: all. Errors: as T.any_sync."""
@@ -186,6 +202,7 @@ def all_sync(predicate, mask=None):
     return _of_warp("all_sync", "REDUCE_MIN", cast(_predicate("all_sync", predicate), int32), const(1, int32))
 
 
+@_vote(as_dtype("uint64"))
 def ballot_sync(predicate, mask=None):
     """A number with one bit for each thread of the warp in which the predicate holds; the warp's first thread has the lowest.
     Shapes: a scalar. Dtypes: an integer or bool; the result is uint64. Targets: all. Errors: as T.any_sync."""
@@ -196,6 +213,7 @@ def ballot_sync(predicate, mask=None):
     return cast(_of_warp("ballot_sync", "REDUCE_BIT_OR", given, const(0, uint32)), "uint64")
 
 
+@_vote(as_dtype("uint64"))
 def ballot(predicate):
     """T.ballot_sync of all threads of the warp.
     Shapes: a scalar. Dtypes: an integer or bool; the result is uint64. Targets: all. Errors: as T.any_sync."""
@@ -212,6 +230,7 @@ def _of_block(name: str, kind: str, predicate) -> Expr:
     return _kept(load(result, [as_expr(0)]))
 
 
+@_vote(int32)
 def syncthreads_count(predicate):
     """In how many threads of the block the predicate holds.
     Shapes: a scalar. Dtypes: an integer or bool; the result is int32. Targets: all. Errors: TypeError for a float. TraceError in T.Parallel.
@@ -219,12 +238,14 @@ def syncthreads_count(predicate):
     return _of_block("syncthreads_count", "REDUCE_SUM", predicate)
 
 
+@_vote(int32)
 def syncthreads_and(predicate):
     """Whether the predicate holds in all threads of the block: 1 or 0.
     Shapes: a scalar. Dtypes: as T.syncthreads_count. Targets: all. Errors: as T.syncthreads_count."""
     return _of_block("syncthreads_and", "REDUCE_MIN", predicate)
 
 
+@_vote(int32)
 def syncthreads_or(predicate):
     """Whether the predicate holds in a thread of the block: 1 or 0.
     Shapes: a scalar. Dtypes: as T.syncthreads_count. Targets: all. Errors: as T.syncthreads_count."""

@@ -5,9 +5,9 @@ import functools
 import sys
 
 import kiln.language as language
-from kiln.language.expr import COMPARISONS, Expr, as_expr, binary, cast, const, logical
+from kiln.language.expr import COMPARISONS, Deferred, Expr, as_expr, binary, cast, const, logical
 from kiln.language.kinds import Kind, PrimExpr, Var
-from kiln.language.math import if_then_else, reinterpret
+from kiln.language.math import if_then_else, is_written_out, reinterpret
 from kiln.language.program import PrimFunc
 
 from .. import _absent
@@ -37,6 +37,22 @@ for _name, _op in _BINARY.items():
     globals()[_name] = _kind(_name, (_op,), lambda a, b, span=None, op=_op: binary(op, as_expr(a), b))
 
 
+_CALLS = frozenset((
+    "ABS BIT_AND BIT_NOT BIT_OR BIT_XOR CEIL COS ERF EXP EXP2 FLOOR FMA IS_NAN LOG LOG2 POW REINTERPRET ROUND RSQRT SHL SHR SIGMOID SIN SQRT "
+    "TANH TRUNC").split())
+
+
+class Call(metaclass=Kind):
+    """The class of what functions give: T.exp(x), T.any_sync(x), x & y. To ask about; the functions make them."""
+
+    def __new__(cls, *_, **__):
+        raise TypeError("tirx.Call is a class to ask about; call the function, as T.exp(x)")
+
+    @staticmethod
+    def holds(value) -> bool:
+        return isinstance(value, Deferred) or isinstance(value, Expr) and (value.op in _CALLS or is_written_out(value))
+
+
 def all(*conditions):
     """Whether every condition holds."""
     return functools.reduce(functools.partial(logical, "AND"), conditions)
@@ -47,7 +63,7 @@ def any(*conditions):
     return functools.reduce(functools.partial(logical, "OR"), conditions)
 
 
-__all__ = ["And", "BufferLoad", "Cast", "FloatImm", "IntImm", "Not", "Or", "PrimExpr", "PrimFunc", "Select", "Var", "all", "any", "const",
+__all__ = ["And", "BufferLoad", "Call", "Cast", "FloatImm", "IntImm", "Not", "Or", "PrimExpr", "PrimFunc", "Select", "Var", "all", "any", "const",
            "reinterpret", *_BINARY]
 __path__ = []  # so that "tvm.tirx.expr" can be imported
 sys.modules[f"{__name__}.expr"] = expr = sys.modules[__name__]
