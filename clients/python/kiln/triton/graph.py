@@ -100,7 +100,8 @@ PURE = frozenset((
 
 
 class Function:
-    """A kernel. ``params``: (name, value) of those that it takes at run time, in order. ``assumed``: (value, divisor) of scalar arguments."""
+    """A kernel. ``params``: (name, value) of those that it takes at run time, in order. ``assumed``: (value, divisor) of
+    arguments; a pointer's divides the number of elements that it leads to."""
 
     def __init__(self, name: str, file: str):
         self.name, self.file, self.body = name, file, Block()

@@ -410,7 +410,7 @@ def _argument(function: Function, name: str, parts):
 
 
 class Parameter:
-    """A parameter that is known at launch only. ``divisor``: of all its values."""
+    """A parameter that is known at launch only. ``divisor``: of all its values, or of the number of elements that a pointer leads to."""
 
     __slots__ = ("element", "divisor")
 

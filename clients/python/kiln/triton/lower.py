@@ -81,7 +81,11 @@ class Lowering:
 
     def _promises(self) -> None:
         for value, divisor in self.function.assumed:
-            self.emit(ir.Assume(binary("EQ", binary("MOD", self.at(value), divisor), 0)))
+            if value.element.is_ptr():  # in this form the launcher checks it, as accesses beyond the storage would follow
+                rest = binary("FLOOR_MOD", self.symbols.base(value).shape[0], divisor)
+            else:
+                rest = binary("MOD", self.at(value), divisor)
+            self.emit(ir.Assume(binary("EQ", rest, 0)))
 
     # Statements.
 

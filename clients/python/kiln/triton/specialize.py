@@ -39,12 +39,12 @@ def is_tensor(x) -> bool:
 
 
 class Flat:
-    """A tensor as kernels see it: all elements from its first to the end of its storage. ``value`` goes to the launch."""
+    """A tensor as kernels see it: all ``count`` elements from its first to the end of its storage. ``value`` goes to the launch."""
 
-    __slots__ = ("value", "address", "end")
+    __slots__ = ("value", "address", "end", "count")
 
-    def __init__(self, value, address: int, end: int):
-        self.value, self.address, self.end = value, address, end
+    def __init__(self, value, address: int, end: int, count: int):
+        self.value, self.address, self.end, self.count = value, address, end, count
 
     def overlaps(self, other: "Flat") -> bool:
         return self.address < other.end and other.address < self.end
@@ -65,7 +65,7 @@ def _flat_torch(tensor) -> Flat:
     count = tensor.untyped_storage().nbytes() // width - tensor.storage_offset()
     view = tensor if tensor.dim() == 1 and tensor.shape[0] == count and tensor.stride(0) == 1 else tensor.as_strided((count,), (1,))
     address = tensor.data_ptr()
-    return Flat(view, address, address + count * width)
+    return Flat(view, address, address + count * width, count)
 
 
 def _flat_numpy(name: str, array) -> Flat:
@@ -81,8 +81,8 @@ def _flat_numpy(name: str, array) -> Flat:
     first, stop = _bounds(root)
     count = max(stop - address, 0) // array.itemsize if array.size or address else 0
     if array.ndim == 1 and count == array.shape[0] and array.flags.c_contiguous:
-        return Flat(array, address, stop)
-    return Flat(_rest(array, root, address, count), address, address + count * array.itemsize)
+        return Flat(array, address, stop, count)
+    return Flat(_rest(array, root, address, count), address, address + count * array.itemsize, count)
 
 
 def _bounds(array):
@@ -168,7 +168,8 @@ class Classes:
             return None
         if is_tensor(x):
             run.append(flat(self.name, x))
-            return ("*", element_of(self.name, x).name)
+            whole = self.by_value and self.by_alignment and run[-1].count % ALIGNMENT == 0
+            return ("*", element_of(self.name, x).name, ALIGNMENT if whole else 1)
         if isinstance(x, TensorDescriptor):
             parts = [self.read(part, run) for part in (x.base, tuple(x.shape), tuple(x.strides))]
             return (Descriptor, *parts, ("known", tuple(x.block_shape)), ("known", x.padding))
@@ -196,5 +197,5 @@ def parameter(found, const: bool = False):
     if found[0] in ("=", "known"):
         return found[1]
     if found[0] == "*":
-        return Parameter(ty.pointer_type(_NAMED[found[1]], is_const=const))
+        return Parameter(ty.pointer_type(_NAMED[found[1]], is_const=const), found[2])
     return Parameter(_ELEMENTS[found[0]], found[1])

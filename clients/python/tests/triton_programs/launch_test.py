@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -42,10 +43,53 @@ def text(kernel, *values):
 
 def test_one_is_compiled_in_and_multiples_of_16_are_promised():
     assert "stride: int32" not in text(scaled, 48, 2.0, 1) and "assume mod(n, 16) == 0" in text(scaled, 48, 2.0, 1)
-    assert "stride: int32" in text(scaled, 47, 2.0, 2) and "assume" not in text(scaled, 47, 2.0, 2)
-    assert "stride: int32" in text(unspecialised, 48, 2.0, 1) and "assume" not in text(unspecialised, 48, 2.0, 1)
+    assert "stride: int32" in text(scaled, 47, 2.0, 2) and "assume mod(n" not in text(scaled, 47, 2.0, 2)
+    assert "stride: int32" in text(unspecialised, 48, 2.0, 1) and "assume mod(n" not in text(unspecialised, 48, 2.0, 1)
     assert "n: int64" in text(scaled, 1 << 40, 2.0, 1) and "factor: float32" in text(scaled, 5, 1.0, 1)
     assert "factor: int32" in text(scaled, 5, 3, 1) and "factor" not in text(scaled, 5, 1, 1)
+
+
+def test_that_a_pointer_leads_to_a_multiple_of_16_elements_is_promised():
+    """Counted from the element that it points to, to the end of its storage."""
+    programs = [scaled.program(x, X.copy(), 20, 2.0, 2, BLOCK=16).script() for x in (X, X[16:], X[:5], X[1:])]
+    promised = ["assume (x_size % 16) == 0" in program for program in programs]
+    assert promised == [True, True, True, False]
+
+
+def test_a_kernel_refuses_a_pointer_that_breaks_the_promise_it_was_compiled_for():
+    made = launched(scaled)
+    with pytest.raises((kiln.KilnError, ValueError), match="x_size"):
+        made(np.ones(20, np.float32), np.zeros(64, np.float32), 48, 2.0, 3)
+
+
+@triton.jit
+def doubled(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) * 2, at < n)
+
+
+@triton.jit
+def doubled_rows(x, out, stride, columns, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    tl.store(out + row * stride + at, tl.load(x + row * stride + at, at < columns) * 2, at < columns)
+
+
+@pytest.mark.parametrize("size, wide", [(1024, True), (1040, True), (1023, False)])
+def test_masked_vectors_and_rows_move_16_bytes_at_a_time(size, wide, emulated):
+    x = np.ones((2, size), np.float32)
+    for kernel, values in ((doubled, (2 * size,)), (doubled_rows, (size, size))):
+        source = kiln.compile(kernel.program(x, x.copy(), *values, BLOCK=2048), target="cuda:sm_90a").get_kernel_source()
+        full = wide or kernel is doubled and 2 * size % 16 == 0
+        assert all((re.search(access, source) is not None) == full for access in (r"ld\.global[.:\w]*\.v4\.b32", r"st\.global[.:\w]*\.v4\.b32"))
+
+
+@pytest.mark.parametrize("first, size, n", [(0, 1024, 1024), (0, 1024, 1008), (16, 1024, 1008), (0, 1024, 1001), (0, 1008, 1024), (1, 1024, 960),
+                                            (0, 16, 0)])
+def test_wide_accesses_end_where_the_mask_or_the_storage_ends(first, size, n):
+    x, out = np.arange(size, dtype=np.float32), np.full(size, -1, np.float32)
+    doubled[(triton.cdiv(max(n, 1), 256),)](x[first:], out[first:], n, BLOCK=256)
+    last = min(first + n, size)
+    assert (out[first:last] == 2 * x[first:last]).all() and (out[:first] == -1).all() and (out[last:] == -1).all()
 
 
 def test_kernels_are_kept_by_the_classes_of_their_arguments():
