@@ -16,6 +16,7 @@
 #include <llvm/Analysis/ValueTracking.h>
 #include <llvm/IR/DebugLoc.h>
 #include <llvm/IR/InstIterator.h>
+#include <llvm/IR/IntrinsicInst.h>
 #include <llvm/IR/MDBuilder.h>
 #include <llvm/Transforms/Utils/BasicBlockUtils.h>
 #pragma GCC diagnostic pop
@@ -241,6 +242,17 @@ bool MixesAtomics(const llvm::Function& kernel) {
 Written HookOwners(llvm::Function& kernel) { return Ownership(kernel).Run(); }
 
 void Instrument(llvm::Function& kernel) { Instrumentation(kernel).Run(); }
+
+void OrderZeros(llvm::Function& kernel) {
+  for (llvm::Instruction& instruction : llvm::instructions(kernel)) {
+    auto* call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
+    if (call == nullptr) continue;
+    const bool larger = call->getIntrinsicID() == llvm::Intrinsic::maxnum;
+    if (!larger && call->getIntrinsicID() != llvm::Intrinsic::minnum) continue;
+    const auto ordered = larger ? llvm::Intrinsic::maximumnum : llvm::Intrinsic::minimumnum;
+    call->setCalledFunction(llvm::Intrinsic::getOrInsertDeclaration(kernel.getParent(), ordered, {call->getType()}));
+  }
+}
 
 void PollInLoops(llvm::Function& kernel, const std::atomic<bool>& time_over) {
   static_assert(sizeof(time_over) == 1 && std::atomic<bool>::is_always_lock_free);

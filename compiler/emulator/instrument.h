@@ -23,6 +23,10 @@ Written HookOwners(llvm::Function& kernel);
 // Does the kernel change one tensor by atomics of different kinds, a sum and a maximum, say? Their order counts, be it of integers.
 bool MixesAtomics(const llvm::Function& kernel);
 
+// Makes the smaller and the larger of two zeros certain: −0 is less than +0, as the devices have it (PTX ISA, min and max; RDNA3 ISA, v_min and
+// v_max). Lanes that combine one pair the other way round would hold different zeros.
+void OrderZeros(llvm::Function& kernel);
+
 // Calls kiln_emu_time_over wherever a loop starts over while `time_over` is set; it outlives the code.
 void PollInLoops(llvm::Function& kernel, const std::atomic<bool>& time_over);
 

@@ -352,6 +352,7 @@ class JitProgram final : public Program {
       if (check_) Instrument(function);
       else written_[name] = HookOwners(function);
       mixes_atomics_[name] = MixesAtomics(function);
+      OrderZeros(function);
       PollInLoops(function, time_over_);
       AddEntry(function);
       own_bytes_[name] = OwnBytes(function);

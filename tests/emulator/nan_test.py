@@ -58,3 +58,27 @@ def test_nan_is_the_result(emulator, target, dtype, name, clear, memory):
     kept = np.where(np.isnan(given), {"max": -np.inf, "min": np.inf, "absmax": 0}[name], given)
     expected, some = EXPECTED[name](kept, 1), ~np.isnan(given).all(axis=1)
     np.testing.assert_array_equal(after[2][some], expected[some])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_zeros_are_ordered(emulator, target, dtype):
+    """−0 is less than +0, as on the devices: lanes that combine a pair of zeros the other way round hold the same."""
+    @T.prim_func
+    def program(A: T.Tensor((64, 32), dtype), B: T.Tensor((32,), dtype), C: T.Tensor((32,), dtype)):
+        with T.Kernel(1, threads=256):
+            tile, largest, least = (T.alloc_fragment(shape, dtype) for shape in ((64, 32), (32,), (32,)))
+            T.copy(A, tile)
+            T.reduce_max(tile, largest, dim=0)
+            T.reduce_min(tile, least, dim=0)
+            T.copy(largest, B)
+            T.copy(least, C)
+
+    bits = {"float16": "uint16", "bfloat16": "uint16", "float32": "uint32", "float64": "uint64"}[dtype]
+    negative = np.array(1 << (np.dtype(bits).itemsize * 8 - 1), bits)
+    a = np.where(np.random.default_rng(9).integers(0, 2, (64, 32)), negative, np.zeros(1, bits)).astype(bits)
+    after, answer = emulator.call(emulator.module(program.serialized), target,
+                                  [(x.view("float16") if dtype == "float16" else x.view(dtype) if dtype != "bfloat16" else x, dtype)
+                                   for x in (a, np.ones(32, bits), np.ones(32, bits))], check=1)
+    assert "error" not in answer and answer["finished"] and not answer["findings"], answer
+    assert (np.ascontiguousarray(after[1]).view(bits) == 0).all() and (np.ascontiguousarray(after[2]).view(bits) == negative).all()

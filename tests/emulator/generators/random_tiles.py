@@ -38,6 +38,7 @@ class RandomTiles(Expressions):
     FORMS = ("local tile", "old values")
     largest = 4  # of a tensor's elements
     of_locals = ()  # the tensors that show what local arrays hold
+    of_sums = ()  # the tensors whose numbers are no longer small
 
     def build(self):
         for _ in range(self.pick(1, 1, 1, 1, 2)):
@@ -45,7 +46,8 @@ class RandomTiles(Expressions):
         return self.source()
 
     def kernel(self):
-        self.readable = [tensor for tensor in self.tensors if tensor not in self.of_locals]  # what no statement of this kernel writes
+        hidden = (*self.of_locals, *self.of_sums)
+        self.readable = [tensor for tensor in self.tensors if tensor not in hidden]  # what no statement of this kernel writes
         self.tiles, self.loop_vars, self.depth, self.shared, self.statements = [], [], 0, 0, 0
         threads = self.head()
         self.gx, self.gy = self.grid()
@@ -152,6 +154,8 @@ class RandomTiles(Expressions):
         cut = self.pick(0, 0, 1, 3, 8)
         shape = [*tile.shape[:-2], max(1, rows * self.gy - cut), max(1, tile.shape[-1] * self.gx - self.pick(0, 0, 1, 2, 8))]
         out = self.tensor(shape, dtype, "marks")
+        if tile.wide:
+            self.of_sums = (*self.of_sums, out)
         begins = [*["0"] * (len(shape) - 2), f"by * {rows}", f"bx * {tile.shape[-1]}"]
         region = self.region(out.name, begins, tile.shape, open_end=self.chance(0.5))
         self.line(f"T.copy({tile.name}, {region})")
