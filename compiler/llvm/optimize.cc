@@ -4,6 +4,7 @@
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include <llvm/IR/InstIterator.h>
+#include <llvm/IR/IntrinsicInst.h>
 #include <llvm/IR/PatternMatch.h>
 #include <llvm/Passes/PassBuilder.h>
 #include <llvm/Transforms/IPO/AlwaysInliner.h>
@@ -137,6 +138,26 @@ void WidenBf16Comparisons(llvm::Function& function) {
     for (unsigned i : {0u, 1u}) {
       llvm::Value* operand = compare->getOperand(i);
       compare->setOperand(i, builder.CreateFPExt(operand, operand->getType()->getWithNewType(builder.getFloatTy())));
+    }
+  }
+}
+
+// ptxas (13.0, for sm_90) widens operands of 8-bit floats to halves. Of a word that it knows to be constant it takes 0x108 for the upper two
+// elements, whatever they are. A word that comes from another lane is nothing it knows.
+void HideConstantOperands(llvm::Function& function) {
+  std::map<std::pair<const llvm::BasicBlock*, const llvm::Constant*>, llvm::Value*> hidden;
+  for (llvm::Instruction& instruction : llvm::instructions(function)) {
+    auto* call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
+    if (call == nullptr || !call->getCalledFunction()->getName().starts_with("llvm.nvvm.mma.m16n8k32.row.col.f32.e")) continue;
+    for (llvm::Use& operand : call->args()) {
+      auto* constant = llvm::dyn_cast<llvm::Constant>(operand.get());
+      if (constant == nullptr || !constant->getType()->isIntegerTy()) continue;
+      llvm::Value*& word = hidden[{call->getParent(), constant}];
+      if (word == nullptr) {
+        llvm::IRBuilder<> b(call);
+        word = b.CreateIntrinsic(llvm::Intrinsic::nvvm_shfl_sync_idx_i32, {b.getInt32(~0u), constant, b.getInt32(0), b.getInt32(31)});
+      }
+      operand.set(word);
     }
   }
 }
@@ -292,6 +313,7 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
   for (llvm::Function& function : module) {
     if (machine.getTargetTriple().isNVPTX()) {
       WidenBf16Comparisons(function);
+      HideConstantOperands(function);
       WidenBf16InWords(function);
     }
     if (machine.getTargetTriple().isAMDGPU()) {
