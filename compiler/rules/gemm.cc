@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/rules/gemm.h"
 
+#include "compiler/rules/shared.h"
 #include "ir/op.h"
 
 #include <algorithm>
@@ -56,6 +57,12 @@ bool IsPart(const ir::Module& module, const ir::Region& region, std::span<const 
     if (!offset || *offset % unit != 0 || region.extents[d] % unit != 0) return false;
   }
   return true;
+}
+
+// Elements of a row in one panel of the tile.
+int64_t PanelOf(const ir::Module& module, ir::BufferId tile) {
+  const int64_t bits = ir::Bits(module[tile].dtype);
+  return PanelBytes(module.ShapeOf(tile).back() * bits / 8) * 8 / bits;
 }
 
 }  // namespace
@@ -143,17 +150,19 @@ bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_la
   if (buffer.space != ir::Space::kShared) return false;
   const std::vector<int64_t> shape = module.ShapeOf(region.buffer);
   if (!WgmmaTile(shape, ir::Bits(buffer.dtype))) return false;
-  if (k_is_last) return region.extents == shape || IsPart(module, region, shape, 128 * 8 / ir::Bits(buffer.dtype));
-  // The tile's columns lie in blocks of 128 bytes. A part may not begin inside of one such block and end in another.
-  const int64_t columns = shape.back(), width = std::min<int64_t>(columns, 64);
+  const int64_t width = PanelOf(module, region.buffer);
+  if (k_is_last) return region.extents == shape || IsPart(module, region, shape, width);
+  // A part may not begin inside of one panel and end in another.
+  const int64_t columns = shape.back();
   return ir::Bits(buffer.dtype) == 16 && region.extents == shape && (size == columns || size % width == 0 || width % size == 0);
 }
 
 bool WgmmaReadsParts(const ir::Module& module, const ir::Gemm& gemm, int64_t deep) {
   const auto reads = [&](const ir::Region& region, bool k_is_last) {
     const ir::Buffer& buffer = module[region.buffer];
-    const int64_t span = 128 * 8 / ir::Bits(buffer.dtype);
-    if (buffer.space != ir::Space::kShared || !k_is_last || module.ShapeOf(region.buffer).back() <= span) return true;
+    if (buffer.space != ir::Space::kShared || !k_is_last) return true;
+    const int64_t span = PanelOf(module, region.buffer);
+    if (module.ShapeOf(region.buffer).back() <= span) return true;
     return deep % span == 0 || span % deep == 0;
   };
   return reads(gemm.a, !gemm.transpose_a) && reads(gemm.b, gemm.transpose_b);
@@ -171,8 +180,7 @@ bool WgmmaTile(std::span<const int64_t> extents, int64_t element_bits) {
   const size_t rank = extents.size();
   for (size_t d = 0; d + 2 < rank; ++d)
     if (extents[d] != 1) return false;
-  const int64_t row_bytes = extents[rank - 1] * element_bits / 8;
-  return extents[rank - 2] % 8 == 0 && (row_bytes == 32 || row_bytes == 64 || row_bytes % 128 == 0);
+  return extents[rank - 2] % 8 == 0 && PanelBytes(extents[rank - 1] * element_bits / 8) != 0;
 }
 
 }  // namespace kiln::compiler

@@ -42,13 +42,12 @@ ir::Layout ScalarAccumulatorLayout(const GemmShape& shape, int64_t threads);
 // In units of the warps that compute one instruction: a single warp, or a group of four.
 WarpGrid GridOf(const ir::Gemm& gemm, uint32_t threads, const target::Target& target);
 
-// Whether wgmma reads the tile as it lies in memory: the buffer's rows fill 32, 64 or a multiple of 128 bytes, and the matrix is all of it
+// Whether wgmma reads the tile as it lies in memory: the buffer's rows fill panels (PanelBytes), and the matrix is all of it
 // or, where k runs along its last dimension (`k_is_last`), a part that starts where swizzles do. Only 16-bit types may have k otherwise.
 // `size`: of an instruction, or of what a group of warps takes, along the other dimension.
 bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_last, int64_t size);
 bool WgmmaTile(std::span<const int64_t> extents, int64_t element_bits);  // the part that concerns the shape
-// Whether wgmma may take k in parts of `deep`. Columns of a wide tile lie in blocks of 128 bytes, and no part may begin within a block and
-// end beyond it.
+// Whether wgmma may take k in parts of `deep`: no part may begin within a panel and end beyond it.
 bool WgmmaReadsParts(const ir::Module& module, const ir::Gemm& gemm, int64_t deep);
 
 // Whether the warps of a group should compute its product one by one, each its own rows. That pays where one operand is in registers anyway

@@ -46,16 +46,22 @@ ir::Layout SharedLayout(std::span<const int64_t> shape, int64_t element_bits) {
   return ir::Layout::Strided(shape, strides, swizzle);
 }
 
+int64_t PanelBytes(int64_t row_bytes) {
+  for (int64_t bytes : {128, 64, 32})
+    if (row_bytes % bytes == 0) return bytes;
+  return 0;
+}
+
 ir::Layout WgmmaSharedLayout(std::span<const int64_t> shape, int64_t element_bits) {
   using ir::Place;
   const size_t rank = shape.size();
-  const int64_t rows = shape[rank - 2], row = shape[rank - 1], row_bytes = row * element_bits / 8;
-  const int64_t width = std::min(row, 128 * 8 / element_bits);
+  const int64_t rows = shape[rank - 2], row = shape[rank - 1], panel = PanelBytes(row * element_bits / 8);
+  const int64_t width = panel * 8 / element_bits;
   std::vector<std::vector<ir::Digit>> dims(rank - 2);
   dims.push_back({{rows, Place::kAddress, width}});
   dims.push_back({{width, Place::kAddress, 1}});
   if (row > width) dims.back().push_back({row / width, Place::kAddress, rows * width});
-  const uint8_t bits = row_bytes >= 128 ? 3 : row_bytes == 64 ? 2 : 1;
+  const uint8_t bits = panel == 128 ? 3 : panel == 64 ? 2 : 1;
   return ir::Layout(std::move(dims), {}, {bits, kChunkBits, 3});
 }
 

@@ -15,9 +15,11 @@ namespace kiln::compiler {
 //   Other rows are padded to an odd number of chunks.
 ir::Layout SharedLayout(std::span<const int64_t> shape, int64_t element_bits);
 
-// A tile that wgmma reads (WgmmaTile in rules/gemm.h): columns of 128 bytes one behind the other, each row-major with the swizzle the
-// instruction undoes; narrower tiles have one column with the swizzle of its width. PTX ISA, "Asynchronous Warpgroup Level Matrix
-// Shared Memory Layout".
+// Bytes of a row in one panel of a tile that wgmma and tensor copies take: 128, 64 or 32, the most that divide a row; 0: none does. The hardware
+// has a swizzle for each.
+int64_t PanelBytes(int64_t row_bytes);
+// A tile that wgmma reads (WgmmaTile in rules/gemm.h): panels one behind the other, each row-major with the swizzle of its width, which the
+// instruction undoes. PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout".
 ir::Layout WgmmaSharedLayout(std::span<const int64_t> shape, int64_t element_bits);
 
 // Ways in which 32 lanes that read 16 bytes of consecutive rows conflict; 1 is none. For the report.

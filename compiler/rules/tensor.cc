@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "compiler/rules/gemm.h"
+#include "compiler/rules/shared.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -14,8 +15,7 @@ namespace {
 // What the instruction's operands can say (CUDA driver API, cuTensorMapEncodeTiled), the same on every target that has it.
 constexpr int64_t kMaxBox = 256;
 constexpr size_t kMaxRank = 5;
-constexpr int64_t kSpan = 128;  // bytes of the widest swizzle
-constexpr int64_t kUnit = 16;   // bytes that strides, addresses and the first coordinate are multiples of
+constexpr int64_t kUnit = 16;  // bytes that strides, addresses and the first coordinate are multiples of
 
 // The dimensions along which a copy moves several elements; for a single row, also the dimension before.
 std::vector<size_t> Moving(std::span<const int64_t> extents) {
@@ -26,12 +26,11 @@ std::vector<size_t> Moving(std::span<const int64_t> extents) {
   return dims;
 }
 
-// Rows of 32, 64 or whole multiples of 128 bytes: a swizzle's.
+// Rows of whole panels: a swizzle's.
 bool IsTile(std::span<const int64_t> extents, int64_t element_bits) {
   for (size_t d = 0; d + 2 < extents.size(); ++d)
     if (extents[d] != 1) return false;
-  const int64_t row_bytes = extents.back() * element_bits / 8;
-  return row_bytes == 32 || row_bytes == 64 || row_bytes % 128 == 0;
+  return PanelBytes(extents.back() * element_bits / 8) != 0;
 }
 
 // Elements from one index of a dimension to the next divide by this.
@@ -70,7 +69,7 @@ TensorTile TileOf(const ir::Module& module, const ir::Copy& copy) {
   TensorTile tile{};
   tile.row_dim = dims[0], tile.column_dim = dims[1];
   const int64_t rows = global.extents[tile.row_dim], row = global.extents[tile.column_dim];
-  tile.column_step = std::min(row, kSpan / bytes);
+  tile.column_step = PanelBytes(row * bytes) / bytes;
   tile.row_step = copy.plan->groups_m > 1 ? kGroupRows : BoxRows(rows);
   tile.rows = rows / tile.row_step, tile.columns = row / tile.column_step;
   const int64_t panels = copy.plan->panels ? std::exchange(tile.columns, 1) : 1;
