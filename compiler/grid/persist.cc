@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/growth.h"
 #include "compiler/grid/stream_k.h"
 #include "compiler/grid/tile_order.h"
 #include "compiler/rules/roles.h"
@@ -22,12 +25,39 @@ using ir::ExprOp;
 
 constexpr int64_t kManyTiles = 1 << 20;  // assumed where only the launch knows their number: more than any device holds at once
 
+// Whether tiles differ in the iterations of their loops, and the axes of the grid along which none of their loops becomes shorter.
+struct Unequal {
+  bool any = false;
+  std::vector<size_t> growing = {};
+};
+
+Unequal UnequalTiles(const ir::Module& module, const ir::Kernel& kernel) {
+  Growths growths(module, kernel.body);
+  std::vector<std::set<Growth>> of_axes(kernel.block_vars.size());
+  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (loop == nullptr) return;
+    for (ExprId extent : loop->extents)
+      for (size_t axis = 0; axis < of_axes.size(); ++axis) of_axes[axis].insert(growths.Of(extent, kernel.block_vars[axis]));
+  });
+  Unequal unequal;
+  for (size_t axis = 0; axis < of_axes.size(); ++axis) {
+    of_axes[axis].erase(Growth::kNone);
+    unequal.any |= !of_axes[axis].empty();
+    if (of_axes[axis] == std::set{Growth::kUp}) unequal.growing.push_back(axis);
+  }
+  return unequal;
+}
+
 class Persister {
  public:
   Persister(ir::Module& module, ir::Kernel& kernel, const Context& context, std::optional<size_t> paired)
       : module_(module), kernel_(kernel), context_(context), paired_(paired), order_(module, kernel, *context.target, paired) {}
 
   void Run() {
+    Unequal unequal = UnequalTiles(module_, kernel_);
+    if (paired_) std::erase(unequal.growing, *paired_);  // which of a pair a block takes is settled
+    order_.Reverse(unequal.growing);
     const ir::Block old = std::move(kernel_.body);
     const int64_t size = paired_ ? 2 : 1;
     const ExprId total = order_.Total();
@@ -37,10 +67,11 @@ class Persister {
     ir::Block body;
     ExprId cluster = module_.VarRef(block);
     if (paired_) cluster = order_.Bind(order_.Make(ExprOp::kFloorDiv, cluster, order_.Int(size)), body, "cluster");
-    const ExprId left = module_.exprs.Sub(total, cluster);
+    const auto place = [&](ExprId in_turn) { return unequal.any ? ThereAndBack(cluster, clusters, in_turn) : cluster; };
+    const ExprId left = module_.exprs.Sub(total, place(order_.Make(ExprOp::kFloorDiv, total, clusters)));  // in the last turn, which is not whole
     const ExprId turns = order_.Make(ExprOp::kFloorDiv, module_.exprs.Add(left, module_.exprs.Sub(clusters, order_.Int(1))), clusters);
     ir::For loop{ir::LoopKind::kSerial, {turn}, {turns}, {}};
-    const ExprId tile = module_.exprs.Add(cluster, module_.exprs.Mul(module_.VarRef(turn), clusters));
+    const ExprId tile = module_.exprs.Add(place(module_.VarRef(turn)), module_.exprs.Mul(module_.VarRef(turn), clusters));
     order_.Place(order_.Bind(tile, loop.body, "tile"), loop.body);
     if (paired_) order_.PlaceOfPair(module_.VarRef(block), loop.body);
     for (const ir::Stmt& stmt : old) (std::holds_alternative<ir::Alloc>(stmt.op) ? body : loop.body).push_back(stmt);
@@ -54,9 +85,20 @@ class Persister {
     const std::string_view what = paired_ ? "pairs of tiles, two together" : "tiles";
     kernel_.decisions.push_back({"persist", std::nullopt, fmt::format("at most {} blocks go over all {}", context_.target->multiprocessors, what),
                                  "the next tile's loads run during this tile's epilogue"});
+    if (unequal.any) {
+      kernel_.decisions.push_back({"persist", std::nullopt,
+                                   unequal.growing.empty() ? "there and back over the blocks" : "longest tiles first, there and back over the blocks",
+                                   "tiles differ in the iterations of their loops"});
+    }
   }
 
  private:
+  // The place in a turn: 0, 1, 2 … in one, … 2, 1, 0 in the next, so that who has the most to do in one turn has the least in the next.
+  ExprId ThereAndBack(ExprId cluster, ExprId clusters, ExprId turn) {
+    const ExprId back = module_.exprs.Sub(module_.exprs.Sub(clusters, order_.Int(1)), module_.exprs.Mul(cluster, order_.Int(2)));
+    return module_.exprs.Add(cluster, module_.exprs.Mul(order_.Make(ExprOp::kFloorMod, turn, order_.Int(2)), back));
+  }
+
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;

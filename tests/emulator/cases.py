@@ -121,6 +121,12 @@ def wgmma():
         product("wgmma", (128, 128, 128), "tfloat32", "float32", "nt", tile=(128, 128, 32, 128)),
         product("wgmma", (200, 136, 72), "float16", "float16", "tn", tile=(192, 128, 64, 384), stages=1),
         attention_case(1, 256, 2, 64), attention_case(1, 200, 1, 128, "bfloat16", causal=True, symbolic=True),
+        # Rows of several panels of 64 or of 32 bytes.
+        product("wgmma", (130, 200, 100), "float16", "float16", "nn", tile=(64, 96, 96, 128)),
+        product("wgmma", (128, 160, 144), "bfloat16", "bfloat16", "nt", tile=(64, 80, 48, 128)),
+        product("wgmma", (70, 80, 80), "float16", "float16", "tn", tile=(64, 80, 80, 128)),
+        product("wgmma", (128, 128, 192), "int8", "int32", "nt", tile=(64, 64, 96, 128)),
+        attention_case(1, 133, 2, 80, causal=True), attention_case(1, 200, 1, 96, "bfloat16", symbolic=True),
     ]
 
 
@@ -140,6 +146,9 @@ def roles():
         product("roles", (144, 272, 256), "float8_e4m3fn", "float16", "nt", tile=(128, 128, 128, 256)),
         product("roles", (128, 144, 96), "tfloat32", "float32", "nt", tile=(128, 128, 32, 256)),
         attention_case(1, 256, 2, 64), attention_case(2, 136, 1, 128, "bfloat16", causal=True),
+        product("roles", (136, 200, 200), *half, "nn", tile=(128, 96, 96, 256)), product("roles", (200, 160, 144), *wide, "nt", tile=(128, 80, 48, 256)),
+        attention_case(5, 260, 10, 64, causal=True),  # tiles of unequal length, some for each block
+        product("roles", (136, 240, 320), *half, "tt", tile=(128, 80, 80, 256), stages=2), attention_case(2, 136, 1, 80, "bfloat16", causal=True),
     ]
 
 
