@@ -146,7 +146,8 @@ def roles():
         product("roles", (144, 272, 256), "float8_e4m3fn", "float16", "nt", tile=(128, 128, 128, 256)),
         product("roles", (128, 144, 96), "tfloat32", "float32", "nt", tile=(128, 128, 32, 256)),
         attention_case(1, 256, 2, 64), attention_case(2, 136, 1, 128, "bfloat16", causal=True),
-        product("roles", (136, 200, 200), *half, "nn", tile=(128, 96, 96, 256)), product("roles", (200, 160, 144), *wide, "nt", tile=(128, 80, 48, 256)),
+        product("roles", (136, 200, 200), *half, "nn", tile=(128, 96, 96, 256)),
+        product("roles", (200, 160, 144), *wide, "nt", tile=(128, 80, 48, 256)),
         attention_case(5, 260, 10, 64, causal=True),  # tiles of unequal length, some for each block
         product("roles", (136, 240, 320), *half, "tt", tile=(128, 80, 80, 256), stages=2), attention_case(2, 136, 1, 80, "bfloat16", causal=True),
     ]

@@ -276,6 +276,7 @@ def table(report: dict) -> str:
         lines.append("# test functions: " + ", ".join(f"{count} {kind}" for kind, count in sorted(report["functions"].items())))
     errors = {row["case"]: row["error"] for row in report["rows"]}
     lines += [f"FAIL {case} passed before: {errors.get(case, 'it is gone')}" for case in report["regressions"]]
-    lines.append(f"# {len(report['new'])} pass that the file of expectations does not have (--tilelang-bless or --triton-bless REPORT takes them in), "
+    lines.append(f"# {len(report['new'])} pass that the file of expectations does not have (--tilelang-bless or --triton-bless REPORT takes "
+                 f"them in), "
                  f"{len(report['regressions'])} that it has do not")
     return "\n".join(lines)

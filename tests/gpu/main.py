@@ -26,7 +26,8 @@ def parse(arguments):
     parser.add_argument("--tilelang-bless", metavar="REPORT", help="expect from now on what passed in this report of --tilelang; runs nothing")
     parser.add_argument("--tilelang-parallel", type=int, default=16, metavar="N", help="how many of its files at a time")
     parser.add_argument("--tilelang-limit", type=float, default=120, metavar="SECONDS", help="for one of its files")
-    parser.add_argument("--triton", metavar="DIR", help="run the tutorials and language tests of this checkout of triton-lang/triton, and nothing else")
+    parser.add_argument("--triton", metavar="DIR",
+                        help="run the tutorials and language tests of this checkout of triton-lang/triton, and nothing else")
     parser.add_argument("--triton-bless", metavar="REPORT", help="as --tilelang-bless, of a report of --triton")
     parser.add_argument("--triton-most", type=int, default=24, metavar="N", help="cases of each of its test functions, drawn by the seed")
     parser.add_argument("--only", metavar="PATTERN", default="*", help="cases whose name or family matches this glob or contains it")
@@ -37,7 +38,8 @@ def parse(arguments):
     parser.add_argument("--mma-sync", action="store_true", help="sm_90a: without wgmma, tensor copies and warp roles")
     parser.add_argument("--compile-only", action="store_true", help="for a host with no GPU")
     parser.add_argument("--json", metavar="FILE", help="where the report goes; default: $OUT/gpu.json where OUT is set")
-    parser.add_argument("--budget", type=float, help="seconds after which the remaining cases are given up; default: 510, of --tilelang and --triton 400")
+    parser.add_argument("--budget", type=float,
+                        help="seconds after which the remaining cases are given up; default: 510, of --tilelang and --triton 400")
     parser.add_argument("--case-timeout", type=float, default=45, help="seconds for one case")
     options = parser.parse_args(arguments)
     options.budget = options.budget or (400 if options.tilelang or options.triton else 510)

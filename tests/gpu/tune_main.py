@@ -132,7 +132,8 @@ def run(options):
     best = min(times, key=times.get)
     result.update(best=record.measurements[best].label, best_us=times[best], winner_here_us=times[record.winner - 1])
     result["of_best"] = times[best] / times[record.winner - 1]
-    print(f"# in this process: winner {times[record.winner - 1]:.1f} us, best of all {times[best]:.1f} us ({result['best']}): {result['of_best']:.3f} "
+    print(f"# in this process: winner {times[record.winner - 1]:.1f} us, best of all {times[best]:.1f} us ({result['best']}): "
+          f"{result['of_best']:.3f} "
           f"(bar {BARS['of_best']})")
     if not options.no_triton:
         result["triton_s"], result["triton_us"] = triton_seconds(configs, options)
