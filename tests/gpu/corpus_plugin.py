@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loaded into the pytest processes of corpus.py. It writes one line for each test as it starts and as it ends, so that a process that is
 lost costs the test it was in. KILN_CORPUS_LINES names that file, KILN_CORPUS_LEFT_OUT a JSON list of the tests that shall not run,
-with or without their parameters. Of more than KILN_CORPUS_MOST cases that many are drawn by KILN_CORPUS_SEED."""
+with or without their parameters. Of a function with more than KILN_CORPUS_MOST cases that many run, drawn by KILN_CORPUS_SEED."""
 
 import importlib
 import importlib.util
@@ -14,11 +14,13 @@ LOST = 3  # the exit status of a process whose GPU context is lost
 
 
 def _load():
-    """The package under test, ours: a checkout's conftest may put its own first in sys.path. KILN_CORPUS_MODULE, "name=path", is a module of
-    the checkout that its tests import from that package."""
+    """The package under test, ours: a checkout's conftest may put its own first in sys.path. KILN_CORPUS_MODULES, "name=path:…", are modules
+    of the checkout that its tests import from that package."""
     importlib.import_module(os.environ.get("KILN_CORPUS_PACKAGE", "tilelang"))
-    name, _, path = os.environ.get("KILN_CORPUS_MODULE", "").partition("=")
-    if name:
+    for named in filter(None, os.environ.get("KILN_CORPUS_MODULES", "").split(os.pathsep)):
+        name, _, path = named.partition("=")
+        if not os.path.exists(path):
+            continue
         spec = importlib.util.spec_from_file_location(name, path)
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
@@ -45,13 +47,22 @@ def _reason(report) -> str:
     return (errors or lines or [""])[-1]
 
 
+def _sample(items, most: int) -> list:
+    """Of each function at most that many cases, in the order that they stand in; 0: all."""
+    functions = {}
+    for item in items:
+        functions.setdefault(item.nodeid.split("[")[0], []).append(item)
+    chosen = set()
+    for name, cases in functions.items():
+        chance = random.Random(f"{os.environ.get('KILN_CORPUS_SEED')} {name}")
+        chosen.update(id(item) for item in (cases if not 0 < most < len(cases) else chance.sample(cases, most)))
+    return [item for item in items if id(item) in chosen]
+
+
 def pytest_collection_modifyitems(config, items):
     with open(os.environ["KILN_CORPUS_LEFT_OUT"], encoding="utf-8") as file:
         left_out = set(json.load(file))
-    most = int(os.environ.get("KILN_CORPUS_MOST", "0"))
-    if most and len(items) > most:  # in the order that they stand in
-        chosen = set(random.Random(os.environ["KILN_CORPUS_SEED"]).sample(range(len(items)), most))
-        items[:] = [item for i, item in enumerate(items) if i in chosen]
+    items[:] = _sample(items, int(os.environ.get("KILN_CORPUS_MOST", "0")))
     _write(collected=[item.nodeid for item in items])
     items[:] = [item for item in items if not {item.nodeid, item.nodeid.split("[")[0]} & left_out]
 

@@ -3,12 +3,13 @@
 parameters a sample: test_core.py has more than ten thousand. triton_expected.json says what is not applicable, and what passed before."""
 
 import collections
+import os
 import pathlib
 
 from corpus import HERE, Corpus, Job
 
 EXPECTED = HERE / "triton_expected.json"
-_INTERNAL = "python/triton/_internal_testing.py"
+_MODULES = ("_internal_testing", "tools.mxfp")  # of Triton's package, which its tests import
 
 
 class TritonCorpus(Corpus):
@@ -17,7 +18,8 @@ class TritonCorpus(Corpus):
 
     def __init__(self, root, environment, scratch, expected, *, most=24, seed=0, **options):
         root = pathlib.Path(root).resolve()
-        environment = {**environment, "KILN_CORPUS_PACKAGE": "triton", "KILN_CORPUS_MODULE": f"triton._internal_testing={root / _INTERNAL}",
+        modules = os.pathsep.join(f"triton.{name}={root}/python/triton/{name.replace('.', '/')}.py" for name in _MODULES)
+        environment = {**environment, "KILN_CORPUS_PACKAGE": "triton", "KILN_CORPUS_MODULES": modules,
                        "KILN_CORPUS_MOST": str(most), "KILN_CORPUS_SEED": str(seed), "NUMEXPR_MAX_THREADS": "1", "OMP_NUM_THREADS": "2"}
         super().__init__(root, environment, scratch, expected, **options)
 

@@ -6,8 +6,8 @@ import importlib.abc
 import sys
 
 from kiln.triton import (  # noqa: F401
-    Autotuner, CompilationError, Config, Heuristics, JITFunction, KernelInterface, OutOfResources, TensorWrapper, TritonError, autotune, cdiv, constexpr,
-    constexpr_function, heuristics, jit, knobs, language, next_power_of_2, reinterpret, set_allocator, testing)
+    Autotuner, CompilationError, Config, Heuristics, JITFunction, KernelInterface, OutOfResources, TensorWrapper, TritonError, autotune, cdiv,
+    constexpr, constexpr_function, heuristics, jit, knobs, language, next_power_of_2, reinterpret, set_allocator, testing)
 from kiln.triton.compiled import compile  # noqa: F401
 
 from . import _modules

@@ -19,6 +19,7 @@ _NAMES = {
                     "constexpr_function": runtime.constexpr_function},
     "runtime.autotuner": _TUNING,
     "runtime.driver": {"active": driver.active},
+    "runtime._allocation": {"NullAllocator": type("NullAllocator", (), {})},
     "runtime.errors": {name: getattr(errors, name) for name in ("InterpreterError", "OutOfResources", "TritonError")},
     "tools": {}, "tools.tensor_descriptor": {"TensorDescriptor": blocks.TensorDescriptor},
     "compiler": {name: getattr(compiled, name) for name in ("ASTSource", "CompiledKernel", "compile")} | {

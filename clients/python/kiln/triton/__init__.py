@@ -11,6 +11,6 @@ from .errors import CompilationError, OutOfResources, TritonError
 from .runtime import JITFunction, KernelInterface, cdiv, constexpr_function, jit, next_power_of_2, set_allocator
 from .specialize import TensorWrapper, reinterpret
 
-__all__ = ["ASTSource", "Autotuner", "CompilationError", "CompiledKernel", "Config", "Heuristics", "JITFunction", "KernelInterface", "OutOfResources",
-           "TensorDescriptor", "TensorWrapper", "TritonError", "autotune", "cdiv", "compiled", "constexpr", "constexpr_function", "driver", "heuristics",
-           "jit", "knobs", "language", "libdevice", "next_power_of_2", "reinterpret", "set_allocator", "testing"]
+__all__ = ["ASTSource", "Autotuner", "CompilationError", "CompiledKernel", "Config", "Heuristics", "JITFunction", "KernelInterface",
+           "OutOfResources", "TensorDescriptor", "TensorWrapper", "TritonError", "autotune", "cdiv", "compiled", "constexpr", "constexpr_function",
+           "driver", "heuristics", "jit", "knobs", "language", "libdevice", "next_power_of_2", "reinterpret", "set_allocator", "testing"]

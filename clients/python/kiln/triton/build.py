@@ -240,6 +240,8 @@ class Builder:
 
     @staticmethod
     def _folded(op: str, a, b):
+        if op in ("==", "!=") and isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
+            a, b = list(a), list(b)  # a shape and [32, 32] are equal
         try:
             return _PYTHON[op](a, b)
         except (KeyError, TypeError, ZeroDivisionError) as problem:

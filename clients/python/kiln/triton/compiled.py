@@ -6,16 +6,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from ..kernel import Kernel
-from .driver import GPUTarget, name_of, target_of
-from .errors import OutOfResources  # noqa: F401
+from .driver import GPUTarget, current_device, name_of, target_of
 
 
 class Asm(dict):
-    """The kernel's code: "ptx" or "amdgcn", and "cubin" where the service has assembled it. There is no text of Triton's own stages."""
+    """The kernel's code: "ptx" or "amdgcn", and "cubin" where the service has assembled it. There is none of Triton's own stages."""
 
     def __missing__(self, name):
-        raise KeyError(f"asm[{name!r}]: Kiln has {', '.join(map(repr, self))}; kernel.prim_func.script() is the tile program, and `kiln explain` shows "
-                       "what each pass makes of it")
+        raise KeyError(f"asm[{name!r}]: Kiln has {', '.join(map(repr, self))}; kernel.prim_func.script() is the tile program, and `kiln explain` "
+                       "shows what each pass makes of it")
 
 
 class CompiledKernel:
@@ -40,7 +39,7 @@ class CompiledKernel:
     def _init_handles(self) -> None:
         """Loads it onto the current device."""
         if not self.kernel.target.startswith("emu:"):
-            self.kernel.loaded(_current_device())
+            self.kernel.loaded(current_device())
 
     @property
     def hash(self) -> str:
@@ -63,12 +62,6 @@ class CompiledKernel:
 
     def __repr__(self):
         return repr(self.kernel)
-
-
-def _current_device() -> int:
-    from ..target import _current_device as current
-
-    return current()
 
 
 class ASTSource:

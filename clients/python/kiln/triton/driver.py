@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import NamedTuple, Union
 
 from .. import target as targets
@@ -31,6 +32,12 @@ def name_of(target) -> str:
     return f"hip:{target.arch}"
 
 
+def current_device() -> int:
+    """The index of torch's."""
+    torch = sys.modules.get("torch")
+    return torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else 0
+
+
 class _Utilities:
     @staticmethod
     def get_device_properties(device=None) -> dict:
@@ -54,7 +61,7 @@ class Driver:
         return target_of(targets.runnable())
 
     def get_current_device(self) -> int:
-        return targets._current_device()
+        return current_device()
 
     def get_active_torch_device(self):
         import torch

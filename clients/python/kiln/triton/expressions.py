@@ -243,6 +243,8 @@ class Expressions:
 
     def scalar(self, condition) -> Value:
         condition = self.b.condition(condition)
+        if condition.numel == 1:
+            return self.b.reshape(condition, ())
         if condition.shape:
             raise Refusal(f"a condition of shape {list(condition.shape)} chooses a branch, and one value is needed; tl.where chooses element by "
                           "element")

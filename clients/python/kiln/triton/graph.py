@@ -95,8 +95,9 @@ class Op:
 
 # Operations whose results depend on their operands alone.
 PURE = frozenset((
-    "arith.constant", "tt.make_range", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.trans", "tt.reshape", "tt.gather", "tt.addptr", "arith.select",
-    "arith.cast", "arith.bitcast", "arith.binary", "arith.unary", "arith.cmp", "math.fma", "tt.get_program_id", "tt.get_num_programs"))
+    "arith.constant", "tt.make_range", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.trans", "tt.reshape", "tt.gather", "tt.addptr",
+    "arith.select", "arith.cast", "arith.bitcast", "arith.binary", "arith.unary", "arith.cmp", "math.fma", "tt.get_program_id",
+    "tt.get_num_programs"))
 
 
 class Function:

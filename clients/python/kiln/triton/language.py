@@ -5,40 +5,24 @@ names that Kiln does not have."""
 from __future__ import annotations
 
 import builtins as _python
-import math as _math
 import sys as _sys
 
 from . import blocks as _blocks
 from . import types as _ty
 from .absent import NAMES as _ABSENT
-from .build import MOST_ELEMENTS as _MOST, describe as _describe, is_number as _is_number, meet as _meet
+from .build import describe as _describe, is_number as _is_number, meet as _meet
 from .blocks import (  # noqa: F401
     Descriptor as tensor_descriptor, advance, load_tensor_descriptor, make_block_ptr, make_tensor_descriptor, store_tensor_descriptor)
 from .builtin import Absent as _Absent, Builtin as _Builtin, builtin as _builtin, constexpr, no_effect as _no_effect  # noqa: F401
 from .errors import Refusal as _Refusal
 from .graph import Value as tensor
+from .shapes import (  # noqa: F401
+    broadcast, broadcast_to, expand_dims, integer_of as _integer, item, permute, ravel, reshape, shape_of as _shape, squeeze, trans, unsqueeze, view)
 from .types import (  # noqa: F401
     bfloat16, block_type, dtype, float16, float32, float64, float8e4b8, float8e4nv, float8e5, float8e5b16, int1, int8, int16, int32, int64,
-    pointer_type, uint8, uint16, uint32, uint64)
+    pointer_type, str_to_ty, uint8, uint16, uint32, uint64)
 
 _INFERRED = "which cache keeps what is inferred; leave it out"
-
-
-def _integer(x, what: str) -> int:
-    if isinstance(x, bool) or not isinstance(x, int):
-        raise _Refusal(f"{what} must be an integer that is known when the kernel is compiled, not {_describe(x)}; make it a tl.constexpr")
-    return x
-
-
-def _shape(shape, what: str) -> tuple:
-    if isinstance(shape, int):
-        shape = (shape,)
-    if not isinstance(shape, (tuple, list)):
-        raise _Refusal(f"the shape of {what} is {_describe(shape)}, and a list of integers is needed")
-    sizes = tuple(_integer(extent, f"a dimension of {what}") for extent in shape)
-    if any(extent < 1 for extent in sizes) or _math.prod(sizes) > _MOST:
-        raise _Refusal(f"{what} of shape {list(sizes)}: dimensions are positive, and a block has at most {_MOST} elements")
-    return sizes
 
 
 def _dtype(x, what: str) -> dtype:
@@ -209,81 +193,6 @@ def _wider(pointer, value, mask, what: str = "a block is stored to") -> tuple:
     if not pointer.shape and any(part.shape for part in parts):
         raise _Refusal(f"{what} a single pointer; add offsets to it, as pointer + tl.arange(0, BLOCK)")
     return pointer.shape
-
-
-# Shapes.
-
-
-@_builtin
-def broadcast_to(b, input, *shape):
-    return b.broadcast_to(input, _shape(shape[0] if len(shape) == 1 else shape, "tl.broadcast_to"))
-
-
-@_builtin
-def broadcast(b, input, other):
-    return tuple(b.together(b.value(input), b.value(other)))
-
-
-@_builtin
-def expand_dims(b, input, axis):
-    input = b.value(input)
-    axes = list(axis) if isinstance(axis, (tuple, list)) else [axis]
-    rank = input.rank + len(axes)
-    for one in sorted(_dimension(a, rank, "the axis of tl.expand_dims") for a in axes):
-        input = b.expand(input, one)
-    return input
-
-
-def _dimension(axis, rank: int, what: str) -> int:
-    number = _integer(axis, what)
-    if not -rank <= number < rank:
-        raise _Refusal(f"{what} is {number}; it counts from {-rank} to {rank - 1}")
-    return number % rank
-
-
-@_builtin
-def reshape(b, input, *shape, can_reorder=False):
-    if can_reorder:
-        _no_effect(b, "tl.reshape(can_reorder=True)", "elements keep their order; leave it out")
-    return b.reshape(b.value(input), _shape(shape[0] if len(shape) == 1 else shape, "tl.reshape"))
-
-
-@_builtin
-def view(b, input, *shape):
-    return b.reshape(b.value(input), _shape(shape[0] if len(shape) == 1 else shape, "tl.view"))
-
-
-@_builtin
-def ravel(b, x):
-    return b.reshape(x, (x.numel,))
-
-
-@_builtin
-def trans(b, input, *dims):
-    input = b.value(input)
-    if input.rank < 2:
-        raise _Refusal(f"tl.trans needs a block of two dimensions or more, not {_describe(input)}")
-    order = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
-    return b.permute(input, order or (*range_(input.rank - 2), input.rank - 1, input.rank - 2))
-
-
-@_builtin
-def permute(b, input, *dims):
-    return b.permute(b.value(input), dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims)
-
-
-@_builtin
-def unsqueeze(b, input, dim):
-    return b.expand(b.value(input), _integer(dim, "the dimension of tl.unsqueeze"))
-
-
-@_builtin
-def squeeze(b, input, dim):
-    input = b.value(input)
-    axis = _dimension(dim, input.rank, "the dimension of tl.squeeze")
-    if input.shape[axis] != 1:
-        raise _Refusal(f"dimension {axis} of {_describe(input)} is not 1")
-    return b.reshape(input, input.shape[:axis] + input.shape[axis + 1 :])
 
 
 # Types and arithmetic.
@@ -543,6 +452,9 @@ def condition(b, arg1, disable_licm=False):
     return arg1
 
 
+constexpr_type = constexpr
+
+
 class const:
     """The annotation of a pointer that the kernel only reads."""
 
@@ -557,10 +469,10 @@ core = standard = math
 
 # What is a method of values as well: x.sum(0), x.to(tl.float16).
 METHODS = {name: globals()[name] for name in (
-    "abs", "argmax", "argmin", "associative_scan", "broadcast_to", "cast", "ceil", "cos", "cumprod", "cumsum", "exp", "exp2", "expand_dims", "flip",
-    "floor", "gather", "histogram", "log", "log2", "max", "min", "permute", "ravel", "reduce", "reshape", "rsqrt", "sigmoid", "sin", "softmax",
-    "split", "sqrt", "sqrt_rn", "sum", "trans", "view", "xor_sum", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or",
-    "atomic_xchg", "atomic_xor", "erf", "rsqrt", "store")}
+    "abs", "argmax", "argmin", "associative_scan", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or",
+    "atomic_xchg", "atomic_xor", "broadcast_to", "cast", "ceil", "cos", "cumprod", "cumsum", "erf", "exp", "exp2", "expand_dims", "flip", "floor",
+    "gather", "histogram", "item", "log", "log2", "max", "min", "permute", "ravel", "reduce", "reshape", "rsqrt", "sigmoid", "sin", "softmax",
+    "split", "sqrt", "sqrt_rn", "store", "sum", "trans", "view", "xor_sum")}
 METHODS["to"] = cast
 # Written in Triton's language (library.py), which is read when one of them is used.
 _LIBRARY = ("philox", "philox_impl", "rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "uint_to_uniform_float", "pair_uniform_to_normal",
@@ -576,10 +488,10 @@ def method(name: str):
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
-    if name in _LIBRARY:
+    if name in _LIBRARY or name == "random":
         from . import library
 
-        return getattr(library, name)
+        return library if name == "random" else getattr(library, name)
     if name in ABSENT:
         return ABSENT[name]
     raise AttributeError(f"triton.language.{name} is not part of Kiln's Triton front end")

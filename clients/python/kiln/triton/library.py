@@ -39,7 +39,8 @@ def philox_impl(c0, c1, c2, c3, k0, k1, n_rounds: tl.constexpr = N_ROUNDS_DEFAUL
 
 @jit
 def philox(seed, c0, c1, c2, c3, n_rounds: tl.constexpr = N_ROUNDS_DEFAULT):
-    """``seed``: up to 64 bits. Counters of 32 or 64 bits, which the results have as well."""
+    """``seed``: an integer of up to 64 bits. Counters of 32 or 64 bits, which the results have as well."""
+    tl.static_assert(seed.dtype.is_int(), "the seed of random numbers must be an integer; a tensor's is loaded first")
     key = tl.cast(seed, tl.uint64)
     if c0.dtype.primitive_bitwidth == 32:
         word: tl.constexpr = tl.uint32
@@ -54,8 +55,11 @@ def philox(seed, c0, c1, c2, c3, n_rounds: tl.constexpr = N_ROUNDS_DEFAULT):
 
 @jit
 def randint4x(seed, offset, n_rounds: tl.constexpr = N_ROUNDS_DEFAULT):
-    zero = offset * 0
-    return philox(seed, offset, zero, zero, zero, n_rounds)
+    """Integers of 32 bits; an offset of 64 has both halves in the counter."""
+    low = tl.cast(offset, tl.uint32)
+    zero = low * 0
+    high = (offset >> 32).to(tl.uint32) if offset.dtype.primitive_bitwidth > 32 else zero
+    return philox(seed, low, high, zero, zero, n_rounds)
 
 
 @jit

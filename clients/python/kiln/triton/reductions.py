@@ -48,6 +48,9 @@ def _widened(b, x, dtype, what: str):
 
 @builtin
 def sum(b, input, axis=None, keep_dims=False, dtype=None):
+    if dtype is ty.int1:  # of one bit: whether the count is odd
+        odd = xor_sum.run(b, b.cast(b.condition(_block(b, input, "tl.sum")), ty.int32), axis, keep_dims)
+        return b.condition(odd)
     return combined(b, _widened(b, input, dtype, "tl.sum"), axis, "ADD", keep_dims, "tl.sum")
 
 
@@ -157,8 +160,10 @@ def dot(b, input, other, acc=None, input_precision=None, allow_tf32=None, max_nu
     if max_num_imprecise_acc is not None:
         no_effect(b, "tl.dot(max_num_imprecise_acc=…)", "Kiln adds eight-bit products in the precision of the result; leave it out")
     x, y = _block(b, input, "tl.dot"), _block(b, other, "tl.dot")
+    if x.rank == 3 and y.rank == 3 and x.shape[0] == y.shape[0]:
+        return _batched(b, x, y, acc, {"input_precision": input_precision, "allow_tf32": allow_tf32, "out_dtype": out_dtype})
     if x.rank != 2 or y.rank != 2:
-        raise Refusal(f"tl.dot of {describe(x)} and {describe(y)}: it takes blocks of two dimensions; loop over the others in the grid")
+        raise Refusal(f"tl.dot of {describe(x)} and {describe(y)}: it takes blocks of two dimensions, or of three whose first are equal")
     if x.shape[1] != y.shape[0]:
         raise Refusal(f"tl.dot of shapes {list(x.shape)} and {list(y.shape)}: the second dimension of the first must be the first of the second")
     if x.element is not y.element and not (x.element.is_fp8() and y.element.is_fp8()):
@@ -175,6 +180,18 @@ def dot(b, input, other, acc=None, input_precision=None, allow_tf32=None, max_nu
     if acc.element is not element or acc.shape != shape:
         raise Refusal(f"the acc of tl.dot is {describe(acc)}; {list(shape)} of {element} is needed")
     return b.emit("tt.dot", [x, y, acc], [(element, shape)], precision=precision).result
+
+
+def _batched(b, x, y, acc, how: dict):
+    """Products one by one, each put into its place."""
+    result = None
+    for i in range(x.shape[0]):
+        before = acc if acc is None or is_number(acc) else b.part(acc, 0, i)
+        one = dot.run(b, b.part(x, 0, i), b.part(y, 0, i), before, **how)
+        here = b.binary("==", b.arange(x.shape[0], 0, 3), i)
+        zero = b.broadcast_to(b.constant(0, one.element), (x.shape[0], *one.shape)) if result is None else result
+        result = b.select(here, b.expand(one, 0), zero)
+    return result
 
 
 def _result_type(operand, wanted):

@@ -105,7 +105,7 @@ def gather(b, src, index, axis):
     axis = place_of(axis, source.rank, "tl.gather")
     if not index.element.is_int() or index.rank != source.rank or any(
             x != y for d, (x, y) in enumerate(zip(source.shape, index.shape)) if d != axis):
-        raise Refusal(f"tl.gather of {describe(source)} by {describe(index)}: an index is a block of integers whose shape differs along the axis alone")
+        raise Refusal(f"tl.gather of {describe(source)} by {describe(index)}: an index is integers, whose shape differs along the axis alone")
     return b.gather(source, index, axis)
 
 

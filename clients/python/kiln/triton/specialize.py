@@ -8,7 +8,7 @@ import sys
 
 from . import types as ty
 from .blocks import Descriptor, TensorDescriptor
-from .builtin import unwrapped
+from .builtin import constexpr, unwrapped
 from .interpret import Parameter
 
 ALIGNMENT = 16  # bytes
@@ -52,12 +52,22 @@ class Flat:
 
 def flat(name: str, tensor) -> Flat:
     if isinstance(tensor, TensorWrapper):
-        tensor = tensor.base
+        tensor = _viewed(tensor.base, tensor.dtype)
     if hasattr(tensor, "data_ptr"):
         return _flat_torch(tensor)
     if hasattr(tensor, "__array_interface__"):
         return _flat_numpy(name, tensor)
     raise TypeError(f"argument {name}: a torch tensor or a numpy array is needed, not {type(tensor).__name__}")
+
+
+def _viewed(tensor, element: ty.dtype):
+    """The same memory with the elements that a kernel reads; as it is where numpy or torch has no such type."""
+    name = str(element.kiln)
+    if hasattr(tensor, "data_ptr"):
+        dtype = getattr(sys.modules["torch"], name, None)
+        return tensor if dtype is None or tensor.dtype == dtype else tensor.view(dtype)
+    dtype = getattr(sys.modules["numpy"], name if name != "bool" else "bool_", None)
+    return tensor if dtype is None or tensor.dtype == dtype or not hasattr(tensor, "view") else tensor.view(dtype)
 
 
 def _flat_torch(tensor) -> Flat:
@@ -162,7 +172,10 @@ class Classes:
     def __init__(self, name: str, by_value: bool, by_alignment: bool):
         self.name, self.by_value, self.by_alignment = name, by_value, by_alignment
 
-    def read(self, x, run: list):
+    def read(self, x, run: list, within: bool = False):
+        """``within``: a tuple, whose parts may be constants and functions."""
+        if within and (isinstance(x, (constexpr, str, ty.dtype)) or hasattr(x, "kiln_kernel")):
+            return ("known", unwrapped(x))
         x = unwrapped(x)
         if x is None:
             return None
@@ -174,7 +187,7 @@ class Classes:
             parts = [self.read(part, run) for part in (x.base, tuple(x.shape), tuple(x.strides))]
             return (Descriptor, *parts, ("known", tuple(x.block_shape)), ("known", x.padding))
         if isinstance(x, (tuple, list)):
-            return (type(x) if hasattr(x, "_fields") else tuple, *(self.read(part, run) for part in x))
+            return (type(x) if hasattr(x, "_fields") else tuple, *(self.read(part, run, True) for part in x))
         if hasattr(x, "item") and not isinstance(x, (bool, int, float)):
             x = x.item()
         if isinstance(x, (bool, int, float)):

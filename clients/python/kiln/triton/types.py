@@ -15,7 +15,15 @@ class dtype:
 
     _known: dict = {}
 
-    def __init__(self, name: str, kiln: str, bits: int, kind: int, signed: bool = True):
+    def __new__(cls, name: str, *described):
+        """By Triton's name alone, the one there is."""
+        if described:
+            return super().__new__(cls)
+        return next(known for known in cls._known.values() if known.name == name)
+
+    def __init__(self, name: str, kiln: str = "", bits: int = 0, kind: int = 0, signed: bool = True):
+        if not kiln:
+            return
         self.name, self.kiln, self.primitive_bitwidth, self.kind, self.signed = name, as_dtype(kiln), bits, kind, signed
         dtype._known[kiln] = self
 
@@ -48,6 +56,10 @@ class dtype:
     def is_block(self): return False
     def is_dtype(self): return True
 
+    @property
+    def fp_mantissa_width(self) -> int:
+        return {"fp16": 10, "bf16": 7, "fp32": 23, "fp64": 52, "fp8e4nv": 3, "fp8e4b8": 3, "fp8e5": 2, "fp8e5b16": 2}[self.name]
+
     def range(self) -> tuple:
         """The least and the largest integer of an integer type."""
         bits = self.primitive_bitwidth
@@ -57,7 +69,7 @@ class dtype:
         return _named, (str(self.kiln),)
 
     def __repr__(self):
-        return f"triton.language.{self.name}"
+        return f"triton.language.{self.name if self.is_bool() or self.is_fp8() else self.kiln}"
 
     def __str__(self):
         return self.name
@@ -74,6 +86,22 @@ float16, bfloat16 = dtype("fp16", "float16", 16, FLOAT), dtype("bf16", "bfloat16
 float32, float64 = dtype("fp32", "float32", 32, FLOAT), dtype("fp64", "float64", 64, FLOAT)
 float8e4nv, float8e5 = dtype("fp8e4nv", "float8_e4m3fn", 8, FLOAT), dtype("fp8e5", "float8_e5m2", 8, FLOAT)
 float8e4b8, float8e5b16 = dtype("fp8e4b8", "float8_e4m3fnuz", 8, FLOAT), dtype("fp8e5b16", "float8_e5m2fnuz", 8, FLOAT)
+
+
+dtype.SINT_TYPES, dtype.UINT_TYPES = ["int8", "int16", "int32", "int64"], ["int1", "uint8", "uint16", "uint32", "uint64"]
+dtype.FP_TYPES = ["fp8e4b8", "fp8e4nv", "fp8e5", "fp8e5b16", "fp16", "bf16", "fp32", "fp64"]
+dtype.STANDARD_FP_TYPES = ["fp16", "bf16", "fp32", "fp64"]
+
+
+def str_to_ty(name: str, c=None):
+    """The type that Triton calls so: "fp32", "*fp32", "i32", "u8". ``c`` is its compiler's context, which nothing needs here."""
+    if name.startswith("*"):
+        return pointer_type(str_to_ty(name.removeprefix("*").removeprefix("k")), is_const=name.startswith("*k"))
+    long = {"i1": "int1", "u1": "int1"}
+    for bits in (8, 16, 32, 64):
+        long.update({f"i{bits}": f"int{bits}", f"u{bits}": f"uint{bits}"})
+    known = {element.name: element for element in dtype._known.values()}
+    return known[long.get(name, name)]
 
 
 def of(kiln) -> dtype:

@@ -214,11 +214,19 @@ from triton.runtime.autotuner import Config
 from triton.runtime.jit import JITFunction
 from triton.compiler.errors import CompilationError
 assert tl is triton.language and math.exp is tl.exp and triton.testing.do_bench and Config is triton.Config
-for line in ("import triton.backends", "from triton.language.extra import libdevice", "import triton.tools.tensor_descriptor"):
+from triton.language.extra import libdevice
+from triton.language.extra.libdevice import fast_dividef
+from triton.tools.tensor_descriptor import TensorDescriptor
+from triton.runtime import driver
+from triton.backends.compiler import GPUTarget
+assert isinstance(driver.active.get_current_target(), GPUTarget) and libdevice.asin and triton.knobs.runtime.interpret is False
+for line in ("import triton.profiler", "from triton.language.extra import cuda", "import triton.tools.mxfp"):
     try:
         exec(line)
     except ModuleNotFoundError as problem:
         assert "is not part of Kiln's compatibility package" in str(problem), problem
+    except ImportError as problem:
+        assert "cannot import name" in str(problem), problem
     else:
         raise SystemExit(line)
 """

@@ -25,20 +25,25 @@ def philox(counter, key, width: int):
 @triton.jit
 def integers(Z, seed, first, N: tl.constexpr, DTYPE: tl.constexpr):
     at = tl.arange(0, N)
-    a, b, c, d = tl.randint4x(seed, (at + first).to(DTYPE))
+    if DTYPE == tl.uint64:  # counters of 64 bits
+        a, b, c, d = tl.philox(seed, (at + first).to(DTYPE), (at * 0).to(DTYPE), (at * 0).to(DTYPE), (at * 0).to(DTYPE))
+    else:
+        a, b, c, d = tl.randint4x(seed, (at + first).to(DTYPE))
     tl.store(Z + at, a)
     tl.store(Z + N + at, b)
     tl.store(Z + 2 * N + at, c)
     tl.store(Z + 3 * N + at, d)
 
 
-@pytest.mark.parametrize("width", [32, 64])
-def test_integers(width):
-    seed, first = int(rng.integers(0, 1 << 62)), int(rng.integers(0, 1 << 30))
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint64"])
+def test_integers(dtype):
+    seed, first = int(rng.integers(0, 1 << 62)), int(rng.integers(0, 1 << 30 if dtype == "int32" else 1 << 60))
+    width = 64 if dtype == "uint64" else 32
     z = np.zeros((4, 64), f"uint{width}")
-    integers[(1,)](z, seed, first, 64, getattr(tl, f"int{width}"))
+    integers[(1,)](z, seed, first, 64, getattr(tl, dtype))
     key = (seed & 0xFFFFFFFF, seed >> 32) if width == 32 else (seed, 0)
-    wanted = np.array([philox((first + i, 0, 0, 0), key, width) for i in range(64)], object).T
+    counters = [(first + i, 0, 0, 0) if dtype != "int64" else ((first + i) & 0xFFFFFFFF, (first + i) >> 32, 0, 0) for i in range(64)]
+    wanted = np.array([philox(counter, key, width) for counter in counters], object).T
     assert (z == wanted).all()
 
 

@@ -17,7 +17,7 @@ SIZE = tl.constexpr(32)
 
 @triton.jit
 def helper(x):
-    y = tl.sort(x)  # here: sort on the host
+    y = tl.dot_scaled(x, None, "e4m3", x, None, "e4m3")  # here: scale the operands and use tl.dot
     return y
 
 
@@ -31,13 +31,13 @@ def plain(x):
 
 @triton.jit
 def block_pointer(x, i, n):
-    p = tl.make_block_ptr(x, (n,), (1,), (0,), (32,), (0,))  # here: tl.make_block_ptr is not part of Kiln: add offsets to the pointer
+    p = tl.make_block_ptr(x, (n,), (1,), (0,), (n,), (0,))  # here: integers that are known when the kernel is compiled are needed
     tl.store(p, 1)
 
 
 @triton.jit
 def descriptor(x, i, n):
-    d = tl.make_tensor_descriptor(x, [n], [1], [32])  # here: tl.make_tensor_descriptor is not part of Kiln
+    d = tl.make_tensor_descriptor(x, [n], [1], [2])  # here: must have at least 16 bytes in the last dimension
     d.store([0], 1)
 
 
@@ -84,7 +84,7 @@ def scan(x, i, n):
 
 @triton.jit
 def random(x, i, n):
-    tl.store(x + tl.arange(0, 32), tl.rand(n, tl.arange(0, 32)))  # here: make the random numbers on the host
+    tl.store(x + tl.arange(0, 32), tl.map_elementwise(products, n, n))  # here: write what it computes in the language
 
 
 @triton.jit
@@ -293,12 +293,12 @@ def multiplied(x, i, n):
 
 @triton.jit
 def products(a, b):
-    return a * b
+    return a * b, b
 
 
 @triton.jit
 def reduce_of_products(x, i, n):
-    tl.store(x, tl.reduce(tl.load(x + tl.arange(0, 32)), 0, products))  # here: Kiln reduces by +, tl.maximum
+    tl.store(x, tl.reduce(tl.load(x + tl.arange(0, 32)), 0, products))  # here: the combining function returns 2 values, and 1 are combined
 
 
 @triton.jit
@@ -365,7 +365,9 @@ X = np.zeros(64, np.float32)
     (lambda: triton.autotune([triton.Config({"n": 1}), triton.Config({"n": 2})], key=[])(plus_one)[(1,)](X, 1), ValueError,
      "leave it out of the launch"),
     (lambda: triton.Config({}, ir_override="x"), ValueError, "ir_override"),
-    (lambda: triton.compile, AttributeError, "kernel.warmup"),
+    (lambda: triton.compile("kernel.ttir"), TypeError, "takes an ASTSource"),
+    (lambda: triton.compile(triton.compiler.ASTSource(plus_one, {"x": "fp9"}, {"n": 1})), ValueError, "fp9"),
+    (lambda: triton.tools.tensor_descriptor.TensorDescriptor(X, [64], [1], [8], "one"), ValueError, "padding"),
 ])
 def test_launches_that_are_refused(call, kind, text):
     with pytest.raises(kind, match=text):

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What programs ask of Triton's runtime: compiled kernels, sources, tables, knobs, and the device library."""
+
+import math
+
+import numpy as np
+import pytest
+import triton
+import triton.language as tl
+from kiln.errors import NoEffectWarning
+from triton.compiler import ASTSource
+from triton.language.extra import libdevice
+
+rng = np.random.default_rng()
+
+
+@triton.jit
+def scaled(X, Z, n, factor, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(Z + at, tl.load(X + at, at < n) * factor, at < n)
+
+
+def test_a_compiled_kernel_is_launched_again():
+    x, z = rng.normal(size=100).astype(np.float32), np.zeros(100, np.float32)
+    kernel = scaled.warmup(x, z, 100, 2.0, BLOCK=32, num_warps=2, grid=(1,))
+    kernel._init_handles()
+    assert kernel.metadata.num_warps == 2 and kernel.metadata.name == "scaled" and len(kernel.hash) == 64 and not z.any()
+    kernel[(4, 1, 1)](x, z, 100, 2.0, 32)
+    np.testing.assert_array_equal(z, x * 2)
+    with pytest.raises(KeyError, match="tile program"):
+        kernel.asm["ttgir"]
+
+
+def test_a_source_is_compiled_without_arguments():
+    source = ASTSource(scaled, {"X": "*fp32", "Z": "*fp32", "n": "i32", "factor": "fp32", "BLOCK": "constexpr"}, {(4,): 64},
+                       {(2,): [["tt.divisibility", 16]]})
+    kernel = triton.compile(source, options={"num_warps": 2})
+    assert kernel.metadata.num_warps == 2 and kernel.src.fn is scaled
+
+
+def test_parameters_and_the_text_of_a_function():
+    names = [(p.name, p.is_constexpr, p.has_default, p.num) for p in scaled.params]
+    assert names[3:] == [("factor", False, False, 3), ("BLOCK", True, False, 4)] and scaled.src.startswith("def scaled(X, Z")
+    other = triton.JITFunction(scaled.fn)
+    other._unsafe_update_src(scaled.src.replace("* factor", "+ factor"))
+    x, z = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
+    other[(1,)](x, z, 32, 3.0, BLOCK=32)
+    np.testing.assert_array_equal(z, x + 3)
+
+
+def test_a_table_is_measured(tmp_path, capsys):
+    bench = triton.testing.Benchmark(["n"], [1, 2, 3], "how", ["a", "b"], ["first", "second"], "times", {"k": 10})
+    mark = triton.testing.perf_report(bench)(lambda n, how, k: n * k if how == "a" else (n + k, 0, 0))
+    mark.run(print_data=True, save_path=str(tmp_path))
+    assert (tmp_path / "times.csv").read_text().splitlines() == ["n,first,second", "1,10,11", "2,20,12", "3,30,13"]
+    assert "second" in capsys.readouterr().out
+    with pytest.warns(NoEffectWarning, match="no plots"):
+        mark.run(show_plots=True)
+
+
+def test_settings_read_as_not_set_and_are_warned_of():
+    with triton.knobs.cache.scope():
+        with pytest.warns(NoEffectWarning, match=r"knobs.cache.dir"):
+            triton.knobs.cache.dir = "/tmp"
+    assert triton.knobs.cache.dir is None and triton.knobs.nvidia.ptxas.version
+
+
+@triton.jit
+def elementwise(X, Z, N: tl.constexpr, FN: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(Z + at, getattr(libdevice, FN)(tl.load(X + at)))
+
+
+@pytest.mark.parametrize("name, reference, low, high", [
+    ("asin", np.arcsin, -1, 1), ("acos", np.arccos, -1, 1), ("atan", np.arctan, -1e4, 1e4), ("sinh", np.sinh, -9, 9), ("cosh", np.cosh, -9, 9),
+    ("asinh", np.arcsinh, -1e5, 1e5), ("acosh", np.arccosh, 1, 1e5), ("atanh", np.arctanh, -0.99, 0.99), ("tan", np.tan, -1.5, 1.5),
+    ("log1p", np.log1p, -0.9, 50), ("expm1", np.expm1, -5, 5), ("log10", np.log10, 1e-3, 1e3), ("exp10", lambda x: 10.0**x, -5, 5),
+    ("cbrt", np.cbrt, -1e4, 1e4), ("round", lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x), -20, 20), ("rint", np.rint, -20, 20),
+    ("saturatef", lambda x: np.clip(x, 0, 1), -2, 2), ("erfc", np.vectorize(math.erfc), -3, 1)])
+def test_the_device_library(name, reference, low, high):
+    x = rng.uniform(low, high, 256).astype(np.float32)
+    x[:4] = low, high, (low + high) / 2, low + 1e-3 * (high - low)
+    z = np.zeros(256, np.float32)
+    elementwise[(1,)](x, z, 256, name)
+    np.testing.assert_allclose(z, reference(x.astype(np.float64)), rtol=1e-5, atol=1e-6)
+
+
+@triton.jit
+def bits(X, A, B, C, N: tl.constexpr):
+    at = tl.arange(0, N)
+    x = tl.load(X + at)
+    tl.store(A + at, libdevice.popc(x))
+    tl.store(B + at, libdevice.clz(x))
+    tl.store(C + at, libdevice.ffs(x))
+
+
+def test_bits():
+    x = rng.integers(-(1 << 31), 1 << 31, 128).astype(np.int32)
+    x[:4] = 0, 1, -1, -(1 << 31)
+    a, b, c = (np.zeros(128, np.int32) for _ in range(3))
+    bits[(1,)](x, a, b, c, 128)
+    words = [int(v) & 0xFFFFFFFF for v in x]
+    assert a.tolist() == [v.bit_count() for v in words] and b.tolist() == [32 - v.bit_length() for v in words]
+    assert c.tolist() == [(v & -v).bit_length() for v in words]
+
+
+@triton.jit
+def batched(A, B, C, Z, B_: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    i, m, n, k = tl.arange(0, B_)[:, None, None], tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    a = tl.load(A + i * M * K + m[None, :, None] * K + k[None, None, :])
+    b = tl.load(B + i * K * N + k[None, :, None] * N + n[None, None, :])
+    at = i * M * N + m[None, :, None] * N + n[None, None, :]
+    tl.store(Z + at, tl.dot(a, b, tl.load(C + at), input_precision="ieee"))
+
+
+def test_products_of_three_dimensions():
+    a, b, c = (rng.normal(size=shape).astype(np.float32) for shape in ((3, 16, 32), (3, 32, 16), (3, 16, 16)))
+    z = np.zeros_like(c)
+    batched[(1,)](a, b, c, z, 3, 16, 16, 32)
+    np.testing.assert_allclose(z, a @ b + c, atol=1e-4)
+
+
+@triton.jit
+def seen_as(X, Z, N: tl.constexpr):
+    at = tl.arange(0, N)
+    x = tl.load(X + at)
+    tl.static_assert(x.dtype == tl.uint32 and x.shape == [N])
+    tl.store(Z + at, x // 2)
+
+
+def test_a_tensor_is_seen_with_another_type():
+    x, z = rng.integers(-(1 << 31), 0, 64).astype(np.int32), np.zeros(64, np.int32)
+    seen_as[(1,)](triton.reinterpret(x, tl.uint32), triton.reinterpret(z, tl.uint32), 64)
+    np.testing.assert_array_equal(z.view(np.uint32), x.view(np.uint32) // 2)
+
+
+@triton.jit
+def together(parts, Z):
+    tl.static_assert(parts[1] == 3)
+    tl.store(Z, parts[0](parts[2], parts[1]))
+
+
+@triton.jit
+def added(a, b):
+    return a + b
+
+
+def test_constants_and_functions_in_a_tuple():
+    z = np.zeros(1, np.int32)
+    together[(1,)]((added, tl.constexpr(3), 40), z)
+    assert z[0] == 43
