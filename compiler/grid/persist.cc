@@ -67,7 +67,7 @@ class Persister {
     ir::Block body;
     ExprId cluster = module_.VarRef(block);
     if (paired_) cluster = order_.Bind(order_.Make(ExprOp::kFloorDiv, cluster, order_.Int(size)), body, "cluster");
-    const auto place = [&](ExprId in_turn) { return unequal.any ? ThereAndBack(cluster, clusters, in_turn) : cluster; };
+    const auto place = [&](ExprId in_turn) { return unequal.any ? Turned(cluster, clusters, in_turn) : cluster; };
     const ExprId left = module_.exprs.Sub(total, place(order_.Make(ExprOp::kFloorDiv, total, clusters)));  // in the last turn, which is not whole
     const ExprId turns = order_.Make(ExprOp::kFloorDiv, module_.exprs.Add(left, module_.exprs.Sub(clusters, order_.Int(1))), clusters);
     ir::For loop{ir::LoopKind::kSerial, {turn}, {turns}, {}};
@@ -86,17 +86,19 @@ class Persister {
     kernel_.decisions.push_back({"persist", std::nullopt, fmt::format("at most {} blocks go over all {}", context_.target->multiprocessors, what),
                                  "the next tile's loads run during this tile's epilogue"});
     if (unequal.any) {
-      kernel_.decisions.push_back({"persist", std::nullopt,
-                                   unequal.growing.empty() ? "there and back over the blocks" : "longest tiles first, there and back over the blocks",
-                                   "tiles differ in the iterations of their loops"});
+      kernel_.decisions.push_back(
+          {"persist", std::nullopt,
+           unequal.growing.empty() ? "the blocks change places in each turn" : "the blocks change places in each turn, longest tiles first",
+           "tiles differ in the iterations of their loops"});
     }
   }
 
  private:
-  // The place in a turn: 0, 1, 2 … in one, … 2, 1, 0 in the next, so that who has the most to do in one turn has the least in the next.
-  ExprId ThereAndBack(ExprId cluster, ExprId clusters, ExprId turn) {
-    const ExprId back = module_.exprs.Sub(module_.exprs.Sub(clusters, order_.Int(1)), module_.exprs.Mul(cluster, order_.Int(2)));
-    return module_.exprs.Add(cluster, module_.exprs.Mul(order_.Make(ExprOp::kFloorMod, turn, order_.Int(2)), back));
+  // The place in a turn: two thirds of the blocks further in each, so that a block sees the short and the long tiles of a panel, however long the
+  // panel is.
+  ExprId Turned(ExprId cluster, ExprId clusters, ExprId turn) {
+    const int64_t step = int64_t(context_.target->multiprocessors) / (paired_ ? 2 : 1) * 2 / 3;
+    return order_.Make(ExprOp::kFloorMod, module_.exprs.Add(cluster, module_.exprs.Mul(turn, order_.Int(step))), clusters);
   }
 
   ir::Module& module_;

@@ -143,7 +143,8 @@ void WidenBf16Comparisons(llvm::Function& function) {
 }
 
 // ptxas (13.0, for sm_90) widens operands of 8-bit floats to halves. Of a word that it knows to be constant it takes 0x108 for the upper two
-// elements, whatever they are. A word that comes from another lane is nothing it knows.
+// elements, whatever they are. So the word is computed from the number of the multiprocessor, whose upper bit is 0, which ptxas does not know. What
+// comes from another lane, or from the lane's number, it does see through.
 void HideConstantOperands(llvm::Function& function) {
   std::map<std::pair<const llvm::BasicBlock*, const llvm::Constant*>, llvm::Value*> hidden;
   for (llvm::Instruction& instruction : llvm::instructions(function)) {
@@ -155,7 +156,8 @@ void HideConstantOperands(llvm::Function& function) {
       llvm::Value*& word = hidden[{call->getParent(), constant}];
       if (word == nullptr) {
         llvm::IRBuilder<> b(call);
-        word = b.CreateIntrinsic(llvm::Intrinsic::nvvm_shfl_sync_idx_i32, {b.getInt32(~0u), constant, b.getInt32(0), b.getInt32(31)});
+        llvm::Value* zero = b.CreateLShr(b.CreateIntrinsic(llvm::Intrinsic::nvvm_read_ptx_sreg_smid, llvm::ArrayRef<llvm::Value*>()), 31);
+        word = b.CreateXor(zero, constant);
       }
       operand.set(word);
     }
