@@ -153,9 +153,10 @@ def say_in_process(why) -> None:
 
 
 def unavailable(failure: KilnError) -> bool:
-    """Whether the daemon does not measure for this caller, whatever the program."""
+    """Whether the daemon does not measure for this caller: it may not, or its runs may not have so large tensors."""
     if isinstance(failure, CompileError):
-        return failure.code == "UNIMPLEMENTED" and not failure.diagnostics  # it is older than its client
+        older = failure.code == "UNIMPLEMENTED" and not failure.diagnostics
+        return older or "--run-data" in str(failure)
     return str(failure).startswith(("PERMISSION_DENIED", "RESOURCE_EXHAUSTED"))
 
 

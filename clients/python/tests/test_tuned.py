@@ -183,3 +183,11 @@ def test_where_the_daemon_has_no_such_gpu_this_process_measures_and_says_so_once
         assert copied(256).latency == 1.0 and copied(512).latency == 1.0
     lines = [record.message for record in caplog.records if "measured in this process" in record.message]
     assert len(lines) == 1 and "has no " in lines[0]
+
+
+def test_what_the_daemon_cannot_measure_is_measured_here():
+    """By what it says; what a program did wrong is the caller's to see."""
+    large = kiln.CompileError("INVALID_ARGUMENT",
+                              "none of the 2 candidates runs; the tensors have more than the 268435456 bytes that a run may have (--run-data)")
+    assert measured.unavailable(large) and measured.unavailable(kiln.CompileError("UNIMPLEMENTED", "no such method"))
+    assert not measured.unavailable(kiln.CompileError("INVALID_ARGUMENT", "none of the 2 candidates runs; candidate 1: a fault"))
