@@ -273,9 +273,13 @@ class Builder:
         return self.emit("tt.addptr", [a, b], [(a.element, a.shape)]).result
 
     def _bits(self, op: str, a, b):
+        keeps_sign = op == ">>" and isinstance(a, Value) and a.element.is_int_signed()
         a, b = self.pair(a, b)
         if a.element.is_floating():
             raise Refusal(f"{op} needs integers, not {a.element}; .to(tl.int32, bitcast=True) gives the bits of a float")
+        if keeps_sign and a.element.is_int_unsigned():  # the left side says which shift it is, the common type that of the result
+            signed = getattr(ty, f"int{a.element.primitive_bitwidth}")
+            return self.cast(self.apply(_BITS[op], self.cast(a, signed), self.cast(b, signed)), a.element)
         return self.apply(_BITS[op], a, b)
 
     def _quotient(self, a, b):

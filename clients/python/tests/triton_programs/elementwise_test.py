@@ -305,3 +305,22 @@ def test_a_name_that_means_something_else_compiles_anew():
     within[(1,)](x)
     assert x[0] == 36
 
+
+
+@triton.jit
+def shifted(x_ptr, y_ptr, out_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + at) >> tl.load(y_ptr + at))
+
+
+@pytest.mark.parametrize("left", ["int8", "int16", "int32", "uint8", "uint16", "uint32"])
+@pytest.mark.parametrize("right", ["int8", "int32", "uint16", "uint32"])
+def test_the_left_side_says_whether_a_shift_keeps_the_sign(left, right):
+    x = np.random.default_rng(6).integers(np.iinfo(left).min, np.iinfo(left).max, 64, left, endpoint=True)
+    y = np.random.default_rng(7).integers(0, 8, 64).astype(right)
+    out = np.zeros(64, np.int64)
+    shifted[(1,)](x, y, out, BLOCK=64)
+    # The common type is the wider one; of two that are alike, the unsigned one.
+    common = max((np.dtype(left), np.dtype(right)), key=lambda of: (of.itemsize, of.kind))
+    expected = x.astype(np.int64) >> y.astype(np.int64)
+    assert np.array_equal(out, expected % (1 << 8 * common.itemsize) if common.kind == "u" else expected)
