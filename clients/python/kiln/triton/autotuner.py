@@ -83,7 +83,10 @@ class Autotuner(_Around):
         self.pre_hook, self.post_hook, self.prune, self.bench = pre_hook, post_hook, dict(prune_configs_by or {}), bench
         self.cache: dict = {}
         self.best_config = None
-        for name in (*self.keys, *self.reset_to_zero, *self.restore_value):
+        for name in [name for name in self.keys if name not in self.arg_names]:
+            warnings.warn(f"{self.__name__}: autotune's key has {name!r}, which is no parameter of the kernel and has no effect", NoEffectWarning,
+                          stacklevel=3)
+        for name in (*self.reset_to_zero, *self.restore_value):
             if name not in self.arg_names:
                 raise ValueError(f"{self.__name__}: autotune names the parameter {name!r}; the kernel has {', '.join(self.arg_names)}")
         unknown = set(self.prune) - {"early_config_prune", "perf_model", "top_k"}
@@ -115,13 +118,13 @@ class Autotuner(_Around):
         key = tuple(unwrapped(given.get(name)) for name in self.keys if not is_tensor(given.get(name)))
         key += tuple(element_of(name, value).name for name, value in given.items() if is_tensor(value))
         if key not in self.cache:
-            self.cache[key] = self._found(self._pruned(given), args, kwargs, given, grid)
+            self.cache[key] = self._found(self._pruned(given, kwargs), args, kwargs, given, grid)
         return self.cache[key]
 
-    def _pruned(self, given: dict) -> list:
+    def _pruned(self, given: dict, kwargs: dict) -> list:
         configs = self.configs
         if "early_config_prune" in self.prune:
-            configs = self.prune["early_config_prune"](configs, dict(given))
+            configs = self.prune["early_config_prune"](configs, dict(given), **kwargs)
             if not configs:
                 raise ValueError(f"{self.__name__}: early_config_prune leaves no configuration")
         model, top = self.prune.get("perf_model"), self.prune.get("top_k", 1.0)

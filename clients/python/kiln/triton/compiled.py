@@ -34,7 +34,9 @@ class CompiledKernel:
         return self.kernel(*args, **kwargs)
 
     def __getitem__(self, grid):
-        return lambda *args, **kwargs: self._function.run(*args, grid=grid, warmup=False, **{**self._options, **kwargs})
+        # A parameter that has an option's name is the launch's to give, as the others are.
+        options = {name: value for name, value in self._options.items() if name not in self._function.arg_names}
+        return lambda *args, **kwargs: self._function.run(*args, grid=grid, warmup=False, **{**options, **kwargs})
 
     def _init_handles(self) -> None:
         """Loads it onto the current device."""

@@ -33,6 +33,7 @@ _INFERRED = "it is inferred; leave it out"
 # Options that other launches pass: the values that ask for nothing, why others have no effect.
 _NO_EFFECT = {
     "num_ctas": ((1,), "clusters are inferred; leave it out"),
+    "extern_libs": ((None,), "the functions of tl.extra.libdevice are Kiln's own; leave it out"),
     "enable_fp_fusion": ((True, None), "a multiply-add may always round once; leave it out"),
     "launch_cooperative_grid": ((False, None), "programs need not all run at one time; launch what waits for all of them as a kernel of its own"),
     "launch_pdl": ((False, None), "launches of one stream run one after the other; leave it out"),

@@ -280,3 +280,39 @@ def test_tensors_of_torch_are_their_storage_from_their_first_element_on():
     assert np.array_equal(out, 5 + 3 * np.arange(6)[:, None] + 20 * np.arange(9))
     turned[(1,)](TorchLike(memory, 5, (3, 3), (1, 3)), TorchLike(memory, 0, (3, 3), (3, 1)), 3, 3, 1, 3, BLOCK=4)
     assert np.array_equal(memory[:9], (5 + np.arange(3)[:, None] + 3 * np.arange(3)).reshape(-1))
+
+
+def test_what_prunes_is_given_the_keywords_of_the_launch():
+    seen = {}
+
+    def prune(configs, named_args, **kwargs):
+        seen.update(kwargs)
+        return [c for c in configs if c.kwargs["BLOCK"] == kwargs["n"]]
+
+    kernel, out = tuned([triton.Config({"BLOCK": b}) for b in (16, 64)], prune_configs_by={"early_config_prune": prune}), np.zeros(64, np.float32)
+    with pytest.warns(UserWarning):
+        kernel[(1,)](X, out, n=64)
+    assert seen["n"] == 64 and kernel.best_config.kwargs["BLOCK"] == 64 and np.array_equal(out, X * 2)
+
+
+@triton.jit
+def in_stages(x, out, n, BLOCK: tl.constexpr, num_stages: tl.constexpr):
+    for first in tl.range(0, n, BLOCK, num_stages=num_stages):
+        at = first + tl.arange(0, BLOCK)
+        tl.store(out + at, tl.load(x + at, at < n) + num_stages, at < n)
+
+
+def test_a_parameter_may_have_the_name_of_an_option():
+    out = np.zeros(64, np.float32)
+    made = in_stages.warmup(X, out, 50, BLOCK=16, num_stages=3, num_warps=2, grid=(1,))
+    made[(1, 1, 1)](X, out, 50, 16, 2)
+    assert np.array_equal(out[:50], X[:50] + 2) and not out[50:].any()
+
+
+def test_a_key_that_is_no_parameter_and_libraries_of_a_launch_have_no_effect():
+    with pytest.warns(kiln.NoEffectWarning, match="key has 'no_such'"):
+        triton.autotune([triton.Config({"BLOCK": 64})], key=["no_such"])(scaled)
+    out = np.zeros(64, np.float32)
+    with pytest.warns(kiln.NoEffectWarning, match="extern_libs"):
+        scaled[(1,)](X, out, 64, 2.0, 1, BLOCK=64, extern_libs={"libdevice": "libdevice.bc"})
+    assert np.array_equal(out, X * 2)

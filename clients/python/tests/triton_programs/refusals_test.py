@@ -361,7 +361,7 @@ X = np.zeros(64, np.float32)
     (lambda: tl.load(X), RuntimeError, "called outside of a kernel"),
     (lambda: tl.atomic_poll(X, 1), NotImplementedError, "not part of Kiln"),
     (lambda: plus_one[(1,)](X, 1, num_stages=0), ValueError, "num_stages=0"),
-    (lambda: triton.autotune([], key=["m"])(plus_one), ValueError, "autotune names the parameter 'm'"),
+    (lambda: triton.autotune([], key=[], reset_to_zero=["m"])(plus_one), ValueError, "autotune names the parameter 'm'"),
     (lambda: triton.autotune([triton.Config({"n": 1}), triton.Config({"n": 2})], key=[])(plus_one)[(1,)](X, 1), ValueError,
      "leave it out of the launch"),
     (lambda: triton.Config({}, ir_override="x"), ValueError, "ir_override"),
