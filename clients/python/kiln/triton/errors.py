@@ -13,7 +13,10 @@ class TritonError(Exception):
 
 
 class CompilationError(TraceError, TritonError):
-    """A kernel that Triton's language does not allow, or that Kiln does not take; its text begins with the file and the line."""
+    """A kernel that Triton's language does not allow, or that Kiln does not take; its text begins with the file and the line. ``error_message``:
+    without them."""
+
+    error_message: str | None = None
 
 
 class Refusal(Exception):
@@ -30,4 +33,6 @@ class OutOfResources(TritonError, RuntimeError):
 
 def at(file: str, line: int, message: str) -> CompilationError:
     text = linecache.getline(file, line)
-    return CompilationError(f"{file}:{line}: {message}" + (f"\n    {text.strip()}" if text.strip() else ""))
+    error = CompilationError(f"{file}:{line}: {message}" + (f"\n    {text.strip()}" if text.strip() else ""))
+    error.error_message = message
+    return error

@@ -60,6 +60,10 @@ class dtype:
     def fp_mantissa_width(self) -> int:
         return {"fp16": 10, "bf16": 7, "fp32": 23, "fp64": 52, "fp8e4nv": 3, "fp8e4b8": 3, "fp8e5": 2, "fp8e5b16": 2}[self.name]
 
+    @property
+    def exponent_bias(self) -> int:
+        return {"fp16": 15, "bf16": 127, "fp32": 127, "fp64": 1023, "fp8e4nv": 7, "fp8e4b8": 8, "fp8e5": 15, "fp8e5b16": 16}[self.name]
+
     def range(self) -> tuple:
         """The least and the largest integer of an integer type."""
         bits = self.primitive_bitwidth

@@ -321,7 +321,12 @@ def arguments(x, i, n):
     tl.store(x, tl.load(x, masks=n > 0))  # here: tl.load: got an unexpected keyword argument 'masks'
 
 
-KERNELS = [f for f in list(globals().values()) if isinstance(f, triton.JITFunction) and f not in (helper, products, again)]
+@triton.jit
+def helper_of_nothing(x):
+    tl.store(x, no_such_name)  # noqa: F821
+
+
+KERNELS = [f for f in list(globals().values()) if isinstance(f, triton.JITFunction) and f not in (helper, products, again, helper_of_nothing)]
 AT = {"in_a_call": helper, "recursion": again}
 
 
@@ -335,6 +340,13 @@ def test_refusals_name_the_line_and_what_to_use(kernel):
     assert text.startswith(f"{__file__}:{first + offset}: "), text
     assert wanted in text, text
     assert lines[offset].strip() in text
+
+
+def test_an_error_has_its_message_without_the_place():
+    with pytest.raises(triton.CompilationError) as caught:
+        helper_of_nothing.program(np.zeros(32, np.float32))
+    assert "no_such_name" in caught.value.error_message and caught.value.error_message in str(caught.value)
+    assert not caught.value.error_message.startswith(__file__)
 
 
 @triton.jit
