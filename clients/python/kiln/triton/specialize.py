@@ -159,7 +159,7 @@ def class_of_signature(name: str, source):
     if kind is None:
         raise ValueError(f"ASTSource: the signature says nothing of {name}")
     if kind.startswith("*"):
-        return ("*", kind.removeprefix("*").removeprefix("k"))
+        return ("*", kind.removeprefix("*").removeprefix("k"), 1)  # how long its storage is, a signature does not say
     if kind not in _ELEMENTS:
         raise ValueError(f"ASTSource: the parameter {name} has the type {kind!r}; known are pointers (\"*fp32\") and {', '.join(_ELEMENTS)}")
     divisors = [value for attribute, value in source.attrs.get(name, ()) if attribute == "tt.divisibility"]
