@@ -8,10 +8,9 @@
 #include <optional>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "compiler/analysis/access.h"
-#include "compiler/analysis/growth.h"
+#include "compiler/analysis/contains.h"
 #include "compiler/grid/stream_k.h"
 #include "compiler/grid/tile_order.h"
 #include "compiler/rules/roles.h"
@@ -25,28 +24,16 @@ using ir::ExprOp;
 
 constexpr int64_t kManyTiles = 1 << 20;  // assumed where only the launch knows their number: more than any device holds at once
 
-// Whether tiles differ in the iterations of their loops, and the axes of the grid along which none of their loops becomes shorter.
-struct Unequal {
-  bool any = false;
-  std::vector<size_t> growing = {};
-};
-
-Unequal UnequalTiles(const ir::Module& module, const ir::Kernel& kernel) {
-  Growths growths(module, kernel.body);
-  std::vector<std::set<Growth>> of_axes(kernel.block_vars.size());
+// Whether tiles differ in the iterations of their loops.
+bool TilesDiffer(const ir::Module& module, const ir::Kernel& kernel) {
+  std::set<ir::VarId> of_tile(kernel.block_vars.begin(), kernel.block_vars.end());
+  bool differ = false;
   ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
-    const auto* loop = std::get_if<ir::For>(&stmt.op);
-    if (loop == nullptr) return;
-    for (ExprId extent : loop->extents)
-      for (size_t axis = 0; axis < of_axes.size(); ++axis) of_axes[axis].insert(growths.Of(extent, kernel.block_vars[axis]));
+    if (const auto* let = std::get_if<ir::Let>(&stmt.op); let != nullptr && ContainsVar(module.exprs, let->value, of_tile)) of_tile.insert(let->var);
+    if (const auto* loop = std::get_if<ir::For>(&stmt.op))
+      for (ExprId extent : loop->extents) differ |= ContainsVar(module.exprs, extent, of_tile);
   });
-  Unequal unequal;
-  for (size_t axis = 0; axis < of_axes.size(); ++axis) {
-    of_axes[axis].erase(Growth::kNone);
-    unequal.any |= !of_axes[axis].empty();
-    if (of_axes[axis] == std::set{Growth::kUp}) unequal.growing.push_back(axis);
-  }
-  return unequal;
+  return differ;
 }
 
 class Persister {
@@ -55,9 +42,7 @@ class Persister {
       : module_(module), kernel_(kernel), context_(context), paired_(paired), order_(module, kernel, *context.target, paired) {}
 
   void Run() {
-    Unequal unequal = UnequalTiles(module_, kernel_);
-    if (paired_) std::erase(unequal.growing, *paired_);  // which of a pair a block takes is settled
-    order_.Reverse(unequal.growing);
+    const bool differ = TilesDiffer(module_, kernel_);
     const ir::Block old = std::move(kernel_.body);
     const int64_t size = paired_ ? 2 : 1;
     const ExprId total = order_.Total();
@@ -67,7 +52,7 @@ class Persister {
     ir::Block body;
     ExprId cluster = module_.VarRef(block);
     if (paired_) cluster = order_.Bind(order_.Make(ExprOp::kFloorDiv, cluster, order_.Int(size)), body, "cluster");
-    const auto place = [&](ExprId in_turn) { return unequal.any ? Turned(cluster, clusters, in_turn) : cluster; };
+    const auto place = [&](ExprId in_turn) { return differ ? Turned(cluster, clusters, in_turn) : cluster; };
     const ExprId left = module_.exprs.Sub(total, place(order_.Make(ExprOp::kFloorDiv, total, clusters)));  // in the last turn, which is not whole
     const ExprId turns = order_.Make(ExprOp::kFloorDiv, module_.exprs.Add(left, module_.exprs.Sub(clusters, order_.Int(1))), clusters);
     ir::For loop{ir::LoopKind::kSerial, {turn}, {turns}, {}};
@@ -85,11 +70,9 @@ class Persister {
     const std::string_view what = paired_ ? "pairs of tiles, two together" : "tiles";
     kernel_.decisions.push_back({"persist", std::nullopt, fmt::format("at most {} blocks go over all {}", context_.target->multiprocessors, what),
                                  "the next tile's loads run during this tile's epilogue"});
-    if (unequal.any) {
+    if (differ) {
       kernel_.decisions.push_back(
-          {"persist", std::nullopt,
-           unequal.growing.empty() ? "the blocks change places in each turn" : "the blocks change places in each turn, longest tiles first",
-           "tiles differ in the iterations of their loops"});
+          {"persist", std::nullopt, "the blocks change places in each turn", "tiles differ in the iterations of their loops"});
     }
   }
 

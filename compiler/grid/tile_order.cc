@@ -47,7 +47,6 @@ ExprId TileOrder::Bind(ExprId value, ir::Block& block, std::string_view name) {
 
 // Binds the place along an axis, with the assumption that it lies within the axis's extent.
 void TileOrder::BindPlace(size_t axis, ExprId value, ir::Block& block) {
-  if (reversed_.contains(axis)) value = module_.exprs.Sub(module_.exprs.Sub(extents_[axis], Int(1)), value);
   const ExprId place = Bind(value, block, module_[block_vars_[axis]].name);
   block.push_back({ir::Assume{Make(ExprOp::kLe, module_.exprs.Int(0, module_.exprs.Type(place)), place)}, {}});
   block.push_back({ir::Assume{Make(ExprOp::kLt, place, extents_[axis])}, {}});

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <optional>
-#include <set>
 #include <string_view>
 #include <vector>
 
@@ -18,9 +17,6 @@ class TileOrder {
  public:
   // `paired`: the axis along which the two blocks of a cluster are neighbours; a tile then stands for a pair of them.
   TileOrder(ir::Module& module, const ir::Kernel& kernel, const target::Target& target, std::optional<size_t> paired);
-
-  // Begins with the grid's last tiles along these axes.
-  void Reverse(const std::vector<size_t>& axes) { reversed_.insert(axes.begin(), axes.end()); }
 
   ir::DType type() const { return type_; }  // of the blocks' variables
   ir::ExprId Total() const;                 // tiles
@@ -46,7 +42,6 @@ class TileOrder {
   const int64_t panel_rows_;  // of tiles
   const ir::DType type_;
   std::vector<ir::ExprId> extents_, places_;
-  std::set<size_t> reversed_;
 };
 
 }  // namespace kiln::compiler
