@@ -146,7 +146,15 @@ class Autotuner(_Around):
                           f"taken: {config}", stacklevel=5)
             return config
         times = [(self._time(config, args, kwargs, given, grid), i) for i, (config, _) in enumerate(compiled)]
-        return compiled[min(times)[1]][0]
+        best = compiled[min(times)[1]][0]
+        self._reset(best, given, reset_only=True)  # the launch that follows must not find what the measurements left
+        return best
+
+    def _reset(self, config: Config, given: dict, reset_only: bool) -> None:
+        if self.pre_hook is not None:
+            self.pre_hook({**given, **config.all_kwargs()}, reset_only=reset_only)
+        for name in self.reset_to_zero:
+            _zero(given[name])
 
     def _compiled(self, configs, args, kwargs, given, grid) -> tuple:
         """([(configuration, kernel)], [(configuration, why not)]), both in order."""
@@ -169,10 +177,7 @@ class Autotuner(_Around):
 
         def call():
             self._before(config, given)
-            if self.pre_hook is not None:
-                self.pre_hook(given, reset_only=False)
-            for name in self.reset_to_zero:
-                _zero(given[name])
+            self._reset(config, given, reset_only=False)
             self.fn.run(*args, grid=grid, warmup=False, **self._together(config, given, kwargs))
             for name, value in kept.items():
                 _restore(given[name], value)

@@ -99,7 +99,7 @@ def advance(b, base, offsets):
     offsets = _list(offsets, "tl.advance")
     if not isinstance(base, BlockPointer) or len(offsets) != len(base.offsets):
         raise Refusal(f"tl.advance of {describe(base)} by {len(offsets)} offsets; it takes what tl.make_block_ptr gives, and an offset per dimension")
-    moved = (old if is_number(by) and by == 0 else b.binary("+", old, b.cast(by, ty.int32)) for old, by in zip(base.offsets, offsets))
+    moved = (old if is_number(by) and by == 0 else b.binary("+", old, by) for old, by in zip(base.offsets, offsets))
     return base._replace(offsets=tuple(moved))
 
 

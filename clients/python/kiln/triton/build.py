@@ -70,7 +70,7 @@ def meet(a, a_number: bool, b, b_number: bool, division: bool = False):
     if a.is_floating() or b.is_floating():
         raise Refusal(f"{a} and {b} do not meet in a type of their own; cast one of them with .to(…)")
     if division and a.is_int_signed() != b.is_int_signed():
-        raise Refusal(f"// and % of {a} and {b}, of which one has a sign and the other has none; cast one of them with .to(…)")
+        raise Refusal(f"Cannot use // or % with {a} and {b} because they have different signedness; cast one of them with .to(…)")
     return _integers(a, b)
 
 
@@ -103,7 +103,7 @@ class Builder:
             if isinstance(number, float):
                 number = int(number)
             if not low <= number <= high:
-                raise Refusal(f"{number} is outside of {element}, the type of the value that it meets")
+                raise Refusal(f"Scalar {number} is out of range for type {element}, that of the value which it meets")
         return self.emit("arith.constant", (), [(element, ())], value=number).result
 
     def value(self, x, what: str = "this") -> Value:
@@ -138,7 +138,7 @@ class Builder:
     def expand(self, x: Value, axis: int) -> Value:
         rank = x.rank + 1
         if not -rank <= axis < rank:
-            raise Refusal(f"expand_dims with axis {axis} of a block of {x.rank} dimensions")
+            raise Refusal(f"invalid axis {axis} of expand_dims; that of a block of {x.rank} dimensions is from {-rank} to {rank - 1}")
         axis %= rank
         return self.emit("tt.expand_dims", [x], [(x.element, x.shape[:axis] + (1,) + x.shape[axis:])], axis=axis).result
 
@@ -276,7 +276,7 @@ class Builder:
         keeps_sign = op == ">>" and isinstance(a, Value) and a.element.is_int_signed()
         a, b = self.pair(a, b)
         if a.element.is_floating():
-            raise Refusal(f"{op} needs integers, not {a.element}; .to(tl.int32, bitcast=True) gives the bits of a float")
+            raise Refusal(f"invalid operands of type {a.element} for {op}, which takes integers; .to(tl.int32, bitcast=True) gives a float's bits")
         if keeps_sign and a.element.is_int_unsigned():  # the left side says which shift it is, the common type that of the result
             signed = getattr(ty, f"int{a.element.primitive_bitwidth}")
             return self.cast(self.apply(_BITS[op], self.cast(a, signed), self.cast(b, signed)), a.element)
@@ -301,7 +301,7 @@ class Builder:
         x = self.value(x)
         if x.element.is_ptr():
             raise Refusal("a pointer is negated")
-        return self.unary("NEG", x if not x.element.is_bool() else self.cast(x, ty.int32))
+        return x if x.element.is_bool() else self.unary("NEG", x)  # 0 - x of one bit is x
 
     def inverted(self, x):
         if is_number(x):

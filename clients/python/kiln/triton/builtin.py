@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import warnings
 
 from ..errors import NoEffectWarning
@@ -83,16 +84,24 @@ class constexpr:
         return self.value(*args, **kwargs)
 
 
-def _operator(name: str):
-    def method(self, other):
-        return constexpr(getattr(self.value, name)(unwrapped(other)))
+def _with_operators() -> None:
+    def of(name: str, turned: bool = False):
+        function = getattr(operator, f"__{name}__")
 
-    return method
+        def method(self, *others):
+            values = (self.value, *map(unwrapped, others))
+            return constexpr(function(*(reversed(values) if turned else values)))
+
+        setattr(constexpr, f"__{'r' if turned else ''}{name}__", method)
+
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and", "or", "xor"):
+        of(name)
+        of(name, turned=True)
+    for name in ("lt", "le", "gt", "ge", "neg", "pos", "invert"):
+        of(name)
 
 
-for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow",
-              "lshift", "rshift", "and", "or", "xor", "lt", "le", "gt", "ge"):
-    setattr(constexpr, f"__{_name}__", _operator(f"__{_name}__"))
+_with_operators()
 
 
 def unwrapped(x):

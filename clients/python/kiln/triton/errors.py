@@ -23,6 +23,10 @@ class Refusal(Exception):
     """What is wrong, without the place; the interpreter knows it and raises a CompilationError."""
 
 
+class OptionError(ValueError, AssertionError):
+    """An option of a launch that cannot be; Triton's are assertions."""
+
+
 class InterpreterError(TritonError):
     """Of Triton's interpreter, in whose place Kiln has the emulator; never raised."""
 

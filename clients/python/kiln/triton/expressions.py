@@ -214,11 +214,12 @@ class Expressions:
                 if bool(result) != is_and:
                     return result
                 result = self.visit(part)
-            else:
-                other = self.visit(part)
-                if static(other) and bool(other) == is_and:
-                    continue
-                result = self.b.logical("AND" if is_and else "OR", result, other if not static(other) else bool(other))
+                continue
+            other = self.visit(part)
+            if not static(other):
+                result = self.b.logical("AND" if is_and else "OR", result, other)
+            elif bool(other) != is_and:  # which decides, whatever the others are
+                return other
         return result
 
     def expr_NamedExpr(self, node):
@@ -273,7 +274,7 @@ class Expressions:
             if part is None:
                 x = self.b.expand(x, axis)
             elif not (isinstance(part, slice) and part == slice(None)):
-                raise Refusal("a block is indexed with : and None alone; mask it and reduce it to take out elements, or load them")
+                raise Refusal("unsupported tensor index: a block is indexed with : and None alone; tl.gather takes out elements, or load them")
             axis += 1
         if sum(part is not None for part in index) > x.rank - sum(part is None for part in index):
             raise Refusal(f"too many indices for {describe(x)}")
@@ -308,7 +309,9 @@ class Expressions:
             return self._extreme(function, args)
         if function is range:
             return tl.range(*args)
-        if function in (tl.range, tl.static_range, ty.pointer_type, constexpr) or function is print:
+        if function is print:
+            return tl.device_print.bind(self.b, args, kwargs)
+        if function in (tl.range, tl.static_range, ty.pointer_type, constexpr):
             return unwrapped(function(*args, **kwargs))
         owner = getattr(function, "__self__", None)
         allowed = isinstance(function, StaticFunction) or isinstance(owner, (ty.dtype, ty.pointer_type, ty.block_type, str)) or \

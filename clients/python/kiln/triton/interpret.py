@@ -401,6 +401,8 @@ def _argument(function: Function, name: str, parts):
         return remade(parts, [_argument(function, f"{name}_{i}", part) for i, part in enumerate(parts)])
     if not isinstance(parts, Parameter):
         return parts
+    if parts.is_one:
+        return Builder(function.file, function.body).constant(1, parts.element)
     value = function.body.argument(parts.element)
     value.name = name
     function.params.append((name, value))
@@ -410,9 +412,10 @@ def _argument(function: Function, name: str, parts):
 
 
 class Parameter:
-    """A parameter that is known at launch only. ``divisor``: of all its values, or of the number of elements that a pointer leads to."""
+    """A parameter that is known at launch only. ``divisor``: of all its values, or of the number of elements that a pointer leads to.
+    ``is_one``: it is compiled in as a 1 of its type."""
 
-    __slots__ = ("element", "divisor")
+    __slots__ = ("element", "divisor", "is_one")
 
-    def __init__(self, element, divisor: int = 1):
-        self.element, self.divisor = element, divisor
+    def __init__(self, element, divisor: int = 1, is_one: bool = False):
+        self.element, self.divisor, self.is_one = element, divisor, is_one

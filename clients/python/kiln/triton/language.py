@@ -36,17 +36,17 @@ def _dtype(x, what: str) -> dtype:
 
 @_builtin
 def program_id(b, axis):
-    return b.emit("tt.get_program_id", (), [(int32, ())], axis=_axis(axis)).result
+    return b.emit("tt.get_program_id", (), [(int32, ())], axis=_axis(axis, "program_id")).result
 
 
 @_builtin
 def num_programs(b, axis):
-    return b.emit("tt.get_num_programs", (), [(int32, ())], axis=_axis(axis)).result
+    return b.emit("tt.get_num_programs", (), [(int32, ())], axis=_axis(axis, "num_programs")).result
 
 
-def _axis(axis) -> int:
+def _axis(axis, name: str) -> int:
     if axis not in (0, 1, 2):
-        raise _Refusal(f"a grid has the axes 0, 1 and 2, not {_describe(axis)}")
+        raise _Refusal(f"{name} axis must be 0, 1, or 2 but got {_describe(axis)}")
     return axis
 
 
@@ -261,7 +261,7 @@ def _function(name: str, fn: str):
     def function(b, x):
         x = b.value(x, f"the argument of tl.{name}")
         if x.element not in (float32, float64):
-            raise _Refusal(f"tl.{name} takes float32 or float64, not {x.element}; write tl.{name}(x.to(tl.float32))")
+            raise _Refusal(f"Expected dtype fp32 or fp64 but got {x.element} in tl.{name}; write tl.{name}(x.to(tl.float32))")
         return b.unary(fn, x)
 
     return _Builtin(function, name)
@@ -312,22 +312,20 @@ def _meet_all(b, *values):
 
 @_builtin
 def umulhi(b, x, y):
-    """The upper half of a product of integers of 32 or 64 bits."""
+    """The upper half of a product of integers of 32 or 64 bits, whose bits count as numbers without a sign."""
     x, y = b.pair(x, y)
-    if not x.element.is_int() or x.element.primitive_bitwidth < 32:
-        raise _Refusal(f"tl.umulhi takes integers of 32 or 64 bits, not {x.element}")
-    if x.element.primitive_bitwidth == 32:
-        wide = uint64 if x.element.is_int_unsigned() else int64
-        return b.cast(b.binary(">>", b.binary("*", b.cast(x, wide), b.cast(y, wide)), 32), x.element)
+    element, bits = x.element, x.element.primitive_bitwidth
+    if not element.is_int() or bits < 32:
+        raise _Refusal(f"tl.umulhi takes integers of 32 or 64 bits, not {element}")
+    if bits == 32:
+        x, y = (b.cast(b.cast(v, uint32), uint64) for v in (x, y))
+        return b.cast(b.binary(">>", b.binary("*", x, y), 32), element)
     parts = [(b.binary("&", v, 0xFFFFFFFF), b.binary(">>", v, 32)) for v in (b.cast(x, uint64), b.cast(y, uint64))]
     (x0, x1), (y0, y1) = parts
     middle = b.binary("+", b.binary("*", x1, y0), b.binary(">>", b.binary("*", x0, y0), 32))
     lower = b.binary("+", b.binary("*", x0, y1), b.binary("&", middle, 0xFFFFFFFF))
     high = b.binary("+", b.binary("+", b.binary("*", x1, y1), b.binary(">>", middle, 32)), b.binary(">>", lower, 32))
-    if x.element.is_int_signed():  # as if the negative ones were 2^64 more
-        for one, other in ((x, y), (y, x)):
-            high = b.binary("-", high, b.select(b.binary("<", one, 0), b.cast(other, uint64), b.constant(0, uint64)))
-    return b.cast(high, x.element)
+    return b.cast(high, element)
 
 
 @_builtin
@@ -347,7 +345,7 @@ def div_rn(b, x, y):
 def sigmoid(b, x):
     x = b.value(x)
     if x.element not in (float32, float64):
-        raise _Refusal(f"tl.sigmoid takes float32 or float64, not {x.element}; write tl.sigmoid(x.to(tl.float32))")
+        raise _Refusal(f"Expected dtype fp32 or fp64 but got {x.element} in tl.sigmoid; write tl.sigmoid(x.to(tl.float32))")
     return b.unary("SIGMOID", x)
 
 

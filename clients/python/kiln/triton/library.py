@@ -145,9 +145,9 @@ def sort(x, dim: tl.constexpr = None, descending: tl.constexpr = False):
 
 
 @jit
-def topk(x, k: tl.constexpr, dim: tl.constexpr = None):
+def topk(x, k: tl.constexpr, dim: tl.constexpr = None, descending: tl.constexpr = True):
     axis: tl.constexpr = len(x.shape) - 1
-    ordered = sort(x, dim, True)
+    ordered = sort(x, dim, descending)
     return tl.gather(ordered, tl.broadcast_to(tl.arange(0, k), x.shape[:axis] + (k,)), axis)
 
 

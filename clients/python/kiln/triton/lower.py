@@ -267,6 +267,7 @@ class Lowering:
             return
         dots = [user for user in users(value)]
         products = all(isinstance(user, Op) and user.name == "tt.dot" and self._transposed(value, user) for user in dots)
+        products = products and len({self._operand_type(value, dot) for dot in dots}) == 1
         if products:
             dtype = self._operand_type(value, dots[0])
         buffer = self.allocate("SHARED" if products else "FRAGMENT", value.shape, dtype, self.name(value, "loaded"))

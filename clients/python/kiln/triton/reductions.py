@@ -7,6 +7,7 @@ from . import types as ty
 from .build import describe, is_number
 from .builtin import Builtin, builtin, no_effect
 from .errors import Refusal
+from .graph import Value
 from .scans import place_of, reduced, together
 
 _KINDS = {"ADD": "REDUCE_SUM", "MAX": "REDUCE_MAX", "MIN": "REDUCE_MIN", "BIT_AND": "REDUCE_BIT_AND", "BIT_OR": "REDUCE_BIT_OR",
@@ -156,7 +157,8 @@ _PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 
 
 @builtin
-def dot(b, input, other, acc=None, input_precision=None, allow_tf32=None, max_num_imprecise_acc=None, out_dtype=ty.float32):
+def dot(b, input, other, acc=None, input_precision=None, allow_tf32=None, max_num_imprecise_acc=None, out_dtype=None):
+    """``out_dtype``: that of ``acc`` where there is one, else float32."""
     if max_num_imprecise_acc is not None:
         no_effect(b, "tl.dot(max_num_imprecise_acc=…)", "Kiln adds eight-bit products in the precision of the result; leave it out")
     x, y = _block(b, input, "tl.dot"), _block(b, other, "tl.dot")
@@ -171,6 +173,8 @@ def dot(b, input, other, acc=None, input_precision=None, allow_tf32=None, max_nu
     precision = input_precision or {None: "tf32", True: "tf32", False: "ieee"}[allow_tf32]
     if precision not in _PRECISIONS:
         raise Refusal(f"input_precision={describe(input_precision)}; known: {', '.join(_PRECISIONS)}")
+    if out_dtype is None:
+        out_dtype = acc.element if isinstance(acc, Value) else ty.float32
     element = _result_type(x.element, out_dtype)
     shape = (x.shape[0], y.shape[1])
     if acc is None:
@@ -200,5 +204,7 @@ def _result_type(operand, wanted):
             raise Refusal(f"tl.dot of {operand}; integer products take int8")
         return ty.int32
     if not isinstance(wanted, ty.dtype) or wanted not in (ty.float32, ty.float16, ty.float64):
-        raise Refusal(f"out_dtype={describe(wanted)} of tl.dot; use tl.float32, or tl.float16 for float16 operands")
-    return ty.float64 if operand.is_fp64() else wanted
+        raise Refusal(f"out_dtype={describe(wanted)} of tl.dot; use tl.float32, or tl.float16 for operands of 16 or 8 bits, and cast the result")
+    if operand in (ty.float32, ty.bfloat16, ty.float64):  # whose products have one type
+        return ty.float64 if operand.is_fp64() else ty.float32
+    return wanted

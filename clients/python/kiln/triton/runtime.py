@@ -7,7 +7,6 @@ import ast
 import functools
 import inspect
 import re
-import struct
 import textwrap
 import warnings
 from typing import NamedTuple
@@ -19,14 +18,13 @@ from ..language.rewrite import parse
 from ..notices import no_effect
 from ..remote import emulation_asked
 from . import language as tl
-from .build import is_number
 from .builtin import Builtin, constexpr, unwrapped
 from .compiled import CompiledKernel
-from .errors import Refusal
+from .errors import OptionError, Refusal
 from .expressions import StaticFunction
 from .interpret import graph_of
 from .lower import Lowering
-from .specialize import Classes, Flat, class_of_signature, parameter
+from .specialize import Classes, Flat, annotated_type, class_of_signature, frozen, parameter
 
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}
 _INFERRED = "it is inferred; leave it out"
@@ -116,9 +114,11 @@ class JITFunction(KernelInterface):
         self.constexprs = [i for i, p in enumerate(self.signature.parameters.values()) if _is_constexpr(p.annotation)]
         self._constants = {self.arg_names[i] for i in self.constexprs}
         values, alignments = self._named(do_not_specialize), self._named(do_not_specialize_on_alignment)
-        self._classes = {name: Classes(name, name not in values, name not in alignments) for name in self.arg_names}
+        self._classes = {name: Classes(name, name not in values, name not in alignments, annotated_type(p.annotation))
+                         for name, p in self.signature.parameters.items()}
         self._const = {name for name, p in self.signature.parameters.items() if _is_const(p.annotation)}
         self._defaults = {name: unwrapped(p.default) for name, p in self.signature.parameters.items() if p.default is not p.empty}
+        self._defaults |= {name: () for name, p in self.signature.parameters.items() if p.kind is p.VAR_POSITIONAL}
         self._kernels: dict = {}
         self._used: dict = {}
         self._tree, self._given = None, ""
@@ -228,11 +228,11 @@ class JITFunction(KernelInterface):
                                f"{', '.join(self.arg_names)}, and launches have the options {', '.join(_OPTIONS)}")
         warps = options["num_warps"]
         if not isinstance(warps, int) or warps < 1 or warps > 32 or warps & (warps - 1):
-            raise ValueError(f"num_warps={warps!r}: a power of two from 1 to 32 is needed")
+            raise OptionError(f"num_warps={warps!r} must be a power of 2, from 1 to 32")
         if not isinstance(options["num_stages"], int) or options["num_stages"] < 1:
-            raise ValueError(f"num_stages={options['num_stages']!r}: a number from 1 on is needed")
+            raise OptionError(f"num_stages={options['num_stages']!r}: a number from 1 on is needed")
         if not isinstance(options["maxnreg"], (int, type(None))):
-            raise ValueError(f"maxnreg={options['maxnreg']!r}: a number of registers, or None, is needed")
+            raise OptionError(f"maxnreg={options['maxnreg']!r}: a number of registers, or None, is needed")
         return options
 
     def _bind(self, args, kwargs) -> dict:
@@ -256,7 +256,7 @@ class JITFunction(KernelInterface):
     def _kernel(self, known: dict, classes: tuple, options: dict, rank: int, tensors: list):
         """The kernel for these classes. Where arguments overlap in memory, the one that allows for it, unless it writes none of them."""
         target = targets.runnable(None, emulation_asked([t.value for t in tensors]))
-        key = (target, tuple(_frozen(v) for v in known.values()), classes, tuple(options.values()), rank)
+        key = (target, tuple(frozen(v) for v in known.values()), classes, tuple(options.values()), rank)
         if any(names.get(name) is not value for names, name, value in self._used.get(key, ())):
             self._kernels.pop((key, False), None)
             self._kernels.pop((key, True), None)
@@ -286,19 +286,6 @@ class JITFunction(KernelInterface):
         runtime = {name: parameter(found, name in self._const) for name, found in classes}
         function, used = graph_of(self, known, runtime)
         return Lowering(function, options["num_warps"], options["num_stages"], rank, may_overlap).program(), used
-
-
-def _frozen(value):
-    """A constexpr argument as a key: 1, 1.0 and True are three."""
-    if isinstance(value, (tuple, list)):
-        return (type(value), *map(_frozen, value))
-    try:
-        hash(value)
-    except TypeError:
-        raise TypeError(f"a tl.constexpr argument is {value!r}, which is not hashable; pass numbers, strings, types, functions or tuples") from None
-    if isinstance(value, float):
-        return (float, struct.pack("d", value))  # 0.0 and -0.0 are two, and NaN is one
-    return (type(value), value) if is_number(value) else value
 
 
 def _overlap(tensors: list) -> bool:
@@ -337,11 +324,12 @@ def set_allocator(allocator) -> None:
 
 
 def _cdiv(x: int, y: int) -> int:
-    return -(-x // y)
+    return (x + y - 1) // y
 
 
 def _next_power_of_2(n: int) -> int:
-    return 1 << (n - 1).bit_length() if n > 0 else 1
+    """0 of what is less than 1, as in Triton."""
+    return 1 << (n - 1).bit_length() if n > 0 else 0
 
 
 _cdiv.__name__, _next_power_of_2.__name__ = "cdiv", "next_power_of_2"

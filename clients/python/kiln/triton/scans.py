@@ -81,22 +81,29 @@ def associative_scan(b, input, axis, combine_fn, reverse=False):
     return tuple(found) if isinstance(input, (tuple, list)) else found[0]
 
 
-def _running(name: str, op: str):
-    """bfloat16 runs in float32, integers of less than 32 bits in 32."""
-    def function(b, input, axis=0, reverse=False, dtype=None):
-        (x,) = together(b, input, f"tl.{name}")
-        if dtype is None and x.element.is_bf16():
-            dtype = ty.float32
-        elif dtype is None and x.element.is_int() and x.element.primitive_bitwidth < 32:
-            dtype = ty.int32 if x.element.is_int_signed() else ty.uint32
-        x = x if dtype is None else b.cast(x, dtype)
-        combine = Builtin(lambda b, x, y: b.binary(op, x, y), name)
-        return scanned(b, [x], place_of(axis, x.rank, f"tl.{name}"), combine, bool(reverse), f"tl.{name}")[0]
-
-    return Builtin(function, name)
+def _running(b, x, op: str, axis, reverse, what: str):
+    combine = Builtin(lambda b, x, y: b.binary(op, x, y), what)
+    return scanned(b, [x], place_of(axis, x.rank, what), combine, bool(reverse), what)[0]
 
 
-cumsum, cumprod = _running("cumsum", "+"), _running("cumprod", "*")
+def _block(b, x, what: str):
+    """bfloat16 runs in float32."""
+    (x,) = together(b, x, what)
+    return b.cast(x, ty.float32) if x.element.is_bf16() else x
+
+
+@builtin
+def cumsum(b, input, axis=0, reverse=False, dtype=None):
+    """Integers of less than 32 bits run in 32."""
+    x = _block(b, input, "tl.cumsum")
+    if dtype is None and x.element.is_int() and x.element.primitive_bitwidth < 32:
+        dtype = ty.int32 if x.element.is_int_signed() else ty.uint32
+    return _running(b, x if dtype is None else b.cast(x, dtype), "+", axis, reverse, "tl.cumsum")
+
+
+@builtin
+def cumprod(b, input, axis=0, reverse=False):
+    return _running(b, _block(b, input, "tl.cumprod"), "*", axis, reverse, "tl.cumprod")
 
 
 @builtin
@@ -111,10 +118,10 @@ def gather(b, src, index, axis):
 
 @builtin
 def flip(b, x, dim=None):
+    """Along the last dimension where none is named."""
     (x,) = together(b, x, "tl.flip")
-    for axis in range(x.rank) if dim is None else [place_of(dim, x.rank, "tl.flip")]:
-        x = b.along(x, axis, x.shape[axis], lambda i: b.binary("-", x.shape[axis] - 1, i))
-    return x
+    axis = place_of(x.rank - 1 if dim is None else dim, x.rank, "tl.flip")
+    return b.along(x, axis, x.shape[axis], lambda i: b.binary("-", x.shape[axis] - 1, i))
 
 
 @builtin

@@ -42,15 +42,18 @@ def expand_dims(b, input, axis):
     input = b.value(input)
     axes = list(axis) if isinstance(axis, (tuple, list)) else [axis]
     rank = input.rank + len(axes)
-    for one in sorted(dimension_of(a, rank, "the axis of tl.expand_dims") for a in axes):
+    places = sorted(dimension_of(a, rank, "axis", "of tl.expand_dims") for a in axes)
+    if len(set(places)) < len(places):
+        raise Refusal(f"tl.expand_dims has duplicate axes, normalized axes = {places}")
+    for one in places:
         input = b.expand(input, one)
     return input
 
 
-def dimension_of(axis, rank: int, what: str) -> int:
-    number = integer_of(axis, what)
+def dimension_of(axis, rank: int, what: str, of: str) -> int:
+    number = integer_of(axis, f"the {what} {of}")
     if not -rank <= number < rank:
-        raise Refusal(f"{what} is {number}; it counts from {-rank} to {rank - 1}")
+        raise Refusal(f"invalid {what} {number} {of}; it counts from {-rank} to {rank - 1}")
     return number % rank
 
 
@@ -102,7 +105,7 @@ def unsqueeze(b, input, dim):
 @builtin
 def squeeze(b, input, dim):
     input = b.value(input)
-    axis = dimension_of(dim, input.rank, "the dimension of tl.squeeze")
+    axis = dimension_of(dim, input.rank, "dimension", "of tl.squeeze")
     if input.shape[axis] != 1:
         raise Refusal(f"dimension {axis} of {describe(input)} is not 1")
     return b.reshape(input, input.shape[:axis] + input.shape[axis + 1 :])

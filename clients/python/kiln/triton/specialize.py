@@ -4,6 +4,7 @@ their arguments."""
 
 from __future__ import annotations
 
+import struct
 import sys
 
 from . import types as ty
@@ -146,8 +147,34 @@ def class_of_number(x, by_value: bool, by_alignment: bool):
     return (kind, ALIGNMENT if by_value and by_alignment and x % ALIGNMENT == 0 else 1)
 
 
-_ELEMENTS = {"u1": ty.int1, "fp32": ty.float32, "i32": ty.int32, "i64": ty.int64, "u64": ty.uint64}
 _NAMED = {dtype.name: dtype for dtype in ty.dtype._known.values()}
+_ELEMENTS = {"u1": ty.int1, "fp16": ty.float16, "bf16": ty.bfloat16, "fp32": ty.float32, "fp64": ty.float64,
+             **{f"{sign}{bits}": _NAMED[f"{long}{bits}"] for sign, long in (("i", "int"), ("u", "uint")) for bits in (8, 16, 32, 64)}}
+_ANNOTATIONS = {"bool": "u1", "int1": "u1", "i1": "u1", "int": "i32", "float": "fp32", "half": "fp16", "double": "fp64",
+                **{name: name for name in _ELEMENTS}, **{str(element.kiln): name for name, element in _ELEMENTS.items() if name != "u1"}}
+
+
+def annotated_type(annotation) -> str:
+    """The type that an annotation gives a number, as "i64" of tl.int64, "tl.int64" or int; "" of one that says nothing."""
+    if isinstance(annotation, ty.dtype):
+        return "u1" if annotation.is_bool() else _ANNOTATIONS.get(str(annotation.kiln), "")
+    text = annotation if isinstance(annotation, str) else annotation.__name__ if isinstance(annotation, type) else ""
+    return _ANNOTATIONS.get(text.strip().removeprefix("tl."), "")
+
+
+def number_of_type(name: str, x, kind: str):
+    """A number as one of the type that its parameter's annotation asks for."""
+    element = _ELEMENTS[kind]
+    if element.is_floating():
+        return float(x)
+    if element.is_bool():
+        return bool(x)
+    low, high = element.range()
+    if isinstance(x, float):
+        raise TypeError(f"argument {name} is {x}, and the parameter is annotated {element}")
+    if not low <= x <= high:
+        raise OverflowError(f"argument {name} is {x}, and the parameter is annotated {element}, which has {low} to {high}")
+    return int(x)
 
 
 def class_of_signature(name: str, source):
@@ -167,15 +194,16 @@ def class_of_signature(name: str, source):
 
 
 class Classes:
-    """The classes of one parameter's arguments. ``read(value, run)`` gives the class, and appends what goes to the launch."""
+    """The classes of one parameter's arguments. ``read(value, run)`` gives the class, and appends what goes to the launch. ``asked``: the type
+    that the parameter's annotation gives numbers, or ""."""
 
-    def __init__(self, name: str, by_value: bool, by_alignment: bool):
-        self.name, self.by_value, self.by_alignment = name, by_value, by_alignment
+    def __init__(self, name: str, by_value: bool, by_alignment: bool, asked: str = ""):
+        self.name, self.by_value, self.by_alignment, self.asked = name, by_value, by_alignment, asked
 
     def read(self, x, run: list, within: bool = False):
         """``within``: a tuple, whose parts may be constants and functions."""
         if within and (isinstance(x, (constexpr, str, ty.dtype)) or hasattr(x, "kiln_kernel")):
-            return ("known", unwrapped(x))
+            return known(unwrapped(x))
         x = unwrapped(x)
         if x is None:
             return None
@@ -185,12 +213,14 @@ class Classes:
             return ("*", element_of(self.name, x).name, ALIGNMENT if whole else 1)
         if isinstance(x, TensorDescriptor):
             parts = [self.read(part, run) for part in (x.base, tuple(x.shape), tuple(x.strides))]
-            return (Descriptor, *parts, ("known", tuple(x.block_shape)), ("known", x.padding))
+            return (Descriptor, *parts, known(tuple(x.block_shape)), known(x.padding))
         if isinstance(x, (tuple, list)):
             return (type(x) if hasattr(x, "_fields") else tuple, *(self.read(part, run, True) for part in x))
         if hasattr(x, "item") and not isinstance(x, (bool, int, float)):
             x = x.item()
         if isinstance(x, (bool, int, float)):
+            if self.asked and not within:
+                return self._annotated(x, run)
             found = class_of_number(x, self.by_value, self.by_alignment)
             if found[0] != "=":
                 run.append(x)
@@ -198,6 +228,33 @@ class Classes:
         if hasattr(x, "kiln_kernel") or isinstance(x, (str, ty.dtype)):
             raise TypeError(f"argument {self.name} is {x!r}; annotate the parameter with tl.constexpr")
         raise TypeError(f"argument {self.name}: kernels take tensors, numbers, None and tuples of these, not {type(x).__name__}")
+
+    def _annotated(self, x, run: list):
+        """Of a number whose type is given."""
+        x = number_of_type(self.name, x, self.asked)
+        counts = self.by_value and isinstance(x, int) and self.asked != "u1"
+        if counts and x == 1:
+            return ("1", self.asked)
+        run.append(x)
+        return (self.asked, ALIGNMENT if counts and self.by_alignment and x % ALIGNMENT == 0 else 1)
+
+
+def known(x):
+    """The class of what is compiled in."""
+    return ("known", x, frozen(x))
+
+
+def frozen(value):
+    """A value that is compiled in as a key: 1, 1.0 and True are three."""
+    if isinstance(value, (tuple, list)):
+        return (type(value), *map(frozen, value))
+    try:
+        hash(value)
+    except TypeError:
+        raise TypeError(f"a tl.constexpr argument is {value!r}, which is not hashable; pass numbers, strings, types, functions or tuples") from None
+    if isinstance(value, float):
+        return (float, struct.pack("d", value))  # 0.0 and -0.0 are two, and NaN is one
+    return (type(value), value) if isinstance(value, (bool, int)) else value
 
 
 def parameter(found, const: bool = False):
@@ -209,6 +266,8 @@ def parameter(found, const: bool = False):
         return tuple(parts) if found[0] is tuple else found[0](*parts)
     if found[0] in ("=", "known"):
         return found[1]
+    if found[0] == "1":
+        return Parameter(_ELEMENTS[found[1]], is_one=True)
     if found[0] == "*":
         return Parameter(ty.pointer_type(_NAMED[found[1]], is_const=const), found[2])
     return Parameter(_ELEMENTS[found[0]], found[1])

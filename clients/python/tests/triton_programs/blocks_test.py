@@ -132,3 +132,15 @@ def test_an_argument_with_names():
     x, z = matrix(50), np.zeros(1, np.float32)
     total[(1,)](Pair(x, 50), z, 64)
     np.testing.assert_allclose(z, x.sum(), atol=1e-4)
+
+
+@triton.jit
+def far(X, Z, first: tl.int64):
+    block = tl.advance(tl.make_block_ptr(X, (1 << 40,), (1,), (first,), (16,), (0,)), (16,))
+    tl.store(Z + tl.arange(0, 16), tl.load(block, boundary_check=(0,)))
+
+
+def test_an_offset_of_64_bits_is_not_cut():
+    z = np.ones(16, np.float32)
+    far[(1,)](np.ones(64, np.float32), z, 1 << 32)
+    assert not z.any()

@@ -192,6 +192,84 @@ def test_configurations_are_timed_where_there_is_a_gpu(monkeypatch):
     assert np.array_equal(out, np.where(np.arange(64) < 40, X * 2, 5))
 
 
+def test_what_measurements_left_is_reset_before_the_launch(monkeypatch):
+    monkeypatch.setattr("kiln.triton.autotuner._is_emulated", lambda kernel: False)
+    hooked = []
+
+    @triton.autotune([triton.Config({"BLOCK": b}) for b in (16, 32)], key=["n"], reset_to_zero=["out"],
+                     pre_hook=lambda args, reset_only=False: hooked.append((reset_only, args["BLOCK"])),
+                     do_bench=lambda call, quantiles: [call(), call(), 1.0][2:])
+    @triton.jit
+    def counted(out, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.atomic_add(out + at, 1, at < n)
+
+    out = np.zeros(64, np.int32)
+    counted[lambda meta: (triton.cdiv(40, meta["BLOCK"]),)](out, 40)
+    assert np.array_equal(out, np.arange(64) < 40)
+    assert hooked == [(False, 16)] * 2 + [(False, 32)] * 2 + [(True, 16)]
+
+
+@triton.jit
+def annotated(out, a: tl.int64, b: tl.uint8, c: tl.float64, d: "tl.int16", e: float, f: tl.float16):
+    tl.static_assert(a.dtype == tl.int64 and b.dtype == tl.uint8 and c.dtype == tl.float64)
+    tl.static_assert(d.dtype == tl.int16 and e.dtype == tl.float32 and f.dtype == tl.float16)
+    tl.store(out, a * 2000000000)
+    tl.store(out + 1, b + 255)
+    tl.store(out + 2, c)
+    tl.store(out + 3, d * 2000)
+    tl.store(out + 4, e + f)
+
+
+@pytest.mark.parametrize("a, b, c, d, e, f", [(3, 5, 1 / 3, 17, 2, 0.5), (1, 16, 1e300, 1, 2.5, 1)])
+def test_an_annotation_gives_a_number_its_type(a, b, c, d, e, f):
+    out = np.zeros(5)
+    annotated[(1,)](out, a, b, c, d, e, f)
+    assert out.tolist() == [a * 2e9, (b + 255) % 256, c, int(np.int32(d * 2000).astype(np.int16)), e + f]
+
+
+@pytest.mark.parametrize("values, problem, words", [((1, 256), OverflowError, "argument b is 256, and the parameter is annotated uint8, which has 0"),
+                                                    ((1.5, 1), TypeError, "argument a is 1.5, and the parameter is annotated int64")])
+def test_a_number_that_its_annotation_has_no_place_for_is_refused(values, problem, words):
+    with pytest.raises(problem, match=words):
+        annotated[(1,)](np.zeros(5), *values, 1.0, 1, 1.0, 1.0)
+
+
+@triton.jit
+def of_a_pair(out, pair):
+    tl.store(out, tl.full((), 7, tl.int32) * pair[0] / 4)
+    for i in tl.static_range(len(pair)):
+        tl.store(out + 1 + i, pair[i])
+
+
+def test_constants_in_tuples_that_are_equal_and_of_other_types_are_other_kernels():
+    made = [of_a_pair[(1,)](np.zeros(3, np.float32), (tl.constexpr(x), 5)) for x in (1, 1.0, True, 0.0, -0.0)]
+    assert len({id(kernel) for kernel in made}) == 5
+    out = np.zeros(3, np.float32)
+    of_a_pair[(1,)](out, (tl.constexpr(-0.0), 5))
+    assert np.signbit(out[1]) and out[2] == 5
+
+
+@triton.jit
+def of_any_number(out, *values):
+    for i in tl.static_range(len(values)):
+        tl.store(out + i, values[i])
+
+
+def test_a_parameter_may_take_all_that_are_left():
+    out = np.zeros(4, np.int32)
+    of_any_number[(1,)](out, 4, 5, 6)
+    of_any_number[(1,)](out)
+    assert out.tolist() == [4, 5, 6, 0]
+
+
+def test_constants_compute_with_numbers_of_any_kind():
+    two = tl.constexpr(2)
+    assert [(two * 0.5).value, (two + 2.5).value, (3.5 - two).value, (-two).value, (7 // two).value, (~two).value] == [1.0, 4.5, 1.5, -2, 3, -3]
+    assert not two > 2.5 and two < 2.5 and (1 << two).value == 4
+    assert triton.cdiv(7, 2) == 4 and triton.cdiv(7, -2) == -2 and [triton.next_power_of_2(n) for n in (0, 1, 5)] == [0, 1, 8]
+
+
 def test_a_static_function_computes_with_constants():
     @triton.constexpr_function
     def half(x):

@@ -150,3 +150,42 @@ def test_products_of_bytes_are_exact():
     c = np.zeros((32, 32), np.int32)
     of_bytes[(1,)](a, b, c, N=32)
     assert np.array_equal(c, a.astype(np.int32) @ b.astype(np.int32))
+
+
+@triton.jit
+def of_two_precisions(a_ptr, b_ptr, c_ptr, N: tl.constexpr):
+    r = tl.arange(0, N)
+    at = r[:, None] * N + r[None, :]
+    a, b = tl.load(a_ptr + at), tl.load(b_ptr + at)
+    tl.store(c_ptr + at, tl.dot(a, b))
+    tl.store(c_ptr + N * N + at, tl.dot(a, b, input_precision="ieee"))
+
+
+def test_operands_of_two_products_are_rounded_for_each():
+    a, b = normal(1, 32, 32).astype(np.float32), normal(2, 32, 32).astype(np.float32)
+    c = np.zeros((2, 32, 32), np.float32)
+    of_two_precisions[(1,)](a, b, c, N=32)
+    wanted = a.astype(np.float64) @ b
+    assert error(c[1], wanted) < 1e-6 and 1e-6 < error(c[0], wanted) < 2e-3
+
+
+@triton.jit
+def typed_product(a_ptr, b_ptr, acc_ptr, c_ptr, OUT: tl.constexpr, EXPECTED: tl.constexpr, N: tl.constexpr):
+    r = tl.arange(0, N)
+    at = r[:, None] * N + r[None, :]
+    a, b = tl.load(a_ptr + at), tl.load(b_ptr + at)
+    c = tl.dot(a, b, out_dtype=OUT)
+    tl.static_assert(c.dtype == EXPECTED)
+    with_acc = tl.dot(a, b, tl.load(acc_ptr + at))
+    tl.static_assert(with_acc.dtype == acc_ptr.dtype.element_ty)
+    tl.store(c_ptr + at, with_acc - c)
+
+
+@pytest.mark.parametrize("dtype, out, expected", [("float16", tl.float16, tl.float16), ("float16", tl.float32, tl.float32),
+                                                  ("bfloat16", tl.float16, tl.float32), ("float32", tl.float16, tl.float32)])
+def test_the_type_of_a_product(dtype, out, expected):
+    a, b = (stored(normal(s, 16, 16), dtype) for s in (1, 2))
+    acc = np.arange(256).reshape(16, 16).astype(np.float16 if expected is tl.float16 else np.float32)
+    c = np.zeros((16, 16), np.float32)
+    typed_product[(1,)](argument(a, dtype), argument(b, dtype), acc, c, out, expected, 16)
+    assert np.abs(c - acc.astype(np.float32)).max() < 0.3

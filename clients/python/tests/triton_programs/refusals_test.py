@@ -59,7 +59,7 @@ def none_is_less(x, i, n):
 
 @triton.jit
 def axis_that_is_none(x, i, n):
-    tl.store(x + tl.expand_dims(tl.arange(0, 4), 3), 1.0)  # here: the axis of tl.expand_dims is 3; it counts from -2 to 1
+    tl.store(x + tl.expand_dims(tl.arange(0, 4), 3), 1.0)  # here: invalid axis 3 of tl.expand_dims; it counts from -2 to 1
 
 
 @triton.jit
@@ -190,7 +190,7 @@ def shapes(x, i, n):
 
 @triton.jit
 def half_exp(x, i, n):
-    tl.store(x, tl.exp(tl.load(x).to(tl.float16)))  # here: tl.exp takes float32 or float64, not fp16
+    tl.store(x, tl.exp(tl.load(x).to(tl.float16)))  # here: Expected dtype fp32 or fp64 but got fp16
 
 
 @triton.jit
@@ -243,7 +243,7 @@ def dot_of_shapes(x, i, n):
 
 @triton.jit
 def signs(x, i, n):
-    tl.store(i, tl.load(i) // tl.load(i).to(tl.uint32))  # here: of which one has a sign
+    tl.store(i, tl.load(i) // tl.load(i).to(tl.uint32))  # here: because they have different signedness
 
 
 @triton.jit
@@ -254,7 +254,7 @@ def negative_number(x, i, n):
 @triton.jit
 def indexed(x, i, n):
     v = tl.load(x + tl.arange(0, 32))
-    tl.store(x, v[0])  # here: a block is indexed with : and None alone
+    tl.store(x, v[0])  # here: unsupported tensor index: a block is indexed with : and None alone
 
 
 @triton.jit
@@ -361,7 +361,7 @@ X = np.zeros(64, np.float32)
     (lambda: plus_one(X, 1), RuntimeError, r"launch it as plus_one\[grid\]"),
     (lambda: plus_one[(1,)](X), TypeError, "missing a required argument: 'n'"),
     (lambda: plus_one[(1,)](X, 1, num_warp=4), KeyError, "Keyword argument num_warp was specified but unrecognised"),
-    (lambda: plus_one[(1,)](X, 1, num_warps=3), ValueError, "a power of two from 1 to 32"),
+    (lambda: plus_one[(1,)](X, 1, num_warps=3), ValueError, "must be a power of 2, from 1 to 32"),
     (lambda: plus_one[()](X, 1), ValueError, "one to three sizes"),
     (lambda: plus_one[(-1,)](X, 1), ValueError, "integers from 0 on"),
     (lambda: plus_one[(1,)](X[::-1], 1), ValueError, "negative strides"),

@@ -23,8 +23,8 @@ def running(X, Z, M: tl.constexpr, N: tl.constexpr, AXIS: tl.constexpr, REVERSE:
 @pytest.mark.parametrize("product", [False, True])
 def test_running_sums_and_products(dtype, shape, axis, reverse, product):
     x = rng.integers(-3, 4, shape).astype(dtype) if not product else rng.choice([-1, 1, 2], shape, p=[0.3, 0.65, 0.05]).astype(dtype)
-    wide = np.int32 if dtype == np.int8 else dtype
-    z = np.zeros(shape, wide)
+    wide = np.int32 if dtype == np.int8 and not product else dtype  # a running product keeps its type
+    z = np.zeros(shape, np.int32 if dtype == np.int8 else dtype)
     running[(1,)](x, z, *shape, axis, reverse, product)
     turned = np.flip(x, axis) if reverse else x
     wanted = (np.cumprod if product else np.cumsum)(turned, axis, dtype=wide)
@@ -119,7 +119,7 @@ def rearranged(X, Y, I, Z, M: tl.constexpr, N: tl.constexpr, WHAT: tl.constexpr)
         tl.store(Z + at, x.gather(tl.load(I + at), 1))
     elif WHAT == "flip":
         tl.store(Z + at, tl.flip(x, 1))
-    elif WHAT == "flip all":
+    elif WHAT == "flip last":
         tl.store(Z + at, tl.flip(x))
     elif WHAT == "join":
         tl.store(Z + at[:, :, None] * 2 + tl.arange(0, 2)[None, None, :], tl.join(x, y))
@@ -134,14 +134,14 @@ def rearranged(X, Y, I, Z, M: tl.constexpr, N: tl.constexpr, WHAT: tl.constexpr)
         tl.store(Z + at, tl.sort(x, descending=WHAT == "descending"))
 
 
-@pytest.mark.parametrize("what", ["gather0", "gather1", "flip", "flip all", "join", "interleave", "cat", "split", "sort", "descending"])
+@pytest.mark.parametrize("what", ["gather0", "gather1", "flip", "flip last", "join", "interleave", "cat", "split", "sort", "descending"])
 @pytest.mark.parametrize("shape", [(4, 16), (2, 64)])
 def test_elements_from_other_places(what, shape):
     x, y = (rng.integers(-50, 50, shape).astype(np.float32) for _ in range(2))
     index = rng.integers(0, shape[what == "gather1"], shape).astype(np.int32)
     wanted = {
         "gather0": lambda: np.take_along_axis(x, index, 0), "gather1": lambda: np.take_along_axis(x, index, 1), "flip": lambda: np.flip(x, 1),
-        "flip all": lambda: np.flip(x), "join": lambda: np.stack([x, y], 2), "interleave": lambda: np.stack([x, y], 2).reshape(shape[0], -1),
+        "flip last": lambda: np.flip(x, 1), "join": lambda: np.stack([x, y], 2), "interleave": lambda: np.stack([x, y], 2).reshape(shape[0], -1),
         "cat": lambda: np.concatenate([x.ravel(), y.ravel()]), "split": lambda: x[:, 0::2] - x[:, 1::2], "sort": lambda: np.sort(x, 1),
         "descending": lambda: -np.sort(-x, 1)}[what]()
     z = np.zeros(wanted.shape, np.float32)
