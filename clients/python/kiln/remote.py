@@ -153,6 +153,11 @@ def share(tensors, pairs) -> None:
                 tensors[j].storage = storage
 
 
+def _signed(integer: int) -> int:
+    """One of 64 bits without a sign as the number with a sign that has its bits."""
+    return integer - (1 << 64) if 1 << 63 <= integer < 1 << 64 else integer
+
+
 def describe(arguments) -> tuple[list, list]:
     """(a kiln.v1.RunArgument for each, the bytes that follow)."""
     pb = _proto.messages()
@@ -162,7 +167,7 @@ def describe(arguments) -> tuple[list, list]:
             messages.append(pb.RunArgument())
             continue
         if not isinstance(argument, HostTensor):
-            messages.append(pb.RunArgument(real=argument) if isinstance(argument, float) else pb.RunArgument(integer=int(argument)))
+            messages.append(pb.RunArgument(real=argument) if isinstance(argument, float) else pb.RunArgument(integer=_signed(int(argument))))
             continue
         low, size = argument.home()
         tensor = pb.RunTensor(dtype=pb.enums["DType"].values_by_name[argument.dtype.wire].number, shape=argument.shape,

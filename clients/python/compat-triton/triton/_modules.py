@@ -5,7 +5,7 @@ import sys
 from types import ModuleType
 
 import kiln.triton
-from kiln.triton import blocks, compiled, driver, errors, knobs, language, libdevice, runtime, testing, types
+from kiln.triton import blocks, compiled, driver, errors, extra, knobs, language, libdevice, runtime, testing, types
 
 _TYPES = {str(of.kiln).replace("bool", "int1"): of.name for of in types.dtype._known.values()}  # "float32" → "fp32"
 _TUNING = {name: getattr(kiln.triton, name) for name in ("Autotuner", "Config", "Heuristics", "OutOfResources", "autotune", "heuristics")}
@@ -26,8 +26,8 @@ _NAMES = {
         "CompilationError": errors.CompilationError, "GPUTarget": driver.GPUTarget},
     "compiler.compiler": {"ASTSource": compiled.ASTSource, "CompiledKernel": compiled.CompiledKernel, "GPUTarget": driver.GPUTarget},
     "compiler.errors": {"CompilationError": errors.CompilationError},
-    "backends": {}, "backends.compiler": {"GPUTarget": driver.GPUTarget},
-    "language.extra": {"libdevice": libdevice},
+    "backends": {"backends": driver.backends}, "backends.compiler": {"GPUTarget": driver.GPUTarget},
+    "language.extra": {"libdevice": libdevice, "cuda": extra.cuda}, "language.extra.cuda": vars(extra.cuda),
 }
 
 

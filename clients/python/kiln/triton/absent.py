@@ -8,5 +8,5 @@ NAMES = {
     "atomic_poll": _ATOMICS,
     "dot_scaled": "scale the operands and use tl.dot",
     "float8e4b15": "use tl.float8e4nv, or read the bytes as tl.uint8", "pi32_t": "use tl.int32",
-    "inline_asm_elementwise": _DEVICE, "map_elementwise": _DEVICE, "extra": _DEVICE, "target_info": "pass what it says as a tl.constexpr",
+    "inline_asm_elementwise": _DEVICE, "target_info": "pass what it says as a tl.constexpr",
 }

@@ -4,6 +4,7 @@ Python numbers meet, and takes the type of the value it meets where its kind is 
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 from . import types as ty
@@ -86,8 +87,17 @@ def meet_shapes(a: tuple, b: tuple) -> tuple:
 class Builder:
     """Appends operations to ``block``; ``line`` is that of the statement being read."""
 
-    def __init__(self, file: str, block: Block):
-        self.file, self.block, self.line = file, block, 0
+    def __init__(self, file: str, block: Block, num_warps: int = 4):
+        self.file, self.block, self.num_warps, self.line = file, block, num_warps, 0
+
+    @contextlib.contextmanager
+    def within(self, block: Block):
+        """Operations go to this block."""
+        outer, self.block = self.block, block
+        try:
+            yield block
+        finally:
+            self.block = outer
 
     def emit(self, name: str, operands, results=(), **attrs) -> Op:
         op = Op(name, operands, results, attrs, self.line, self.file, self.block)

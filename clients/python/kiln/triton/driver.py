@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import NamedTuple, Union
 
 from .. import target as targets
@@ -57,6 +58,12 @@ class Driver:
 
     utils = _Utilities()
 
+    @staticmethod
+    def is_active() -> bool:
+        """Whether there is a device; the emulator is none."""
+        torch = sys.modules.get("torch")
+        return torch is not None and torch.cuda.is_available()
+
     def get_current_target(self) -> GPUTarget:
         return target_of(targets.runnable())
 
@@ -92,3 +99,4 @@ class Driver:
 
 
 active = Driver()
+backends = {name: SimpleNamespace(driver=Driver) for name in ("nvidia",)}  # what programs go through to ask whether one is active

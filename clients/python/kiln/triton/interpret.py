@@ -234,7 +234,7 @@ class Interpreter(Expressions):
             sides.append(x)
         a, b = sides
         if a.element != b.element or a.shape != b.shape:
-            raise Refusal(f"{name} is {describe(a)} on one side of the if and {describe(b)} on the other; make them one type")
+            raise Refusal(f"Mismatched type for {name}: {describe(a)} on one side of the if and {describe(b)} on the other; make them one type")
         return a, b
 
     def _if_that_returns(self, node, rest):
@@ -380,11 +380,11 @@ class Interpreter(Expressions):
         self._behind(node, carried, op, [])
 
 
-def graph_of(jit, values: dict, runtime: dict) -> tuple:
+def graph_of(jit, values: dict, runtime: dict, num_warps: int) -> tuple:
     """(the graph, the globals it used). ``values``: what is known of the parameters; ``runtime``: parameter → nested tuples of types
     where some part is not known."""
     function = Function(jit.__name__, jit.file)
-    builder = Builder(jit.file, function.body)
+    builder = Builder(jit.file, function.body, num_warps)
     scope = dict(values)
     for name, parts in runtime.items():
         scope[name] = _argument(function, name, parts)

@@ -129,7 +129,7 @@ def store(b, pointer, value, mask=None, boundary_check=(), cache_modifier="", ev
     if boundary_check:
         raise _Refusal("boundary_check belongs to block pointers (tl.make_block_ptr); use mask=")
     if pointer.element.is_const:
-        raise _Refusal("a store to a pointer that is annotated tl.const")
+        raise _Refusal("Cannot store to a constant pointer, one that is annotated tl.const")
     _caches(b, "tl.store", cache_modifier=cache_modifier, eviction_policy=eviction_policy)
     element = pointer.element.element_ty
     given = b.value(value)
@@ -460,6 +460,7 @@ class const:
 ABSENT = {name: _Absent(name, instead) for name, instead in _ABSENT.items()}  # not global names here, for one is Python's "tuple"
 
 from .reductions import argmax, argmin, dot, max, min, reduce, reduce_or, softmax, sum, xor_sum  # noqa: E402,F401
+from .mapped import map_elementwise  # noqa: E402,F401
 from .scans import associative_scan, cat, cumprod, cumsum, flip, gather, histogram, interleave, join, split  # noqa: E402,F401
 
 math = _sys.modules[__name__]  # tl.math.exp is tl.exp
@@ -490,6 +491,10 @@ def __getattr__(name):
         from . import library
 
         return library if name == "random" else getattr(library, name)
+    if name == "extra":
+        from . import extra
+
+        return extra
     if name in ABSENT:
         return ABSENT[name]
     raise AttributeError(f"triton.language.{name} is not part of Kiln's Triton front end")

@@ -218,6 +218,25 @@ class Lowering:
         self.parallel(value.shape, body)
         self.symbols.put(value, Held(buffer))
 
+    def map_elementwise(self, op: Op) -> None:
+        """The region is run for each element."""
+        (region,), buffers = op.regions, []
+        for value in op.results:
+            buffers.append(self.allocate("FRAGMENT", value.shape, kiln_of(value.element), self.name(value, "mapped")))
+        self.data.update((*op.results, *region.args))
+
+        def body(indices):
+            for argument, operand in zip(region.args, op.operands):
+                self.bind(argument, self.at(operand, indices))
+            self.block(region)
+            for buffer, end in zip(buffers, region.ends):
+                self.emit(ir.Store(buffer, list(indices) or [as_expr(0)], cast(self.at(end), buffer.dtype)))
+
+        self.parallel(op.results[0].shape, body)
+        self.symbols.forget()
+        for value, buffer in zip(op.results, buffers):
+            self.symbols.put(value, Held(buffer))
+
     def histogram(self, op: Op) -> None:
         """Each element adds one to its bin, in shared memory."""
         value, (source, *mask) = op.result, op.operands
@@ -390,5 +409,5 @@ class Lowering:
 from . import flow  # noqa: E402
 
 _LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.atomic_rmw": Lowering.atomic, "tt.reduce": Lowering.reduce,
-            "tt.dot": Lowering.dot, "tt.histogram": Lowering.histogram, "llvm.intr.assume": Lowering.assume, "gpu.barrier": Lowering.barrier,
+            "tt.dot": Lowering.dot, "tt.map_elementwise": Lowering.map_elementwise, "tt.histogram": Lowering.histogram, "llvm.intr.assume": Lowering.assume, "gpu.barrier": Lowering.barrier,
             "scf.for": flow.lower_for, "scf.while": flow.lower_while, "scf.if": flow.lower_if}

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 from . import types as ty
 from .build import describe, is_number
 from .builtin import Builtin, builtin, no_effect
@@ -162,6 +164,8 @@ def dot(b, input, other, acc=None, input_precision=None, allow_tf32=None, max_nu
     if max_num_imprecise_acc is not None:
         no_effect(b, "tl.dot(max_num_imprecise_acc=…)", "Kiln adds eight-bit products in the precision of the result; leave it out")
     x, y = _block(b, input, "tl.dot"), _block(b, other, "tl.dot")
+    if x.rank == y.rank > 3 and x.shape[:-2] == y.shape[:-2]:
+        return _of_many(b, x, y, acc, {"input_precision": input_precision, "allow_tf32": allow_tf32, "out_dtype": out_dtype})
     if x.rank == 3 and y.rank == 3 and x.shape[0] == y.shape[0]:
         return _batched(b, x, y, acc, {"input_precision": input_precision, "allow_tf32": allow_tf32, "out_dtype": out_dtype})
     if x.rank != 2 or y.rank != 2:
@@ -184,6 +188,15 @@ def dot(b, input, other, acc=None, input_precision=None, allow_tf32=None, max_nu
     if acc.element is not element or acc.shape != shape:
         raise Refusal(f"the acc of tl.dot is {describe(acc)}; {list(shape)} of {element} is needed")
     return b.emit("tt.dot", [x, y, acc], [(element, shape)], precision=precision).result
+
+
+def _of_many(b, x, y, acc, how: dict):
+    """Products of blocks of more than three dimensions, of which those before the last two are made one."""
+    batches = x.shape[:-2]
+    x, y = (b.reshape(v, (math.prod(batches), *v.shape[-2:])) for v in (x, y))
+    acc = b.reshape(acc, (x.shape[0], *acc.shape[-2:])) if isinstance(acc, Value) else acc
+    result = dot.run(b, x, y, acc, **how)
+    return b.reshape(result, (*batches, *result.shape[-2:]))
 
 
 def _batched(b, x, y, acc, how: dict):

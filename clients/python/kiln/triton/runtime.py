@@ -106,7 +106,7 @@ class JITFunction(KernelInterface):
 
     kiln_kernel = True
 
-    def __init__(self, function, do_not_specialize=(), do_not_specialize_on_alignment=()):
+    def __init__(self, function, do_not_specialize=(), do_not_specialize_on_alignment=(), repr=None):
         functools.update_wrapper(self, function)
         self.fn, self.signature = function, inspect.signature(function)
         self.file, self.first_line = function.__code__.co_filename, function.__code__.co_firstlineno
@@ -121,7 +121,7 @@ class JITFunction(KernelInterface):
         self._defaults |= {name: () for name, p in self.signature.parameters.items() if p.kind is p.VAR_POSITIONAL}
         self._kernels: dict = {}
         self._used: dict = {}
-        self._tree, self._given = None, ""
+        self._tree, self._given, self._repr = None, "", repr
         self.pre_run_hooks: list = []
 
     def _named(self, given) -> set:
@@ -284,8 +284,27 @@ class JITFunction(KernelInterface):
 
     def _lowered(self, known, classes, options, rank: int, may_overlap: bool):
         runtime = {name: parameter(found, name in self._const) for name, found in classes}
-        function, used = graph_of(self, known, runtime)
+        function, used = graph_of(self, known, runtime, options["num_warps"])
+        function.name = self._name(known, classes)
         return Lowering(function, options["num_warps"], options["num_stages"], rank, may_overlap).program(), used
+
+    def _name(self, known: dict, classes: tuple) -> str:
+        if self._repr is None:
+            return self.__name__
+        found = dict(classes)
+        constants = {**known, **{name: c[1] if c is not None else None for name, c in classes if c is None or c[0] in ("=", "known")}}
+        signature = {name: "constexpr" if name in known else _written(found[name]) for name in self.arg_names}
+        name = self._repr(Specialization(constants, signature))
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ValueError(f"{self.__name__}: its repr gives {name!r}, and the name of a kernel is made of letters, digits and _")
+        return name
+
+
+class Specialization(NamedTuple):
+    """What the ``repr`` of a kernel makes its name of. ``constants``: {parameter: value} of what is compiled in."""
+
+    constants: dict
+    signature: dict
 
 
 def _overlap(tensors: list) -> bool:
@@ -299,6 +318,15 @@ def _writes_shared(kernel, tensors: list) -> bool:
     return any(written[i] or written[j] for i, j in pairs)
 
 
+def _written(found):
+    """A class as Triton writes it: "*fp32", "i32", "constexpr"."""
+    if found is None or found[0] in ("=", "known"):
+        return "constexpr"
+    if isinstance(found[0], type):
+        return tuple(map(_written, found[1:]))
+    return f"*{found[1]}" if found[0] == "*" else found[1] if found[0] == "1" else found[0]
+
+
 def jit(fn=None, *, version=None, repr=None, launch_metadata=None, do_not_specialize=None, do_not_specialize_on_alignment=None, debug=None,
         noinline=None):
     """Decorator; with or without arguments."""
@@ -306,11 +334,10 @@ def jit(fn=None, *, version=None, repr=None, launch_metadata=None, do_not_specia
         return lambda function: jit(function, version=version, repr=repr, launch_metadata=launch_metadata, do_not_specialize=do_not_specialize,
                                     do_not_specialize_on_alignment=do_not_specialize_on_alignment, debug=debug, noinline=noinline)
     for name, value, instead in (("debug", debug, _NO_EFFECT["debug"][1]), ("noinline", noinline, "functions are written out where they are called"),
-                                 ("launch_metadata", launch_metadata, "nothing reads it"),
-                                 ("repr", repr, "kernels have the names of their functions")):
+                                 ("launch_metadata", launch_metadata, "nothing reads it")):
         if value:
             warnings.warn(f"triton.jit({name}=…) has no effect in Kiln: {instead}", NoEffectWarning, stacklevel=2)
-    return JITFunction(fn, do_not_specialize or (), do_not_specialize_on_alignment or ())
+    return JITFunction(fn, do_not_specialize or (), do_not_specialize_on_alignment or (), repr)
 
 
 def constexpr_function(fn):

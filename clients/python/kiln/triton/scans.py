@@ -150,8 +150,8 @@ def cat(b, input, other, can_reorder=False, dim=0):
     """Elements keep their order, which Triton promises for ``can_reorder=False`` alone."""
     x, y = together(b, [input], "tl.cat")[0], together(b, [other], "tl.cat")[0]
     axis = place_of(dim, x.rank, "tl.cat")
-    if x.element != y.element or any(m != n for d, (m, n) in enumerate(zip(x.shape, y.shape)) if d != axis) or x.rank != y.rank:
-        raise Refusal(f"tl.cat of {describe(x)} and {describe(y)}; blocks of one type are needed whose shapes differ along the dimension alone")
+    if x.element != y.element or x.shape != y.shape:
+        raise Refusal(f"tl.cat requires tensors of the same shape and type, and these are {describe(x)} and {describe(y)}")
     count, extent = x.shape[axis], x.shape[axis] + y.shape[axis]
     left = b.along(x, axis, extent, lambda i: b.apply("MIN", *b.pair(i, count - 1)))
     right = b.along(y, axis, extent, lambda i: b.apply("MAX", *b.pair(b.binary("-", i, count), 0)))

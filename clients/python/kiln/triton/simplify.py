@@ -65,7 +65,7 @@ def drop_unused(block: Block) -> None:
     for op in reversed(list(block.ops)):
         for region in op.regions:
             drop_unused(region)
-        if (op.name in PURE or op.name in ("tt.load", "tt.reduce", "tt.dot", "tt.histogram")) and not any(result.uses for result in op.results):
+        if (op.name in PURE or op.name in ("tt.load", "tt.reduce", "tt.dot", "tt.histogram", "tt.map_elementwise")) and not any(result.uses for result in op.results):
             remove(op)
 
 

@@ -298,7 +298,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from triton.runtime import driver
 from triton.backends.compiler import GPUTarget
 assert isinstance(driver.active.get_current_target(), GPUTarget) and libdevice.asin and triton.knobs.runtime.interpret is False
-for line in ("import triton.profiler", "from triton.language.extra import cuda", "import triton.tools.mxfp"):
+for line in ("import triton.profiler", "from triton.language.extra import hip", "import triton.tools.mxfp"):
     try:
         exec(line)
     except ModuleNotFoundError as problem:
@@ -394,3 +394,44 @@ def test_a_key_that_is_no_parameter_and_libraries_of_a_launch_have_no_effect():
     with pytest.warns(kiln.NoEffectWarning, match="extern_libs"):
         scaled[(1,)](X, out, 64, 2.0, 1, BLOCK=64, extern_libs={"libdevice": "libdevice.bc"})
     assert np.array_equal(out, X * 2)
+
+
+def test_a_kernel_has_the_name_that_its_repr_makes():
+    def named(specialization):
+        ones = "_".join(name for name, value in specialization.constants.items() if value == 1)
+        return f"kernel_{specialization.signature['value']}_{specialization.signature['x'].strip('*')}_{ones}"
+
+    @triton.jit(repr=named)
+    def kernel(value, one, x, BLOCK: tl.constexpr):
+        pass
+
+    assert kernel.warmup(1 << 40, 1, X, BLOCK=4, grid=(1,)).name == "kernel_i64_fp32_one"
+    assert kernel.warmup(7, 3, X, BLOCK=1, grid=(1,)).name == "kernel_i32_fp32_BLOCK"
+    with pytest.raises(ValueError, match="its repr gives 'a b'"):
+        triton.jit(repr=lambda specialization: "a b")(kernel.fn).warmup(7, 3, X, BLOCK=1, grid=(1,))
+
+
+@triton.jit
+def with_all_threads(out, COUNT: tl.constexpr):
+    count: tl.constexpr = COUNT()
+    tl.store(out + tl.arange(0, count), tl.extra.cuda.num_warps())
+
+
+@pytest.mark.parametrize("warps", [1, 4])
+def test_the_number_of_threads_is_known(warps):
+    out = np.zeros(256, np.int32)
+    with_all_threads[(1,)](out, tl.extra.cuda.num_threads, num_warps=warps)
+    assert np.array_equal(out, np.where(np.arange(256) < 32 * warps, warps, 0))
+
+
+@triton.jit
+def kept(out, value, wanted: tl.constexpr):
+    tl.store(out, value)
+    if value > 5 and wanted:
+        tl.static_assert(False, "what is known to be false is not read")
+
+
+def test_a_number_without_a_sign_and_a_condition_that_a_constant_decides():
+    out = np.zeros(1, np.uint64)
+    kept[(1,)](out, (1 << 64) - 3, False)
+    assert out[0] == (1 << 64) - 3

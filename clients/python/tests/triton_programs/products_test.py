@@ -189,3 +189,19 @@ def test_the_type_of_a_product(dtype, out, expected):
     c = np.zeros((16, 16), np.float32)
     typed_product[(1,)](argument(a, dtype), argument(b, dtype), acc, c, out, expected, 16)
     assert np.abs(c - acc.astype(np.float32)).max() < 0.3
+
+
+@triton.jit
+def of_many(a_ptr, b_ptr, acc_ptr, c_ptr, SHAPE: tl.constexpr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    a, b, acc = (tl.load(a_ptr + at).reshape(SHAPE), tl.load(b_ptr + at).reshape(SHAPE), tl.load(acc_ptr + at).reshape(SHAPE))
+    tl.store(c_ptr + at, tl.dot(tl.trans(a), b, acc, input_precision="ieee").reshape(SIZE))
+
+
+@pytest.mark.parametrize("batches", [(2,), (2, 2), (1, 2, 1, 2)])
+def test_a_product_of_many_dimensions(batches):
+    shape = (*batches, 16, 16)
+    a, b, acc = (normal(s, *shape).astype(np.float32) for s in (1, 2, 3))
+    c = np.zeros(shape, np.float32)
+    of_many[(1,)](a, b, acc, c, shape, c.size)
+    assert error(c, acc + np.swapaxes(a, -1, -2).astype(np.float64) @ b) < 1e-6

@@ -53,7 +53,7 @@ def test_values_of_all_types_have_the_types_and_the_bits_that_triton_gives_them(
     outputs = {name: of_type(np.zeros(len(array) + 1), name) for name, (array, _) in wanted.items()}
     arguments = {f"in_{name}": argument(of_type(array, name), name) for name, array in program.inputs.items()}
     arguments |= {f"out_{name}": argument(array, name) for name, array in outputs.items()}
-    module.kernel[(1,)](**arguments, num_warps=seed % 4 // 2 + 1)
+    module.kernel[(1,)](**arguments, a=program.a, b=program.b, c=program.c, num_warps=seed % 4 // 2 + 1)
     for name, (array, error) in wanted.items():
         found = outputs[name][:-1] if name != "bfloat16" else values(outputs[name], name)[:-1]
         if name in random_types.FLOATS:

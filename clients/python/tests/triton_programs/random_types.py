@@ -82,13 +82,16 @@ def _arrays(seed: int) -> dict:
 
 
 class Program:
-    """``lines``: the kernel's statements; ``values``: what they make; ``inputs``: {type: array}."""
+    """``lines``: the kernel's statements; ``values``: what they make; ``inputs``: {type: array}; ``a``, ``b`` and ``c``:
+    arguments, the last of 64 bits."""
 
     def __init__(self, seed: int, count: int = 12):
         self.random, self.inputs = random.Random(seed), _arrays(seed)
+        self.a, self.b = self.random.choice([-7, 5, 48]), self.random.choice([2000000000, 3, -2147483648])
+        self.c = self.random.choice([1 << 40, -(1 << 33), (1 << 62) + 1])
         self.lines, self.values = [], []
         for _ in range(4):
-            self.load()
+            self.random.choice([self.load, self.load, self.computed])()
         while len(self.values) < count:
             with np.errstate(all="ignore"):
                 self.statement()
@@ -110,6 +113,14 @@ class Program:
         array = self.inputs[name][3] if shape == "scalar" else self.inputs[name][:count].reshape(SHAPES[shape])
         self.add(f"tl.load(in_{name} + ({_AT[shape]}))", name, array)
 
+    def computed(self) -> None:
+        """Integers that are no data: indices, the program's number, arguments."""
+        rows, columns = np.arange(ROWS, dtype=np.int32)[:, None], np.arange(COLUMNS, dtype=np.int32)[None]
+        self.add(*self.random.choice([
+            ("rows * 1", "int32", rows), ("columns - 3", "int32", columns - 3), ("tl.arange(0, %d)" % COLUMNS, "int32", columns[0]),
+            (f"rows * {COLUMNS} + columns", "int32", rows * COLUMNS + columns), ("tl.program_id(0) - 1", "int32", np.int32(-1)),
+            ("a * 1", "int32", np.int32(self.a)), ("b * 1", "int32", np.int32(self.b)), ("c * 1", "int64", np.int64(self.c))]))
+
     def pick(self, kinds=(0, 1, 2), exact=False) -> Value | None:
         found = [v for v in self.values if kind(v.name) in kinds and not (exact and v.error is not None)]
         return self.random.choice(found) if found else None
@@ -121,6 +132,8 @@ class Program:
             return r.choice([0.5, -2.0, 3.0]), "float32"
         if kind(beside) == 0:
             return r.choice([(True, "int1"), (5, "int32"), (-3, "int32")])
+        if kind(beside) == 1 and bits(beside) > 16 and r.random() < 0.3:
+            return r.choice([1 << 30, 2000000011, 65537]), "int32"
         return (r.choice([1, 3, 7] + ([-2, -5] if beside not in UNSIGNED else [])), "int32")
 
     def operands(self, kinds=(0, 1, 2), exact=False):
@@ -161,7 +174,7 @@ class Program:
 
     def statement(self) -> None:
         r = self.random
-        make = r.choice([self.load, self.arithmetic, self.arithmetic, self.arithmetic, self.compare, self.where, self.bitwise, self.shift,
+        make = r.choice([self.load, self.computed, self.arithmetic, self.arithmetic, self.arithmetic, self.compare, self.where, self.bitwise, self.shift,
                          self.divide, self.remainder, self.quotient, self.unary, self.cast, self.cast, self.reduce, self.scan, self.reshaped,
                          self.extreme])
         make()
@@ -374,7 +387,7 @@ class Program:
 
 
 def source(program: Program) -> str:
-    parameters = [f"{way}_{name}" for way in ("in", "out") for name in TYPES]
+    parameters = [f"{way}_{name}" for way in ("in", "out") for name in TYPES] + ["a", "b", "c"]
     places = dict.fromkeys(TYPES, 0)
     stores = []
     for v in program.values:

@@ -150,7 +150,7 @@ def one_side(x, i, n):
 
 @triton.jit
 def two_types(x, i, n):
-    if n > 5:  # here: y is a value of type fp32 on one side of the if and a value of type int32 on the other
+    if n > 5:  # here: Mismatched type for y: a value of type fp32 on one side of the if and a value of type int32 on the other
         y = 1.0
     else:
         y = 1
