@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of ``triton.language`` that Kiln does not have, and what to use."""
 
-_ATOMICS = "tl.atomic_cas in a `while` loop"
 _DEVICE = "write what it computes in the language"
 
 NAMES = {
-    "atomic_poll": _ATOMICS,
-    "dot_scaled": "scale the operands and use tl.dot",
     "float8e4b15": "use tl.float8e4nv, or read the bytes as tl.uint8", "pi32_t": "use tl.int32",
     "inline_asm_elementwise": _DEVICE, "target_info": "pass what it says as a tl.constexpr",
 }

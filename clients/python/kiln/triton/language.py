@@ -461,6 +461,7 @@ ABSENT = {name: _Absent(name, instead) for name, instead in _ABSENT.items()}  # 
 
 from .reductions import argmax, argmin, dot, max, min, reduce, reduce_or, softmax, sum, xor_sum  # noqa: E402,F401
 from .mapped import map_elementwise  # noqa: E402,F401
+from .scaled import dot_scaled  # noqa: E402,F401
 from .scans import associative_scan, cat, cumprod, cumsum, flip, gather, histogram, interleave, join, split  # noqa: E402,F401
 
 math = _sys.modules[__name__]  # tl.math.exp is tl.exp
@@ -475,8 +476,8 @@ METHODS = {name: globals()[name] for name in (
 METHODS["to"] = cast
 # Written in Triton's language (library.py), which is read when one of them is used.
 _LIBRARY = ("philox", "philox_impl", "rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "uint_to_uniform_float", "pair_uniform_to_normal",
-            "sort", "topk", "bitonic_merge", "swizzle2d")
-_LIBRARY_METHODS = ("sort", "topk")
+            "sort", "topk", "bitonic_merge", "swizzle2d", "atomic_poll")
+_LIBRARY_METHODS = ("sort", "topk", "atomic_poll")
 
 
 def method(name: str):

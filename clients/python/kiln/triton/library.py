@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of ``tl`` that are written in Triton's language: random numbers, sorting, the order of programs."""
+"""Functions of ``tl`` that are written in Triton's language: random numbers, sorting, waiting, the order of programs."""
 
 from __future__ import annotations
 
@@ -159,6 +159,18 @@ def bitonic_merge(x, dim: tl.constexpr = None, descending: tl.constexpr = False)
     for down in tl.static_range(stages):
         x = _exchanged(x, stages, stages - 1 - down, extent, descending)
     return x
+
+
+@jit
+def atomic_poll(pointer, expected_value, sem: tl.constexpr = "acquire", scope: tl.constexpr = "gpu", timeout_ns: tl.constexpr = None):
+    """Waits until the integer there is the expected one. Exchanging that for itself reads it and changes nothing."""
+    tl.static_assert(timeout_ns is None, "tl.atomic_poll(timeout_ns=…): kernels have no clock; leave it out, or count the turns of a while loop")
+    tl.static_assert(sem == "acquire" or sem == "relaxed" or sem is None, "tl.atomic_poll takes sem=\"acquire\" or \"relaxed\"")
+    expected = tl.cast(expected_value, pointer.dtype.element_ty)
+    order: tl.constexpr = "acquire" if sem is None else sem
+    while tl.atomic_cas(pointer, expected, expected, sem=order, scope=scope) != expected:
+        pass
+    return expected == expected
 
 
 @jit

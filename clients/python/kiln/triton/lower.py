@@ -409,5 +409,6 @@ class Lowering:
 from . import flow  # noqa: E402
 
 _LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.atomic_rmw": Lowering.atomic, "tt.reduce": Lowering.reduce,
-            "tt.dot": Lowering.dot, "tt.map_elementwise": Lowering.map_elementwise, "tt.histogram": Lowering.histogram, "llvm.intr.assume": Lowering.assume, "gpu.barrier": Lowering.barrier,
+            "tt.dot": Lowering.dot, "tt.map_elementwise": Lowering.map_elementwise,
+            "tt.histogram": Lowering.histogram, "llvm.intr.assume": Lowering.assume, "gpu.barrier": Lowering.barrier,
             "scf.for": flow.lower_for, "scf.while": flow.lower_while, "scf.if": flow.lower_if}

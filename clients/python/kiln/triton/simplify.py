@@ -6,6 +6,9 @@ from __future__ import annotations
 from .graph import Block, Op, Value
 
 
+_ONLY_COMPUTE = frozenset(("tt.load", "tt.reduce", "tt.dot", "tt.histogram", "tt.map_elementwise"))
+
+
 def blocks_of(block: Block):
     """The block and those within it."""
     yield block
@@ -65,7 +68,7 @@ def drop_unused(block: Block) -> None:
     for op in reversed(list(block.ops)):
         for region in op.regions:
             drop_unused(region)
-        if (op.name in PURE or op.name in ("tt.load", "tt.reduce", "tt.dot", "tt.histogram", "tt.map_elementwise")) and not any(result.uses for result in op.results):
+        if (op.name in PURE or op.name in _ONLY_COMPUTE) and not any(result.uses for result in op.results):
             remove(op)
 
 

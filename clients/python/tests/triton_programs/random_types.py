@@ -166,7 +166,8 @@ class Program:
         array = rounded(v.array, name)
         if name in FLOATS and (v.name not in FLOATS or FLOATS.index(v.name) > FLOATS.index(name) or {v.name, name} == {"float16", "bfloat16"}):
             moved = np.abs(array.astype(np.float64) - v.array.astype(np.float64))
-            error = (0 if v.error is None else v.error) + moved + (EPSILON[name] * np.abs(array.astype(np.float64)) if moved.any() and not number else 0)
+            error = (0 if v.error is None else v.error) + moved
+            error = error + (EPSILON[name] * np.abs(array.astype(np.float64)) if moved.any() and not number else 0)
             return array, error if np.any(error) else None
         return array, v.error
 
@@ -174,7 +175,7 @@ class Program:
 
     def statement(self) -> None:
         r = self.random
-        make = r.choice([self.load, self.computed, self.arithmetic, self.arithmetic, self.arithmetic, self.compare, self.where, self.bitwise, self.shift,
+        make = r.choice([self.load, self.computed, *[self.arithmetic] * 3, self.compare, self.where, self.bitwise, self.shift,
                          self.divide, self.remainder, self.quotient, self.unary, self.cast, self.cast, self.reduce, self.scan, self.reshaped,
                          self.extreme])
         make()
