@@ -154,11 +154,13 @@ class Expressions:
         try:
             return unwrapped(getattr(owner, name))
         except AttributeError as problem:
+            if name == "type" and isinstance(owner, (tuple, list)) and static(owner):
+                return constexpr(owner)
             raise Refusal(str(problem)) from None
 
     def _of_value(self, x, name: str):
-        if name == "value" and is_number(x):
-            return x
+        if is_number(x) and name in ("value", "type"):
+            return x if name == "value" else constexpr(x)
         if tl.method(name) is not None:
             return Bound(tl.method(name), x)
         if name in tl.ABSENT:
@@ -236,7 +238,9 @@ class Expressions:
                 sides.append(self.visit(part))
             blocks.append(block)
         a, b = sides
-        if not all(op.name in PURE for block in blocks for op in block.ops) or not all(isinstance(x, Value) or is_number(x) for x in sides):
+        pure = all(op.name in PURE for block in blocks for op in block.ops) and all(isinstance(x, Value) or is_number(x) for x in sides)
+        pointers = [x.element for x in sides if isinstance(x, Value) and x.element.is_ptr()]
+        if not pure or len(pointers) == 2 and pointers[0] != pointers[1]:
             return self.merged(self.scalar(condition), blocks, [a], [b], ["the conditional expression"])[0]
         for block in blocks:
             self.b.block.take_over(block)

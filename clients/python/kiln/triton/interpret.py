@@ -15,6 +15,8 @@ from .expressions import Expressions, Frame, Poison, known_number, static
 from .graph import Block, Function, Op, Value
 
 _DEEPEST_CALL = 48
+_MISMATCHES = {"the conditional expression": "Ternary expression with dynamic condition has inconsistent types",
+               "what the function returns": "Return type mismatch"}
 _INSTEAD = {"Break": "break; make the bound of the loop the smaller one, or write a while loop", "Continue": "continue; put the rest under an if",
             "With": "with", "Try": "try", "FunctionDef": "a function inside of a kernel; define it outside, with @triton.jit", "ClassDef": "a class",
             "Global": "global", "Import": "import; do it at the head of the file", "Delete": "del",
@@ -234,7 +236,8 @@ class Interpreter(Expressions):
             sides.append(x)
         a, b = sides
         if a.element != b.element or a.shape != b.shape:
-            raise Refusal(f"Mismatched type for {name}: {describe(a)} on one side of the if and {describe(b)} on the other; make them one type")
+            raise Refusal(f"{_MISMATCHES.get(name, f'Mismatched type for {name}')}: {describe(a)} on one side of the if and {describe(b)} on the "
+                          "other; make them one type")
         return a, b
 
     def _if_that_returns(self, node, rest):

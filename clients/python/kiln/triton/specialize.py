@@ -140,7 +140,7 @@ def class_of_number(x, by_value: bool, by_alignment: bool):
         kind = "i32"
     elif -(1 << 63) <= x < 1 << 63:
         kind = "i64"
-    elif x < 1 << 64:
+    elif 0 <= x < 1 << 64:
         kind = "u64"
     else:
         raise OverflowError(f"the argument {x} needs more than 64 bits")

@@ -435,3 +435,9 @@ def test_a_number_without_a_sign_and_a_condition_that_a_constant_decides():
     out = np.zeros(1, np.uint64)
     kept[(1,)](out, (1 << 64) - 3, False)
     assert out[0] == (1 << 64) - 3
+
+
+@pytest.mark.parametrize("value", [1 << 64, -(1 << 63) - 1])
+def test_a_number_that_has_more_than_64_bits_is_refused(value):
+    with pytest.raises(OverflowError, match="needs more than 64 bits"):
+        kept[(1,)](np.zeros(1, np.uint64), value, False)

@@ -419,3 +419,46 @@ def test_the_page_names_all_that_is_refused_by_name():
     page = pathlib.Path(__file__).resolve().parents[2] / "TRITON.md"
     table = page.read_text(encoding="utf-8").split("| --- | --- |")[1].split("\n\n")[0]
     assert set(re.findall(r"`tl\.(\w+)`(?=[^|]*\|[^|]*\|$)", table, re.MULTILINE)) == set(tl.ABSENT)
+
+
+@triton.jit
+def either_of(x, y, n):
+    if n > 5:
+        return x
+    else:
+        return y
+
+
+@pytest.mark.parametrize("how, words", [("ternary", "Ternary expression with dynamic condition has inconsistent types"), ("call", "Return type mismatch"),
+                                        ("if", "Mismatched type for p"), ("direct", "Cannot store to a constant pointer")])
+def test_a_constant_pointer_stays_one(how, words):
+    @triton.jit
+    def kernel(x: tl.const, y, n, HOW: tl.constexpr):
+        if HOW == "ternary":
+            p = x if n > 5 else y
+        elif HOW == "call":
+            p = either_of(x, y, n)
+        elif HOW == "if":
+            if n > 5:
+                p = x
+            else:
+                p = y
+        else:
+            p = x
+        tl.store(p, 1.0)
+
+    with pytest.raises(triton.CompilationError, match=words):
+        kernel.program(X, X.copy(), 7, how)
+
+
+def test_constants_have_a_type_of_their_own():
+    @triton.jit
+    def kernel(x, N: tl.constexpr, T: tl.constexpr):
+        given: tl.constexpr = N
+        tl.static_assert(N.type == given.type)
+        if T is not None:
+            value = N
+            tl.static_assert(N.type == tl.constexpr_type(N) and value.type == T)
+
+    for literal, element in ((10, tl.int32), (32.1, tl.float32), ((5, 6, 7), None)):
+        kernel.program(X, literal, element)
