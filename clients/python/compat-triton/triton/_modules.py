@@ -25,7 +25,7 @@ _NAMES = {
     "compiler": {name: getattr(compiled, name) for name in ("ASTSource", "CompiledKernel", "compile")} | {
         "CompilationError": errors.CompilationError, "GPUTarget": driver.GPUTarget},
     "compiler.compiler": {"ASTSource": compiled.ASTSource, "CompiledKernel": compiled.CompiledKernel, "GPUTarget": driver.GPUTarget},
-    "compiler.errors": {"CompilationError": errors.CompilationError},
+    "compiler.errors": {name: getattr(errors, name) for name in ("CompilationError", "CompileTimeAssertionFailure")},
     "backends": {"backends": driver.backends}, "backends.compiler": {"GPUTarget": driver.GPUTarget},
     "language.extra": {"libdevice": libdevice, "cuda": extra.cuda}, "language.extra.cuda": vars(extra.cuda),
 }

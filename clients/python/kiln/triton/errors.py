@@ -19,8 +19,16 @@ class CompilationError(TraceError, TritonError):
     error_message: str | None = None
 
 
+class CompileTimeAssertionFailure(CompilationError):
+    """tl.static_assert of what is not so."""
+
+
 class Refusal(Exception):
     """What is wrong, without the place; the interpreter knows it and raises a CompilationError."""
+
+
+class FailedAssertion(Refusal):
+    """Of tl.static_assert."""
 
 
 class OptionError(ValueError, AssertionError):
@@ -35,8 +43,8 @@ class OutOfResources(TritonError, RuntimeError):
     """Of Triton's runtime: a configuration that needs more than the device has. Kiln raises its own kiln.CompileError."""
 
 
-def at(file: str, line: int, message: str) -> CompilationError:
+def at(file: str, line: int, message: str, kind=CompilationError) -> CompilationError:
     text = linecache.getline(file, line)
-    error = CompilationError(f"{file}:{line}: {message}" + (f"\n    {text.strip()}" if text.strip() else ""))
+    error = kind(f"{file}:{line}: {message}" + (f"\n    {text.strip()}" if text.strip() else ""))
     error.error_message = message
     return error

@@ -14,7 +14,7 @@ from .blocks import METHODS as DESCRIPTOR_METHODS
 from .blocks import Descriptor
 from .build import Builder, describe, is_number
 from .builtin import Absent, Builtin, constexpr, unwrapped
-from .errors import CompilationError, Refusal, at
+from .errors import CompilationError, CompileTimeAssertionFailure, FailedAssertion, Refusal, at
 from .graph import PURE, Block, Value
 
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**", ast.BitAnd: "&",
@@ -52,10 +52,10 @@ class StaticFunction:
 
 
 class Frame:
-    """A function that is being read: its names, and where it stands."""
+    """A function that is being read: its names, and where it stands. ``constants``: names that a bare annotation made tl.constexpr."""
 
     def __init__(self, jit, scope: dict):
-        self.jit, self.scope, self.file = jit, scope, jit.file
+        self.jit, self.scope, self.file, self.constants = jit, scope, jit.file, set()
 
 
 def static(x) -> bool:
@@ -89,7 +89,7 @@ class Expressions:
         return method(node)
 
     def failed(self, problem: Refusal) -> CompilationError:
-        return at(self.frame.file, self.b.line, str(problem))
+        return at(self.frame.file, self.b.line, str(problem), CompileTimeAssertionFailure if isinstance(problem, FailedAssertion) else CompilationError)
 
     # Names.
 
@@ -317,6 +317,8 @@ class Expressions:
             return tl.device_print.bind(self.b, args, kwargs)
         if function in (tl.range, tl.static_range, ty.pointer_type, constexpr):
             return unwrapped(function(*args, **kwargs))
+        if isinstance(function, type) and issubclass(function, tuple) and hasattr(function, "_fields"):
+            return function(*args, **kwargs)
         owner = getattr(function, "__self__", None)
         allowed = isinstance(function, StaticFunction) or isinstance(owner, (ty.dtype, ty.pointer_type, ty.block_type, str)) or \
             function.__hash__ and function in _STATIC_FUNCTIONS

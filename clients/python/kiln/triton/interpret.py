@@ -10,7 +10,7 @@ import contextlib
 from . import language as tl
 from .build import Builder, describe, is_number
 from .builtin import constexpr
-from .errors import CompilationError, Refusal
+from .errors import CompilationError, FailedAssertion, Refusal
 from .expressions import Expressions, Frame, Poison, known_number, static
 from .graph import Block, Function, Op, Value
 
@@ -70,6 +70,8 @@ class Interpreter(Expressions):
         self.b.file = jit.file
         try:
             result = self.block(jit.tree().body)
+        except FailedAssertion as problem:
+            raise self.failed(problem) from None
         except Refusal as problem:
             raise self.failed(problem) from problem
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
@@ -125,9 +127,9 @@ class Interpreter(Expressions):
             tl.device_assert.run(self.b, condition)
 
     def do_Assign(self, node):
-        value = self._kept(self.visit(node.value))
+        value = self.visit(node.value)
         for target in node.targets:
-            self.assign(target, value)
+            self.assign(target, value, kept=True)
 
     def _kept(self, x):
         """What a name holds: a number becomes a value, which later assignments may change."""
@@ -137,8 +139,14 @@ class Interpreter(Expressions):
             return tuple(self._kept(part) for part in x)
         return x
 
-    def assign(self, target, value):
+    def assign(self, target, value, kept: bool = False):
+        """``kept``: by a statement that gives names values which may change."""
         if isinstance(target, ast.Name):
+            if target.id in self.frame.constants:
+                self.frame.constants.discard(target.id)
+                value = self._constant(target, value)
+            elif kept:
+                value = self._kept(value)
             self.frame.scope[target.id] = value
             if isinstance(value, Value) and not value.name:
                 value.name = target.id
@@ -148,7 +156,13 @@ class Interpreter(Expressions):
         if not isinstance(value, (tuple, list)) or len(value) != len(target.elts):
             raise Refusal(f"{describe(value)} is assigned to {len(target.elts)} names")
         for part, one in zip(target.elts, value):
-            self.assign(part, one)
+            self.assign(part, one, kept)
+
+    def _constant(self, target, value):
+        """What a name that is annotated tl.constexpr holds."""
+        if not static(known_number(value)):
+            raise Refusal(f"{ast.unparse(target)}: tl.constexpr is given {describe(value)}, which is known only when the kernel runs")
+        return known_number(value)
 
     def do_AugAssign(self, node):
         if not isinstance(node.target, ast.Name):
@@ -158,15 +172,15 @@ class Interpreter(Expressions):
 
     def do_AnnAssign(self, node):
         annotation = self.visit(node.annotation)
-        if node.value is None:
+        if node.value is None:  # it speaks of the first assignment
+            if annotation is constexpr and isinstance(node.target, ast.Name):
+                self.frame.constants.add(node.target.id)
             return
         value = self.visit(node.value)
         if annotation is constexpr:
-            if not static(known_number(value)):
-                raise Refusal(f"{ast.unparse(node.target)}: tl.constexpr is given {describe(value)}, which is known only when the kernel runs")
-            self.assign(node.target, known_number(value))
+            self.assign(node.target, self._constant(node.target, value))
         else:
-            self.assign(node.target, self._kept(value))
+            self.assign(node.target, value, kept=True)
 
     # Branches.
 

@@ -14,7 +14,7 @@ from .build import describe as _describe, is_number as _is_number, meet as _meet
 from .blocks import (  # noqa: F401
     Descriptor as tensor_descriptor, advance, load_tensor_descriptor, make_block_ptr, make_tensor_descriptor, store_tensor_descriptor)
 from .builtin import Absent as _Absent, Builtin as _Builtin, builtin as _builtin, constexpr, no_effect as _no_effect  # noqa: F401
-from .errors import Refusal as _Refusal
+from .errors import FailedAssertion as _FailedAssertion, Refusal as _Refusal
 from .graph import Value as tensor
 from .shapes import (  # noqa: F401
     broadcast, broadcast_to, expand_dims, integer_of as _integer, item, permute, ravel, reshape, shape_of as _shape, squeeze, trans, unsqueeze, view)
@@ -200,11 +200,26 @@ def _wider(pointer, value, mask, what: str = "a block is stored to") -> tuple:
 
 @_builtin
 def cast(b, input, dtype, fp_downcast_rounding=None, bitcast=False):
-    if fp_downcast_rounding not in (None, "rtne"):
-        raise _Refusal(f"fp_downcast_rounding={fp_downcast_rounding!r}: Kiln rounds to the nearest number, \"rtne\"")
     if not isinstance(dtype, (_ty.dtype, pointer_type)):
         raise _Refusal(f"a cast needs an element type such as tl.float32, not {_describe(dtype)}")
+    if fp_downcast_rounding is not None:
+        return _rounded(b, b.value(input), dtype, fp_downcast_rounding)
     return b.constant(input, dtype) if _is_number(input) and not bitcast and dtype.is_floating() else b.cast(input, dtype, bitcast)
+
+
+def _rounded(b, x, element, how: str):
+    """To a narrower float: to the nearest, "rtne", or towards zero, "rtz"."""
+    if how not in ("rtne", "rtz"):
+        raise _Refusal(f"fp_downcast_rounding={how!r}; known are \"rtne\" and \"rtz\"")
+    if not x.element.is_floating() or not element.is_floating() or element.primitive_bitwidth >= x.element.primitive_bitwidth:
+        raise _Refusal(f"fp_downcast_rounding should be set only for truncating fp conversions, and this is one of {x.element} to {element}")
+    nearest = b.cast(x, element)
+    if how == "rtne":
+        return nearest
+    word = getattr(_ty, f"int{element.primitive_bitwidth}")
+    beyond = b.binary(">", abs.run(b, b.cast(nearest, x.element)), abs.run(b, x))  # the number before it has bits that are one less
+    bits = b.cast(nearest, word, bitcast=True)
+    return b.cast(b.select(beyond, b.binary("-", bits, 1), bits), element, bitcast=True)
 
 
 @_builtin
@@ -399,7 +414,7 @@ def static_assert(b, cond, msg=""):
     if isinstance(cond, tensor):
         raise _Refusal("tl.static_assert needs a condition that is known when the kernel is compiled")
     if not cond:
-        raise _Refusal(f"static assertion failed{': ' + str(msg) if msg else ''}")
+        raise _FailedAssertion(f"static assertion failed{': ' + str(msg) if msg else ''}")
 
 
 @_builtin

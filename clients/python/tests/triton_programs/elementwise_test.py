@@ -324,3 +324,23 @@ def test_the_left_side_says_whether_a_shift_keeps_the_sign(left, right):
     common = max((np.dtype(left), np.dtype(right)), key=lambda of: (of.itemsize, of.kind))
     expected = x.astype(np.int64) >> y.astype(np.int64)
     assert np.array_equal(out, expected % (1 << 8 * common.itemsize) if common.kind == "u" else expected)
+
+
+@triton.jit
+def narrowed(x_ptr, out_ptr, TYPE: tl.constexpr, HOW: tl.constexpr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out_ptr + at, tl.load(x_ptr + at).to(TYPE, fp_downcast_rounding=HOW).to(tl.float32))
+
+
+@pytest.mark.parametrize("name, digits, least, largest", [("float16", 10, -14, 65504.0), ("bfloat16", 7, -126, (2 - 2**-7) * 2.0**127),
+                                                         ("float8e4nv", 3, -6, 448.0), ("float8e5", 2, -14, 57344.0)])
+def test_a_cast_may_round_towards_zero(name, digits, least, largest):
+    x = (normal(9, 64) * 2.0 ** np.random.default_rng(2).integers(-20, 15, 64)).astype(np.float32)
+    x[:6] = 0, -0.0, largest, -1.003 * largest, 3e38, 2.0**-30
+    out = np.zeros(64, np.float32)
+    narrowed[(1,)](x, out, getattr(tl, name), "rtz", 64)
+    quantum = 2.0 ** (np.maximum(np.floor(np.log2(np.maximum(np.abs(x.astype(np.float64)), 1e-300))), least) - digits)
+    wanted = np.copysign(np.minimum(np.floor(np.abs(x) / quantum) * quantum, largest), x)
+    np.testing.assert_array_equal(out, wanted)
+    with pytest.raises(triton.CompilationError, match="only for truncating fp conversions"):
+        narrowed.program(x, out, tl.float64, "rtz", 64)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loops, branches, calls and tuples."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import triton
@@ -213,3 +215,34 @@ def test_a_parameter_may_be_a_tuple():
     x, out = normal(9, 20).astype(np.float32), np.zeros(20, np.float32)
     of_tuples[(1,)]((x, out), (20, 3), BLOCK=32)
     assert error(out, x * 3) < 1e-6
+
+
+class Point(NamedTuple):
+    x: tl.constexpr
+    at: tuple
+
+
+@triton.jit
+def of_a_shape(out, shape: tl.constexpr):
+    rows: tl.constexpr
+    columns: tl.constexpr
+    (rows, columns), count = shape, 1
+    count += rows
+    point = Point(x=columns, at=(count, 5))
+    at = tl.arange(0, rows)[:, None] * columns + tl.arange(0, columns)[None, :]
+    tl.store(out + at, tl.full((rows, columns), point.at[0] * point.x, tl.int32))
+
+
+def test_a_bare_annotation_makes_constants_of_what_is_assigned_next():
+    out = np.zeros((2, 4), np.int32)
+    of_a_shape[(1,)](out, (2, 4))
+    assert (out == 12).all()
+
+    @triton.jit
+    def kernel(out, n):
+        rows: tl.constexpr
+        rows = n
+        tl.store(out, rows)
+
+    with pytest.raises(triton.CompilationError, match="rows: tl.constexpr is given a value of type int32"):
+        kernel.program(out, 3)
