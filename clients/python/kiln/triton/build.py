@@ -43,7 +43,7 @@ def type_of_number(x):
     return ty.float32 if fits else ty.float64
 
 
-def _integers(a, b):
+def meet_integers(a, b):
     """The type in which two integer types meet."""
     if a.is_int_signed() == b.is_int_signed():
         return a if a.primitive_bitwidth >= b.primitive_bitwidth else b
@@ -72,7 +72,7 @@ def meet(a, a_number: bool, b, b_number: bool, division: bool = False):
         raise Refusal(f"{a} and {b} do not meet in a type of their own; cast one of them with .to(…)")
     if division and a.is_int_signed() != b.is_int_signed():
         raise Refusal(f"Cannot use // or % with {a} and {b} because they have different signedness; cast one of them with .to(…)")
-    return _integers(a, b)
+    return meet_integers(a, b)
 
 
 def meet_shapes(a: tuple, b: tuple) -> tuple:

@@ -89,7 +89,8 @@ class Expressions:
         return method(node)
 
     def failed(self, problem: Refusal) -> CompilationError:
-        return at(self.frame.file, self.b.line, str(problem), CompileTimeAssertionFailure if isinstance(problem, FailedAssertion) else CompilationError)
+        kind = CompileTimeAssertionFailure if isinstance(problem, FailedAssertion) else CompilationError
+        return at(self.frame.file, self.b.line, str(problem), kind)
 
     # Names.
 
@@ -337,11 +338,21 @@ class Expressions:
         if function is len and isinstance(args[0], Value):
             return args[0].shape[0] if args[0].shape else 1
         if function in (getattr, hasattr) and isinstance(args[0], Value):
-            return self._of_value(args[0], args[1])
+            return self._attribute(function, *args)
         try:
             return unwrapped(function(*args, **kwargs))
         except Exception as problem:  # the kernel's own, told with its line
             raise Refusal(f"{getattr(function, '__name__', function)}: {problem}") from problem
+
+    def _attribute(self, function, x: Value, name: str, *otherwise):
+        """getattr and hasattr of a value."""
+        try:
+            found = self._of_value(x, name)
+        except Refusal:
+            if function is getattr and not otherwise:
+                raise
+            return otherwise[0] if function is getattr else False
+        return found if function is getattr else True
 
     def _extreme(self, function, args):
         args = list(args[0]) if len(args) == 1 and isinstance(args[0], (tuple, list)) else args

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 
 from . import language as tl
-from .build import Builder, describe, is_number
+from .build import Builder, describe, is_number, meet_integers
 from .builtin import constexpr
 from .errors import CompilationError, FailedAssertion, Refusal
 from .expressions import Expressions, Frame, Poison, known_number, static
@@ -302,7 +303,7 @@ class Interpreter(Expressions):
         for hint, value in source.hints.items():
             if value not in (None, False):
                 tl._no_effect(self.b, f"tl.range({hint}={value!r})", "how a loop is scheduled is inferred; leave it out")
-        lower, upper, step = self._bounds(source)
+        (lower, upper, step), counted = self._bounds(source)
         carried = [(name, value) for name, value in self._carried(node.body) if name != node.target.id]
         block = Block(None, self.b.block)
         index = block.argument(lower.element)
@@ -310,7 +311,7 @@ class Interpreter(Expressions):
         with self.within(block):
             self._enter(block, carried)
             index.name = node.target.id
-            self.frame.scope[node.target.id] = index
+            self.frame.scope[node.target.id] = self.b.cast(index, counted)
             self.block(node.body)
             ends = self._leave(carried, node.lineno)
         self.b.line = node.lineno
@@ -320,6 +321,7 @@ class Interpreter(Expressions):
         self._behind(node, carried, op, [node.target.id])
 
     def _bounds(self, source):
+        """(the bounds and the step in a type that has them all, the type of the loop's variable: that in which the three meet)"""
         values = [self.b.value(x, "a bound of a loop") for x in (*source.bounds, source.step)]
         for value in values:
             if value.shape or not value.element.is_int():
@@ -328,7 +330,8 @@ class Interpreter(Expressions):
         element = tl.int64 if wide else tl.int32
         if known_number(source.step) == 0:
             raise Refusal("the step of a loop is 0")
-        return [self.b.cast(value, element) for value in values]
+        counted = functools.reduce(meet_integers, (value.element for value in values))
+        return [self.b.cast(value, element) for value in values], counted
 
     def _enter(self, block: Block, carried):
         """The names hold the arguments of the block."""

@@ -24,7 +24,7 @@ from .errors import OptionError, Refusal
 from .expressions import StaticFunction
 from .interpret import graph_of
 from .lower import Lowering
-from .specialize import Classes, Flat, annotated_type, class_of_signature, frozen, parameter
+from .specialize import Classes, Flat, annotated_type, class_of_signature, constant, frozen, parameter
 
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}
 _INFERRED = "it is inferred; leave it out"
@@ -190,7 +190,7 @@ class JITFunction(KernelInterface):
         known, classes, run = {}, [], []
         for name, value in arguments.items():
             if name in self._constants:
-                known[name] = unwrapped(value)
+                known[name] = constant(value)
             else:
                 classes.append((name, self._classes[name].read(value, run)))
         tensors = [x for x in run if isinstance(x, Flat)]
@@ -206,7 +206,7 @@ class JITFunction(KernelInterface):
     def program(self, *args, grid=(1,), **kwargs):
         """The tile program for these arguments: a T.PrimFunc, whose ``script()`` is its text."""
         options, arguments, run = self._options(kwargs), self._bind(args, kwargs), []
-        known = {name: unwrapped(value) for name, value in arguments.items() if name in self._constants}
+        known = {name: constant(value) for name, value in arguments.items() if name in self._constants}
         classes = tuple((name, self._classes[name].read(value, run)) for name, value in arguments.items() if name not in self._constants)
         return self._lowered(known, classes, options, len(self._grid(grid, arguments)), False)[0]
 

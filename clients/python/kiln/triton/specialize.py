@@ -244,6 +244,12 @@ def known(x):
     return ("known", x, frozen(x))
 
 
+def constant(x):
+    """What a parameter that is tl.constexpr holds; numpy's scalars are numbers."""
+    x = unwrapped(x)
+    return x.item() if "numpy" in sys.modules and isinstance(x, sys.modules["numpy"].generic) else x
+
+
 def frozen(value):
     """A value that is compiled in as a key: 1, 1.0 and True are three."""
     if isinstance(value, (tuple, list)):

@@ -246,3 +246,32 @@ def test_a_bare_annotation_makes_constants_of_what_is_assigned_next():
 
     with pytest.raises(triton.CompilationError, match="rows: tl.constexpr is given a value of type int32"):
         kernel.program(out, 3)
+
+
+@triton.jit
+def counted(n_ptr, out, first, KIND: tl.constexpr):
+    for i in range(first, tl.load(n_ptr)):
+        tl.static_assert(i.dtype == KIND)
+        tl.store(out, ((i - 5) // 2).to(tl.int64))
+
+
+@pytest.mark.parametrize("dtype, element", [(np.uint32, tl.uint32), (np.int16, tl.int32), (np.int64, tl.int64), (np.uint64, tl.uint64)])
+def test_the_variable_of_a_loop_has_the_type_in_which_its_bounds_meet(dtype, element):
+    out = np.zeros(1, np.int64)
+    counted[(1,)](np.array([4], dtype), out, 2, element)
+    width = {np.uint32: 1 << 32, np.uint64: 1 << 64}.get(dtype)
+    wanted = -1 if width is None else (width - 2) // 2  # of 3 - 5
+    assert out[0] == wanted
+
+
+@triton.jit
+def asked(x, out, BLOCK: tl.constexpr):
+    v = tl.load(x)
+    if hasattr(v, "shape") and not hasattr(v, "no_such") and getattr(v, "no_such", 5) == 5:
+        tl.store(out, BLOCK / 2)
+
+
+def test_attributes_of_values_are_asked_for_and_constants_of_numpy_are_numbers():
+    out = np.zeros(1, np.float32)
+    made = [asked[(1,)](np.ones(1, np.float32), out, block) for block in (np.int64(3), 3, np.float32(3), np.bool_(True))]
+    assert made[0] is made[1] and len({id(kernel) for kernel in made}) == 3 and out[0] == 0.5

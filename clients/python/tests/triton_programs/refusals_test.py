@@ -429,7 +429,8 @@ def either_of(x, y, n):
         return y
 
 
-@pytest.mark.parametrize("how, words", [("ternary", "Ternary expression with dynamic condition has inconsistent types"), ("call", "Return type mismatch"),
+@pytest.mark.parametrize("how, words", [("ternary", "Ternary expression with dynamic condition has inconsistent types"),
+                                        ("call", "Return type mismatch"),
                                         ("if", "Mismatched type for p"), ("direct", "Cannot store to a constant pointer")])
 def test_a_constant_pointer_stays_one(how, words):
     @triton.jit
