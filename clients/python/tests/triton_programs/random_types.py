@@ -177,7 +177,7 @@ class Program:
         r = self.random
         make = r.choice([self.load, self.computed, *[self.arithmetic] * 3, self.compare, self.where, self.bitwise, self.shift,
                          self.divide, self.remainder, self.quotient, self.unary, self.cast, self.cast, self.reduce, self.scan, self.reshaped,
-                         self.extreme])
+                         *[self.rearranged] * 3, self.extreme])
         make()
 
     def arithmetic(self) -> None:
@@ -382,6 +382,53 @@ class Program:
         elif v.array.ndim == 1 and v.array.shape[0] == COLUMNS:
             text, array = self.random.choice([(f"{v.text}[None, :]", v.array[None]), (f"tl.flip({v.text})", v.array[::-1]),
                                               (f"tl.expand_dims({v.text}, 0)", v.array[None])])
+        else:
+            return
+        self.add(text, v.name, array)
+
+
+    def rearranged(self) -> None:
+        """Elements in other places, through three or four dimensions."""
+        r, found = self.random, [v for v in self.values if v.error is None and v.array.shape == (ROWS, COLUMNS)]
+        if not found:
+            return
+        v = r.choice(found)
+        shape = r.choice([(2, 4, COLUMNS), (4, 2, 2, 8), (ROWS, 4, 4), (16, 2, 4), (2, 2, 8, 4)])
+        text, array = f"{v.text}.reshape({shape})", v.array.reshape(shape)
+        order = r.sample(range(len(shape)), len(shape))
+        how = r.choice(["permute", "sum", "join", "split", "cat", "interleave", "gather", "scan"])
+        if how == "permute":
+            text, array = f"tl.permute({text}, {order}).reshape({ROWS}, {COLUMNS})", array.transpose(order).reshape(ROWS, COLUMNS)
+        elif how == "sum" and v.name in ("int32", "int64", "uint32", "uint64"):
+            axis = r.randrange(len(shape))
+            small, whole = f"tl.sum({text}, {axis}, keep_dims=True)", array.sum(axis, keepdims=True, dtype=array.dtype)
+            text, array = f"({small} - {text}).reshape({ROWS}, {COLUMNS})", (whole - array).reshape(ROWS, COLUMNS)
+        elif how in ("join", "interleave", "cat") and v.name not in FLOATS:
+            half = f"{text}.reshape(2, {ROWS // 2}, {COLUMNS})"
+            x, y = np.split(v.array, 2)
+            text = f"tl.{how}(tl.sum({half}.to(tl.int64), 0).to(tl.int32), {order[0]} + tl.sum({half}.to(tl.int64), 0).to(tl.int32))"
+            one = (x.astype(np.int64) + y.astype(np.int64)).astype(np.int32)
+            two = one + np.int32(order[0])
+            array = np.concatenate([one, two]) if how == "cat" else np.stack([one, two], 2)
+            text, array = f"{text}.reshape({ROWS}, {COLUMNS})", array.reshape(ROWS, COLUMNS)
+            return self.add(text, "int32", array)
+        elif how == "split":
+            left = r.random() < 0.5
+            pairs = v.array.reshape(ROWS // 2, COLUMNS, 2)
+            text = f"tl.split({v.text}.reshape({ROWS // 2}, {COLUMNS}, 2))[{0 if left else 1}]"
+            text, array = f"tl.broadcast_to({text}[None, :, :], (2, {ROWS // 2}, {COLUMNS})).reshape({ROWS}, {COLUMNS})", pairs[..., 0 if left else 1]
+            array = np.broadcast_to(array, (2, *array.shape)).reshape(ROWS, COLUMNS)
+        elif how == "gather":
+            axis = r.randrange(2)
+            index = f"(rows * {order[0] + 3} + columns * 5 + {order[1]}) % {(ROWS, COLUMNS)[axis]}"
+            places = (np.arange(ROWS)[:, None] * (order[0] + 3) + np.arange(COLUMNS) * 5 + order[1]) % (ROWS, COLUMNS)[axis]
+            text, array = f"tl.gather({v.text}, {index}, {axis})", np.take_along_axis(v.array, places, axis)
+        elif how == "scan" and v.name in ("int32", "int64", "uint32", "uint64"):
+            axis, back = r.randrange(len(shape)), r.random() < 0.5
+            turned = np.flip(array, axis) if back else array
+            found = np.cumsum(turned, axis, dtype=array.dtype)
+            text = f"tl.cumsum({text}, {axis}, reverse={back}).reshape({ROWS}, {COLUMNS})"
+            array = (np.flip(found, axis) if back else found).reshape(ROWS, COLUMNS)
         else:
             return
         self.add(text, v.name, array)
