@@ -25,6 +25,9 @@ _STATIC_FUNCTIONS = {len, int, float, bool, str, abs, isinstance, getattr, hasat
 _FUNCTION = (python_types.FunctionType, python_types.BuiltinFunctionType, python_types.MethodType)
 
 
+_CHANGES = (python_types.ModuleType, python_types.SimpleNamespace, type)  # whose attributes a program may set between two launches
+
+
 class Poison:
     """What a name holds behind an if or a loop that left it without one value; ``why``."""
 
@@ -153,7 +156,10 @@ class Expressions:
         if isinstance(owner, Descriptor) and name in DESCRIPTOR_METHODS:
             return Bound(DESCRIPTOR_METHODS[name], owner)
         try:
-            return unwrapped(getattr(owner, name))
+            value = getattr(owner, name)
+            if isinstance(owner, _CHANGES) and vars(owner).get(name) is value and not getattr(owner, "__name__", "").startswith("kiln."):
+                self.used.append((vars(owner), name, value))
+            return unwrapped(value)
         except AttributeError as problem:
             if name == "type" and isinstance(owner, (tuple, list)) and static(owner):
                 return constexpr(owner)

@@ -24,7 +24,7 @@ from .errors import OptionError, Refusal
 from .expressions import StaticFunction
 from .interpret import graph_of
 from .lower import Lowering
-from .specialize import Classes, Flat, annotated_type, class_of_signature, constant, frozen, parameter
+from .specialize import Classes, Flat, annotated_element, annotated_type, class_of_signature, constant, frozen, parameter
 
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}
 _INFERRED = "it is inferred; leave it out"
@@ -114,7 +114,8 @@ class JITFunction(KernelInterface):
         self.constexprs = [i for i, p in enumerate(self.signature.parameters.values()) if _is_constexpr(p.annotation)]
         self._constants = {self.arg_names[i] for i in self.constexprs}
         values, alignments = self._named(do_not_specialize), self._named(do_not_specialize_on_alignment)
-        self._classes = {name: Classes(name, name not in values, name not in alignments, annotated_type(p.annotation))
+        self._classes = {name: Classes(name, name not in values, name not in alignments, annotated_type(p.annotation),
+                                       annotated_element(p.annotation))
                          for name, p in self.signature.parameters.items()}
         self._const = {name for name, p in self.signature.parameters.items() if _is_const(p.annotation)}
         self._defaults = {name: unwrapped(p.default) for name, p in self.signature.parameters.items() if p.default is not p.empty}

@@ -162,6 +162,16 @@ def annotated_type(annotation) -> str:
     return _ANNOTATIONS.get(text.strip().removeprefix("tl."), "")
 
 
+def annotated_element(annotation):
+    """The element type that an annotation gives a pointer, as tl.float16 of "*fp16" or tl.pointer_type(tl.float16); else None."""
+    if isinstance(annotation, ty.pointer_type):
+        return annotation.element_ty
+    if not isinstance(annotation, str) or "*" not in annotation:
+        return None
+    asked = annotated_type(annotation.strip().removeprefix("const ").strip().strip("*").removeprefix("k"))
+    return _ELEMENTS.get(asked)
+
+
 def number_of_type(name: str, x, kind: str):
     """A number as one of the type that its parameter's annotation asks for."""
     element = _ELEMENTS[kind]
@@ -195,10 +205,10 @@ def class_of_signature(name: str, source):
 
 class Classes:
     """The classes of one parameter's arguments. ``read(value, run)`` gives the class, and appends what goes to the launch. ``asked``: the type
-    that the parameter's annotation gives numbers, or ""."""
+    that the parameter's annotation gives numbers, or "". ``element``: that which it gives a pointer's elements, or None."""
 
-    def __init__(self, name: str, by_value: bool, by_alignment: bool, asked: str = ""):
-        self.name, self.by_value, self.by_alignment, self.asked = name, by_value, by_alignment, asked
+    def __init__(self, name: str, by_value: bool, by_alignment: bool, asked: str = "", element=None):
+        self.name, self.by_value, self.by_alignment, self.asked, self.element = name, by_value, by_alignment, asked, element
 
     def read(self, x, run: list, within: bool = False):
         """``within``: a tuple, whose parts may be constants and functions."""
@@ -208,6 +218,7 @@ class Classes:
         if x is None:
             return None
         if is_tensor(x):
+            x = x if self.element in (None, element_of(self.name, x)) else reinterpret(x, self.element)
             run.append(flat(self.name, x))
             whole = self.by_value and self.by_alignment and run[-1].count % ALIGNMENT == 0
             return ("*", element_of(self.name, x).name, ALIGNMENT if whole else 1)

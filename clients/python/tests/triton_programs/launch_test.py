@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import types
 
 import kiln
 import numpy as np
@@ -441,3 +442,35 @@ def test_a_number_without_a_sign_and_a_condition_that_a_constant_decides():
 def test_a_number_that_has_more_than_64_bits_is_refused(value):
     with pytest.raises(OverflowError, match="needs more than 64 bits"):
         kept[(1,)](np.zeros(1, np.uint64), value, False)
+
+
+settings = types.SimpleNamespace(FACTOR=3)
+
+
+@triton.jit
+def of_an_attribute(out):
+    tl.store(out, settings.FACTOR)
+
+
+def test_an_attribute_that_changed_is_compiled_anew(monkeypatch):
+    out = np.zeros(1, np.int32)
+    for factor in (3, 4):
+        monkeypatch.setattr(settings, "FACTOR", factor)
+        of_an_attribute[(1,)](out)
+        assert out[0] == factor
+
+
+@triton.jit
+def of_halves(x: "*fp16", y: tl.pointer_type(tl.int32), out: "*fp32", N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.static_assert(x.dtype.element_ty == tl.float16 and y.dtype.element_ty == tl.int32)
+    tl.store(out + at, tl.load(x + at) + tl.load(y + at))
+
+
+def test_an_annotation_gives_a_pointer_its_elements():
+    x, y, out = np.arange(16, dtype=np.float16), np.arange(16, dtype=np.uint32), np.zeros(16, np.float32)
+    for given in (x, x.view(np.int16)):
+        of_halves[(1,)](given, y, out, 16)
+        assert np.array_equal(out, 2 * np.arange(16))
+    with pytest.raises(TypeError, match="the tensor's elements have 4 bytes, and those of fp16 have 2"):
+        of_halves[(1,)](x.astype(np.float32), y, out, 16)
