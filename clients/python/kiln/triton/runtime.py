@@ -97,6 +97,9 @@ class _Cells:
     def __contains__(self, name):
         return self.get(name, self) is not self
 
+    def place(self, name):
+        return self._cells[name]
+
     def __getitem__(self, name):
         return self.get(name)
 
@@ -287,7 +290,7 @@ class JITFunction(KernelInterface):
         runtime = {name: parameter(found, name in self._const) for name, found in classes}
         function, used = graph_of(self, known, runtime, options["num_warps"])
         function.name = self._name(known, classes)
-        return Lowering(function, options["num_warps"], options["num_stages"], rank, may_overlap).program(), used
+        return Lowering(function, options["num_warps"], options["num_stages"], rank, may_overlap).program(), _once(used)
 
     def _name(self, known: dict, classes: tuple) -> str:
         if self._repr is None:
@@ -299,6 +302,11 @@ class JITFunction(KernelInterface):
         if not isinstance(name, str) or not name.isidentifier():
             raise ValueError(f"{self.__name__}: its repr gives {name!r}, and the name of a kernel is made of letters, digits and _")
         return name
+
+
+def _once(used: list) -> list:
+    """Each name of each place once, for every launch looks at them."""
+    return list({(id(names.place(name) if isinstance(names, _Cells) else names), name): (names, name, value) for names, name, value in used}.values())
 
 
 class Specialization(NamedTuple):
