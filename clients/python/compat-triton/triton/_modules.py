@@ -5,7 +5,7 @@ import sys
 from types import ModuleType
 
 import kiln.triton
-from kiln.triton import blocks, compiled, driver, errors, extra, knobs, language, libdevice, runtime, testing, types
+from kiln.triton import blocks, compiled, driver, errors, extra, knobs, language, libdevice, runtime, target_info, testing, types
 
 _TYPES = {str(of.kiln).replace("bool", "int1"): of.name for of in types.dtype._known.values()}  # "float32" → "fp32"
 _TUNING = {name: getattr(kiln.triton, name) for name in ("Autotuner", "Config", "Heuristics", "OutOfResources", "autotune", "heuristics")}
@@ -46,7 +46,7 @@ def _module(name: str, names: dict):
 def install(package: str) -> None:
     """Lets them be imported."""
     given = {"language": language, "language.core": language, "language.math": language, "language.standard": language, "testing": testing,
-             "knobs": knobs, "language.extra.libdevice": libdevice}
+             "knobs": knobs, "language.extra.libdevice": libdevice, "language.target_info": target_info}
     language.__path__ = []  # so that an import of what is not in it says so
     given.update({name: _module(f"{package}.{name}", names) for name, names in _NAMES.items()})
     for name, module in sorted(given.items()):  # a package before what is in it

@@ -5,5 +5,5 @@ _DEVICE = "write what it computes in the language"
 
 NAMES = {
     "float8e4b15": "use tl.float8e4nv, or read the bytes as tl.uint8", "pi32_t": "use tl.int32",
-    "inline_asm_elementwise": _DEVICE, "target_info": "pass what it says as a tl.constexpr",
+    "inline_asm_elementwise": _DEVICE,
 }

@@ -85,10 +85,10 @@ def meet_shapes(a: tuple, b: tuple) -> tuple:
 
 
 class Builder:
-    """Appends operations to ``block``; ``line`` is that of the statement being read."""
+    """Appends operations to ``block``; ``line`` is that of the statement being read. ``target``: what the kernel is compiled for."""
 
-    def __init__(self, file: str, block: Block, num_warps: int = 4):
-        self.file, self.block, self.num_warps, self.line = file, block, num_warps, 0
+    def __init__(self, file: str, block: Block, num_warps: int = 4, target: str = ""):
+        self.file, self.block, self.num_warps, self.target, self.line = file, block, num_warps, target, 0
 
     @contextlib.contextmanager
     def within(self, block: Block):

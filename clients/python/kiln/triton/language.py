@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import builtins as _python
 import sys as _sys
+from importlib import import_module as _import_module
 
 from . import blocks as _blocks
 from . import types as _ty
@@ -507,10 +508,8 @@ def __getattr__(name):
         from . import library
 
         return library if name == "random" else getattr(library, name)
-    if name == "extra":
-        from . import extra
-
-        return extra
+    if name in ("extra", "target_info"):
+        return _import_module(f".{name}", __package__)
     if name in ABSENT:
         return ABSENT[name]
     raise AttributeError(f"triton.language.{name} is not part of Kiln's Triton front end")

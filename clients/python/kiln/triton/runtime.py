@@ -212,7 +212,7 @@ class JITFunction(KernelInterface):
         options, arguments, run = self._options(kwargs), self._bind(args, kwargs), []
         known = {name: constant(value) for name, value in arguments.items() if name in self._constants}
         classes = tuple((name, self._classes[name].read(value, run)) for name, value in arguments.items() if name not in self._constants)
-        return self._lowered(known, classes, options, len(self._grid(grid, arguments)), False)[0]
+        return self._lowered(known, classes, options, len(self._grid(grid, arguments)), False, targets.runnable())[0]
 
     def _options(self, kwargs: dict) -> dict:
         """Those of a launch, taken out of its keywords."""
@@ -272,7 +272,7 @@ class JITFunction(KernelInterface):
         return kernel
 
     def _compiled(self, key, may_overlap: bool, known, classes, options, rank: int, target: str):
-        func, used = self._lowered(known, classes, options, rank, may_overlap)
+        func, used = self._lowered(known, classes, options, rank, may_overlap, target)
         flags = [f"--maxrregcount={options['maxnreg']}"] if options["maxnreg"] else None
         kernel = CompiledKernel(self, compiler.compile(func, target=target, compile_flags=flags), options)
         self._kernels[key, may_overlap], self._used[key] = kernel, used
@@ -286,9 +286,9 @@ class JITFunction(KernelInterface):
         target = targets.runnable(target)
         return self._compiled((target, "source", repr(known), classes, tuple(options.values())), False, known, classes, options, 3, target)
 
-    def _lowered(self, known, classes, options, rank: int, may_overlap: bool):
+    def _lowered(self, known, classes, options, rank: int, may_overlap: bool, target: str):
         runtime = {name: parameter(found, name in self._const) for name, found in classes}
-        function, used = graph_of(self, known, runtime, options["num_warps"])
+        function, used = graph_of(self, known, runtime, options["num_warps"], target)
         function.name = self._name(known, classes)
         return Lowering(function, options["num_warps"], options["num_stages"], rank, may_overlap).program(), _once(used)
 

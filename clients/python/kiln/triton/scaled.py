@@ -27,6 +27,9 @@ def dot_scaled(b, lhs, lhs_scale, lhs_format, rhs, rhs_scale, rhs_format, acc=No
     rank, compute = x.rank, ty.float16 if "fp16" in (lhs_format, rhs_format) else ty.bfloat16
     x = _elements(b, x, lhs_format, rank - 1 if lhs_k_pack else rank - 2)
     y = _elements(b, y, rhs_format, rank - 2 if rhs_k_pack else rank - 1)
+    groups = [k // s.shape[-1] for s, k in ((lhs_scale, x.shape[-1]), (rhs_scale, y.shape[-2])) if isinstance(s, Value) and s.shape]
+    if len(set(groups)) > 1:
+        raise Refusal(f"Operands must have the same scale factor; (lhs: {groups[0]} vs rhs: {groups[1]})")
     x = _scaled(b, x, lhs_scale, compute)
     turned = (*range(rank - 2), rank - 1, rank - 2)
     y = _scaled(b, b.permute(y, turned), rhs_scale, compute)

@@ -89,3 +89,16 @@ def test_a_program_waits_for_another(dtype):
     flag, out = np.zeros(1, dtype), np.zeros(3, np.int32)
     polled[(2,)](flag, out)
     assert out.tolist() == [7, 8, 1] and flag[0] == 3
+
+
+@pytest.mark.parametrize("formats, groups, words", [(("e4m3", "e4m3"), (2, 4), r"same scale factor; \(lhs: 32 vs rhs: 16\)"),
+                                                    (("e3m2", "e4m3"), (2, 2), "the format 'e3m2'"), (("fp16", "e4m3"), (2, 2), "fp16 or uint16"),
+                                                    (("e4m3", "e4m3"), (3, 3), "a scale of tl.dot_scaled is")])
+def test_scaled_operands_that_do_not_fit_are_refused(formats, groups, words):
+    @triton.jit
+    def kernel(GA: tl.constexpr, GB: tl.constexpr, FA: tl.constexpr, FB: tl.constexpr):
+        x = tl.full((16, 64), 0, tl.uint8)
+        tl.dot_scaled(x, tl.full((16, GA), 127, tl.uint8), FA, tl.trans(x), tl.full((16, GB), 127, tl.uint8), FB)
+
+    with pytest.raises(triton.CompilationError, match=words):
+        kernel.program(*groups, *formats)

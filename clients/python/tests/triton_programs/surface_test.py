@@ -149,3 +149,21 @@ def test_constants_and_functions_in_a_tuple():
     z = np.zeros(1, np.int32)
     together[(1,)]((added, tl.constexpr(3), 40), z)
     assert z[0] == 43
+
+
+@triton.jit
+def asks(Z):
+    tl.store(Z, tl.target_info.is_cuda())
+    tl.store(Z + 1, tl.target_info.cuda_capability_geq(9, 0))
+    tl.store(Z + 2, tl.target_info.is_hip_cdna3())
+    tl.store(Z + 3, tl.target_info.current_target().warp_size)
+
+
+@pytest.mark.parametrize("target, wanted", [("emu:sm_90a", [1, 1, 0, 32]), ("emu:sm_80", [1, 0, 0, 32]), ("emu:gfx942", [0, 0, 1, 64])])
+def test_a_kernel_knows_its_target(target, wanted, monkeypatch):
+    from triton.language.target_info import is_hip
+
+    monkeypatch.setenv("KILN_TARGET", target)
+    z = np.zeros(4, np.int32)
+    asks[(1,)](z)
+    assert z.tolist() == wanted and is_hip() == (not wanted[0])
