@@ -99,4 +99,4 @@ class Driver:
 
 
 active = Driver()
-backends = {name: SimpleNamespace(driver=Driver) for name in ("nvidia",)}  # what programs go through to ask whether one is active
+backends = {"nvidia": SimpleNamespace(driver=Driver)}  # which programs go through to ask whether one is active
