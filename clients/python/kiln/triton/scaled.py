@@ -49,19 +49,16 @@ def _elements(b, x: Value, form: str, packed: int) -> Value:
 
 
 def _of_4_bits(b, x: Value, axis: int) -> Value:
-    """A sign, two digits of exponent, one of mantissa: 0, 0.5, 1, 1.5, 2, 3, 4, 6."""
+    """A sign, two digits of exponent, one of mantissa: 0, 0.5, 1, 1.5, 2, 3, 4, 6. With the last three at the place where float16 has the end of
+    its exponent and the beginning of its mantissa, they are a float16, 2^14 times too small."""
     if x.element is not ty.uint8:
         raise Refusal(f"tl.dot_scaled is given {describe(x)} for the format e2m1; uint8 with two elements each is needed")
     extent = 2 * x.shape[axis]
-    pairs = b.cast(b.along(x, axis, extent, lambda i: b.binary("//", i, 2)), ty.int32)
-    upper = b.binary("*", b.binary("%", b.arange(extent, axis, x.rank), 2), 4)
-    code = b.binary("&", b.binary(">>", pairs, upper), 15)
-    exponent, digit = b.binary("&", b.binary(">>", code, 1), 3), b.binary("&", code, 1)
-    normal = b.binary("+", b.binary("<<", b.binary("+", exponent, 126), 23), b.binary("<<", digit, 22))
-    small = b.binary("*", digit, 0x3F000000)  # 0.5
-    size = b.select(b.binary("==", exponent, 0), small, normal)
-    sign = b.binary("<<", b.binary(">>", code, 3), 31)
-    return b.cast(b.binary("|", size, sign), ty.float32, bitcast=True)
+    pairs = b.cast(b.along(x, axis, extent, lambda i: b.binary("//", i, 2)), ty.int16)
+    place = b.binary("%", b.arange(extent, axis, x.rank), 2)
+    first = b.binary("<<", pairs, b.cast(b.binary("-", 12, b.binary("*", place, 4)), ty.int16))  # its four bits are the upper ones
+    half = b.cast(b.binary("&", b.binary(">>", first, 3), -0x7200), ty.float16, bitcast=True)
+    return b.binary("*", b.cast(half, ty.float32), 2.0**14)
 
 
 def _scaled(b, x: Value, scale, compute) -> Value:
