@@ -345,6 +345,17 @@ def umulhi(b, x, y):
 
 
 @_builtin
+def _mulhi(b, x, y):
+    """Of libdevice: with the signs, where the integers have some."""
+    x, y = b.pair(x, y)
+    high = umulhi.run(b, x, y)
+    if x.element.is_int_signed():  # as numbers without a sign, the negative ones were too large by 2^bits
+        for one, other in ((x, y), (y, x)):
+            high = b.binary("-", high, b.select(b.binary("<", one, 0), other, b.constant(0, other.element)))
+    return high
+
+
+@_builtin
 def fdiv(b, x, y, ieee_rounding=False):
     x, y = b.pair(x, y)
     if not x.element.is_floating():

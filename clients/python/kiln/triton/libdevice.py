@@ -11,7 +11,7 @@ from .runtime import jit
 abs, fabs = tl.abs, tl.abs
 exp, exp2, log, log2, sin, cos, sqrt, rsqrt = tl.exp, tl.exp2, tl.log, tl.log2, tl.sin, tl.cos, tl.sqrt, tl.rsqrt
 erf, floor, ceil, fma, tanh, trunc, rint, nearbyint = tl.erf, tl.floor, tl.ceil, tl.fma, tl._tanh, tl._trunc, tl._rint, tl._rint
-pow, fmod, isnan, mulhi, umulhi = tl._pow, tl._fmod, tl._isnan, tl.umulhi, tl.umulhi
+pow, fmod, isnan, mulhi, umulhi = tl._pow, tl._fmod, tl._isnan, tl._mulhi, tl.umulhi
 sqrt_rn, div_rn, fast_dividef = tl.sqrt_rn, tl.div_rn, tl.fdiv
 fast_expf, fast_exp2f, fast_logf, fast_log2f, fast_sinf, fast_cosf, fast_tanhf = tl.exp, tl.exp2, tl.log, tl.log2, tl.sin, tl.cos, tl._tanh
 add_rn, mul_rn, sub_rn = tl.add, tl.mul, tl.sub
@@ -50,14 +50,15 @@ isfinited = finitef
 
 @jit
 def signbit(x):
+    """1 or 0."""
     wide: tl.constexpr = tl.int64 if x.dtype == tl.float64 else tl.int32
-    return x.to(wide, bitcast=True) < 0
+    return (x.to(wide, bitcast=True) < 0).to(tl.int32)
 
 
 @jit
 def copysign(x, y):
     size = tl.abs(x)
-    return tl.where(signbit(y), -size, size)
+    return tl.where(signbit(y) != 0, -size, size)
 
 
 @jit
@@ -74,7 +75,7 @@ def llrint(x):
 
 @jit
 def fdim(x, y):
-    return tl.where(x > y, x - y, 0.0)
+    return tl.where(x <= y, 0.0, x - y)
 
 
 @jit
@@ -169,7 +170,7 @@ def atan(x):
 def atan2(y, x):
     angle = tl.where((x == 0.0) & (y == 0.0), 0.0, atan(tl.abs(y) / tl.abs(x)))
     angle = tl.where((tl.abs(x) == float("inf")) & (tl.abs(y) == float("inf")), 0.5 * _HALF_PI, angle)
-    return copysign(tl.where(signbit(x), _PI - angle, angle), y)
+    return copysign(tl.where(signbit(x) != 0, _PI - angle, angle), y)
 
 
 @jit
@@ -186,7 +187,7 @@ def acos(x):
 def hypot(x, y):
     large, small = tl.maximum(tl.abs(x), tl.abs(y)), tl.minimum(tl.abs(x), tl.abs(y))
     part = small / tl.where(large == 0.0, 1.0, large)
-    return large * tl.sqrt(1.0 + part * part)
+    return tl.where(large == float("inf"), large, large * tl.sqrt(1.0 + part * part))
 
 
 @jit
@@ -199,11 +200,20 @@ def erfc(x):
 def cbrt(x):
     root = tl.exp2(tl.log2(tl.abs(x)) / 3.0)
     root = root - (root - tl.abs(x) / (root * root)) / 3.0
-    return copysign(tl.where(x == 0.0, 0.0, root), x)
+    return tl.where((x == 0.0) | (tl.abs(x) == float("inf")), x, copysign(root, x))
+
+
+@jit
+def _halves(x):
+    """The lower and the upper 32 bits of an integer of 64."""
+    return x.to(tl.int32), (x >> 32).to(tl.int32)
 
 
 @jit
 def popc(x):
+    if x.dtype.primitive_bitwidth == 64:
+        low, high = _halves(x)
+        return popc(low) + popc(high)
     bits = tl.cast(x, tl.uint32, bitcast=True)
     bits = bits - ((bits >> 1) & 0x55555555)
     bits = (bits & 0x33333333) + ((bits >> 2) & 0x33333333)
@@ -212,6 +222,9 @@ def popc(x):
 
 @jit
 def clz(x):
+    if x.dtype.primitive_bitwidth == 64:
+        low, high = _halves(x)
+        return tl.where(high == 0, 32 + clz(low), clz(high))
     bits = tl.cast(x, tl.uint32, bitcast=True)
     for step in tl.static_range(5):
         bits = bits | (bits >> (1 << step))
@@ -221,6 +234,9 @@ def clz(x):
 @jit
 def ffs(x):
     """The place of the lowest bit that is set, from 1; 0 of 0."""
+    if x.dtype.primitive_bitwidth == 64:
+        low, high = _halves(x)
+        return tl.where((low == 0) & (high != 0), 32 + ffs(high), ffs(low))
     bits = tl.cast(x, tl.int32)
     return tl.where(bits == 0, 0, 32 - clz(bits & -bits))
 

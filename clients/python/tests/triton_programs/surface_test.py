@@ -167,3 +167,48 @@ def test_a_kernel_knows_its_target(target, wanted, monkeypatch):
     z = np.zeros(4, np.int32)
     asks[(1,)](z)
     assert z.tolist() == wanted and is_hip() == (not wanted[0])
+
+
+@triton.jit
+def words(X, Y, Z, N: tl.constexpr):
+    at = tl.arange(0, N)
+    x = tl.load(X + at)
+    tl.store(Z + at, libdevice.popc(x))
+    tl.store(Z + N + at, libdevice.clz(x))
+    tl.store(Z + 2 * N + at, libdevice.ffs(x))
+    tl.store(Z + 3 * N + at, libdevice.mulhi(x, tl.load(Y + at)))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_bits_and_products_of_words(dtype):
+    count, least = np.iinfo(dtype).bits, np.iinfo(dtype).min
+    x, y = (rng.integers(least, np.iinfo(dtype).max, 32, dtype) for _ in range(2))
+    x[:6], y[0], z = (0, 1, -1, least, least // 2, 1 << (count // 2)), -1, np.zeros((4, 32), np.int64)
+    words[(1,)](x, y, z, 32)
+    bits = [int(v) % 2**count for v in x]
+    assert z[0].tolist() == [v.bit_count() for v in bits] and z[1].tolist() == [count - v.bit_length() for v in bits]
+    assert z[2].tolist() == [(v & -v).bit_length() for v in bits] and z[3].tolist() == [int(a) * int(b) >> count for a, b in zip(x, y)]
+
+
+@triton.jit
+def ends(X, Y, Z, N: tl.constexpr):
+    at = tl.arange(0, N)
+    x, y = tl.load(X + at), tl.load(Y + at)
+    tl.store(Z + at, libdevice.signbit(x) + libdevice.signbit(y))
+    tl.store(Z + N + at, libdevice.fdim(x, y))
+    tl.store(Z + 2 * N + at, libdevice.hypot(x, y))
+    tl.store(Z + 3 * N + at, libdevice.cbrt(x))
+
+
+def test_infinities_zeros_and_what_is_no_number():
+    values = np.array([-np.inf, np.inf, -0.0, 0.0, -8.0, 27.0, np.nan, 3.0], np.float32)
+    x, y = (v.ravel() for v in np.meshgrid(values, values))
+    z = np.zeros((4, 64), np.float32)
+    ends[(1,)](x, y, z, 64)
+    with np.errstate(invalid="ignore"):
+        number = ~np.isnan(x) & ~np.isnan(y)
+        assert np.array_equal(z[0][number], (np.signbit(x) + 0 + np.signbit(y))[number])
+        np.testing.assert_array_equal(z[1], np.where(x <= y, 0, x - y))
+        np.testing.assert_allclose(z[2][number], np.hypot(x, y)[number], rtol=1e-6)
+        np.testing.assert_allclose(z[3], np.cbrt(x), rtol=1e-6)
+    assert np.array_equal(np.signbit(z[3][~np.isnan(x)]), np.signbit(x[~np.isnan(x)]))
