@@ -40,13 +40,17 @@ class RedisLeases final : public Leases {
   struct Wait {
     Digest key;
     std::string channel;
-    SteadyTime due;    // when the lease must have expired
-    SteadyTime until;  // woken then, whatever is with the lease
+    unsigned home;      // where the lease is (homes.h)
+    SteadyTime expiry;  // of what is known of the lease
+    SteadyTime due;     // when it is looked for
+    SteadyTime until;   // woken then, whatever is with the lease
     std::move_only_function<void()> woken;
   };
   using Woken = std::vector<std::move_only_function<void()>>;
 
-  Taken Judge(const Digest& key, std::string token, const Cluster::Answer& answer);
+  Taken TakeAt(const Digest& key, unsigned home, bool even_if_there, Waited& waited);
+  std::optional<Taken> TakenElsewhere(const Digest& key, bool even_if_there, Waited& waited);
+  Taken Judge(const Digest& key, unsigned home, std::string token, const Cluster::Answer& answer);
   void Alarm();
 
   // The listener's.
