@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <random>
 #include <utility>
 
@@ -256,8 +257,18 @@ void RedisLeases::Unsubscribed() {
   for (auto& [number, wait] : waits_) wait.due = SteadyTime();
 }
 
+// How long a lease is there still, at each of the places where it may be.
+std::vector<Command> RedisLeases::LooksFor(const Wait& wait) const {
+  const auto look = [](const Names& names) { return Command{names.slot, Format({"PTTL", names.lease})}; };
+  std::vector<Command> looks = {look(Names(wait.key, wait.home))};
+  const unsigned other = wait.home == 0 && cluster_->Unsettled() ? OtherHome(wait.key, *cluster_) : 0;
+  if (other != 0) looks.push_back(look(Names(wait.key, other)));
+  return looks;
+}
+
 void RedisLeases::LookAtDue() {
-  std::vector<std::pair<std::uint64_t, Command>> due;
+  std::vector<std::pair<std::uint64_t, std::size_t>> due;  // and how many commands each has
+  std::vector<Command> commands;
   bool closed = false;
   {
     MutexLock lock(mutex_);
@@ -265,33 +276,45 @@ void RedisLeases::LookAtDue() {
     const SteadyTime now = cluster_->clock().SteadyNow();
     for (const auto& [number, wait] : waits_) {
       if (!closed && wait.due > now) continue;
-      const Names names(wait.key, wait.home);
-      due.emplace_back(number, Command{names.slot, Format({"PTTL", names.lease})});
+      std::vector<Command> looks = closed ? std::vector<Command>() : LooksFor(wait);
+      due.emplace_back(number, looks.size());
+      std::ranges::move(looks, std::back_inserter(commands));
     }
   }
   if (due.empty()) return;
-  std::vector<Command> commands;
-  for (const auto& [number, command] : due) commands.push_back(command);
-  const auto answers = closed ? std::vector<Cluster::Answer>() : cluster_->AskAll(commands, cluster_->timeout());
+  const auto answers = cluster_->AskAll(commands, cluster_->timeout());
   Woken woken;
   {
     MutexLock lock(mutex_);
-    for (std::size_t i = 0; i < due.size(); ++i) {
-      const auto at = waits_.find(due[i].first);
-      if (at == waits_.end()) continue;
-      const auto left = !closed && answers[i] ? LeaseLeftIn(*answers[i], kLease) : std::nullopt;
-      const SteadyTime now = cluster_->clock().SteadyNow();
-      if (left && now < at->second.until) {
-        at->second.due = at->second.expiry = std::min(now + *left + kAfterwards, at->second.until);
-      } else if (!closed && !answers[i] && now < at->second.expiry && HomeOf(at->second.key, *cluster_) != at->second.home) {
-        at->second.due = at->second.expiry;  // its server is gone, and not its owner, as far as is known: it puts elsewhere, and tells
-      } else {
+    std::span<const Cluster::Answer> rest = answers;
+    for (const auto& [number, count] : due) {
+      const auto said = rest.first(count);
+      rest = rest.subspan(count);
+      if (const auto at = waits_.find(number); at != waits_.end() && !IsToWait(at->second, said)) {
         woken.push_back(std::move(at->second.woken));
         waits_.erase(at);
       }
     }
   }
   for (auto& one : woken) one();
+}
+
+// By the answers to what LooksFor asks; and until when. No answers: everybody is woken.
+bool RedisLeases::IsToWait(Wait& wait, std::span<const Cluster::Answer> said) const {
+  std::optional<std::chrono::milliseconds> left;
+  for (const Cluster::Answer& answer : said) {
+    if (answer) left = std::max(left, LeaseLeftIn(*answer, kLease));
+  }
+  const SteadyTime now = cluster_->clock().SteadyNow();
+  if (left && now < wait.until) {
+    wait.due = wait.expiry = std::min(now + *left + kAfterwards, wait.until);
+    return true;
+  }
+  // Where its server is gone, its owner is not, as far as is known: it puts elsewhere, and tells.
+  const bool gone = !said.empty() && !said.front() && HomeOf(wait.key, *cluster_) != wait.home;
+  if (!gone || now >= wait.expiry) return false;
+  wait.due = wait.expiry;
+  return true;
 }
 
 }  // namespace kiln::cache::redis

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -62,6 +63,8 @@ class RedisLeases final : public Leases {
   bool SendSubscriptions(const std::set<std::string>& wanted);
   void ReadMessages();
   void Heed(const Reply& message);
+  std::vector<Command> LooksFor(const Wait& wait) const;
+  bool IsToWait(Wait& wait, std::span<const Cluster::Answer> said) const;
   void LookAtDue();
   void Unsubscribed();
   Woken TakeOut(const std::function<bool(const Wait&)>& which) KILN_EXCLUDES(mutex_);

@@ -134,7 +134,12 @@ TEST_F(RedisHomesTest, WhoComesBackGetsWhatWasPutElsewhere) {
   (*servers_)[0].Start();
   for (Host* const host : {&one, &other}) ASSERT_TRUE(Eventually([&] { return host->cluster->InUse(Names(KeyOf(numbers_[0])).slot); }));
   EXPECT_EQ(other.Take(numbers_[0]).end, End::kThere) << "before it is where it belongs";
-  EXPECT_EQ(other.Take(numbers_[1]).end, End::kOthers) << "a lease that was taken before";
+  const auto theirs = other.Take(numbers_[1]);
+  ASSERT_EQ(theirs.end, End::kOthers) << "a lease that was taken before";
+  const auto woken = Await(other, numbers_[1], theirs.left);
+  EXPECT_FALSE(Eventually([&] { return woken->load(); }, std::chrono::milliseconds(1'500))) << "it is renewed where it is";
+  one.leases->Release(KeyOf(numbers_[1]), still.token);
+  EXPECT_TRUE(Eventually([&] { return woken->load(); }, std::chrono::milliseconds(1'500)));
   EXPECT_TRUE(other.Has(numbers_[0]));
   const Host stranger((*servers_).addresses(), clock_);  // to whom nothing has happened
   EXPECT_TRUE(Eventually([&] {
