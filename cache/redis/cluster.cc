@@ -13,6 +13,7 @@ namespace kiln::cache::redis {
 namespace {
 
 constexpr int kMostRedirections = 3;
+constexpr std::chrono::seconds kUnsettled{30};
 
 std::unexpected<Error> NoServer(unsigned slot) { return Fail(ErrorCode::kUnreachable, fmt::format("no server for slot {} is in use", slot)); }
 
@@ -42,6 +43,22 @@ const Cluster::Shard* Cluster::ShardOf(const Map& map, unsigned slot) const {
   return shard < map.shards.size() ? &map.shards[shard] : nullptr;
 }
 
+bool Cluster::InUse(unsigned slot) const {
+  const MapPtr map = this->map();
+  const Shard* const shard = map ? ShardOf(*map, slot) : nullptr;
+  return shard != nullptr && shard->master->usable();
+}
+
+bool Cluster::SameServer(unsigned slot, unsigned other) const {
+  const MapPtr map = this->map();
+  return !map || ShardOf(*map, slot) == ShardOf(*map, other);
+}
+
+bool Cluster::Unsettled() const {
+  const SteadyTime::rep changed = changed_;
+  return changed != 0 && dialer_.clock.SteadyNow() - SteadyTime(SteadyTime::duration(changed)) < kUnsettled;
+}
+
 Cluster::NodePtr Cluster::NodeAt(const HostPort& at, bool usable) {
   MutexLock lock(mutex_);
   NodePtr& node = nodes_[at];
@@ -69,6 +86,7 @@ std::vector<Cluster::NodePtr> Cluster::Nodes() const {
 // left alone, too, until the keeper has asked them, which takes those that live a moment.
 void Cluster::NoteFailure(Node& node, SteadyTime since) {
   if (!node.LeaveAlone()) return;
+  NoteChange();
   const bool waited = dialer_.clock.SteadyNow() - since >= options_.timeout / 4;
   for (const NodePtr& other : waited ? Nodes() : std::vector<NodePtr>()) other->Doubt(since);
   CountUsable();

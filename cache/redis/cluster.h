@@ -60,6 +60,13 @@ class Cluster {
   // Whether at least one server is in use.
   bool available() const { return usable_ > 0; }
 
+  // Whether the server of that slot is.
+  bool InUse(unsigned slot) const;
+  bool SameServer(unsigned slot, unsigned other) const;
+
+  // Whether a server has gone or come back of late, so that not all who use the store may know of it.
+  bool Unsettled() const;
+
   // Waits until one is, no longer than that.
   bool AwaitAvailable(std::chrono::milliseconds patience);
 
@@ -111,6 +118,7 @@ class Cluster {
 
   void Wake(bool refresh);
   void CountUsable();
+  void NoteChange() { changed_ = dialer_.clock.SteadyNow().time_since_epoch().count(); }
 
   // The keeper's (cluster_keeper.cc).
   void Keep();
@@ -133,10 +141,11 @@ class Cluster {
   bool refresh_ KILN_GUARDED_BY(mutex_) = true;
   bool woken_ KILN_GUARDED_BY(mutex_) = false;
   bool stopping_ KILN_GUARDED_BY(mutex_) = false;
-  std::atomic<std::size_t> usable_ = 0;   // servers; none before the map is there
-  SteadyTime refreshed_{};                // of the keeper, as is the next
-  std::map<HostPort, std::string> told_;  // why they are left alone
-  std::thread keeper_;                    // last: it uses the others
+  std::atomic<std::size_t> usable_ = 0;       // servers; none before the map is there
+  std::atomic<SteadyTime::rep> changed_ = 0;  // when a server was left alone, came back, or took over; 0: never
+  SteadyTime refreshed_{};                    // of the keeper, as is the next
+  std::map<HostPort, std::string> told_;      // why they are left alone
+  std::thread keeper_;                        // last: it uses the others
 };
 
 }  // namespace kiln::cache::redis

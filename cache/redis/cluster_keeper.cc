@@ -84,6 +84,7 @@ void Cluster::ProbeDue() {
   for (const NodePtr& node : due) {
     const auto probed = node->Probe(options_.timeout);
     CountUsable();
+    if (probed && told_.contains(node->at())) NoteChange();
     Tell(node->at(), probed ? std::string() : probed.error().message);
     MutexLock lock(mutex_);
     if (stopping_) return;
@@ -173,7 +174,9 @@ void Cluster::Adopt(Map map) {
     kept.insert(shard.master->at());
     for (const NodePtr& replica : shard.replicas) kept.insert(replica->at());
   }
+  const auto same_master = [](const Shard& before, const Shard& now) { return before.master == now.master; };
   MutexLock lock(mutex_);
+  if (map_ && !std::ranges::equal(map_->shards, map.shards, same_master)) NoteChange();
   map_ = std::make_shared<const Map>(std::move(map));
   std::erase_if(nodes_, [&](const auto& known) {
     const auto& [at, node] = known;

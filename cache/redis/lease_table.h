@@ -20,6 +20,7 @@ namespace kiln::cache::redis {
 struct HeldLease {
   std::string token;  // no two leases have the same
   std::uint64_t fence = 0;
+  unsigned home = 0;  // where it is (homes.h)
 };
 
 class LeaseTable {
@@ -28,13 +29,14 @@ class LeaseTable {
     MutexLock lock(mutex_);
     held_.insert_or_assign(key, std::move(lease));
   }
-  // Whether that lease was still there.
-  bool Remove(const Digest& key, const std::string& token) {
+  // That lease, if it was still there.
+  std::optional<HeldLease> Remove(const Digest& key, const std::string& token) {
     MutexLock lock(mutex_);
     const auto at = held_.find(key);
-    if (at == held_.end() || at->second.token != token) return false;
+    if (at == held_.end() || at->second.token != token) return std::nullopt;
+    std::optional<HeldLease> removed = std::move(at->second);
     held_.erase(at);
-    return true;
+    return removed;
   }
   std::optional<HeldLease> Find(const Digest& key) const {
     MutexLock lock(mutex_);

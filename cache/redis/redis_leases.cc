@@ -8,10 +8,11 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <random>
 #include <utility>
 
-#include "cache/redis/names.h"
+#include "cache/redis/homes.h"
 #include "cache/redis/replies.h"
 #include "cache/redis/scripts.h"
 
@@ -56,27 +57,48 @@ Leases::Taken RedisLeases::Take(const Digest& key, bool even_if_there, Waited& w
     ++none_;
     return {};
   }
-  const Names names(key);
-  std::string token = fmt::format("{}:{}", process_, ++last_token_);
-  const Command command{names.slot, Format({"EVAL", scripts::kTake, "3", names.entry, names.lease, names.fence, token, std::to_string(kLease.count()),
-                                            even_if_there ? "1" : "0"})};
-  Taken taken = Judge(key, std::move(token), cluster_->Ask(command, waited));
+  const unsigned home = HomeOf(key, *cluster_);
+  std::optional<Taken> elsewhere = home == 0 && cluster_->Unsettled() ? TakenElsewhere(key, even_if_there, waited) : std::nullopt;
+  Taken taken = elsewhere ? std::move(*elsewhere) : TakeAt(key, home, even_if_there, waited);
+  // A server that turns out to be gone is in use no more.
+  const unsigned next = taken.end == End::kNone ? HomeOf(key, *cluster_) : home;
+  if (next != home && waited.time < cluster_->timeout()) taken = TakeAt(key, next, even_if_there, waited);
   if (even_if_there && taken.end == End::kThere) taken.end = End::kNone;  // it was not asked whether
   if (taken.end == End::kMine) ++taken_;
   if (taken.end == End::kNone) ++none_;
   return taken;
 }
 
-Leases::Taken RedisLeases::Judge(const Digest& key, std::string token, const Cluster::Answer& answer) {
+Leases::Taken RedisLeases::TakeAt(const Digest& key, unsigned home, bool even_if_there, Waited& waited) {
+  const Names names(key, home);
+  std::string token = fmt::format("{}:{}", process_, ++last_token_);
+  const Command command{names.slot, Format({"EVAL", scripts::kTake, "3", names.entry, names.lease, names.fence, token, std::to_string(kLease.count()),
+                                            even_if_there ? "1" : "0"})};
+  return Judge(key, home, std::move(token), cluster_->Ask(command, waited));
+}
+
+// Whoever began while the key's server was gone, or has not heard that it is back, has its lease and its result in the other home.
+std::optional<Leases::Taken> RedisLeases::TakenElsewhere(const Digest& key, bool even_if_there, Waited& waited) {
+  const unsigned other = OtherHome(key, *cluster_);
+  if (other == 0) return std::nullopt;
+  const Names names(key, other);
+  const auto said = cluster_->Ask({names.slot, Format({"EVAL", scripts::kLook, "2", names.entry, names.lease})}, waited);
+  const LeaseAnswer found = said ? LeaseIn(*said, kLease) : LeaseAnswer{};
+  if (found.end == End::kOthers) return Taken{.end = End::kOthers, .token = {}, .left = found.left};
+  if (found.end == End::kThere && !even_if_there) return Taken{.end = End::kThere};
+  return std::nullopt;
+}
+
+Leases::Taken RedisLeases::Judge(const Digest& key, unsigned home, std::string token, const Cluster::Answer& answer) {
   if (!answer) return {};
   const LeaseAnswer said = LeaseIn(*answer, kLease);
   if (said.end != End::kMine) return {.end = said.end, .token = {}, .left = said.left};
-  table_->Add(key, {token, said.fence});
+  table_->Add(key, {token, said.fence, home});
   return {.end = End::kMine, .token = std::move(token)};
 }
 
 void RedisLeases::Release(const Digest& key, const std::string& token) {
-  if (table_->Remove(key, token)) tier_->Release(key, token);
+  if (auto lease = table_->Remove(key, token)) tier_->Release(key, std::move(*lease));
 }
 
 void RedisLeases::Await(std::uint64_t wait, const Digest& key, std::chrono::milliseconds left, SteadyTime until,
@@ -85,8 +107,9 @@ void RedisLeases::Await(std::uint64_t wait, const Digest& key, std::chrono::mill
   {
     MutexLock lock(mutex_);
     // Once closed it is due at once.
-    const SteadyTime due = closed_ ? SteadyTime() : std::min(cluster_->clock().SteadyNow() + left + kAfterwards, until);
-    waits_.emplace(wait, Wait{key, Names(key).channel, due, until, std::move(woken)});
+    const SteadyTime expiry = std::min(cluster_->clock().SteadyNow() + left + kAfterwards, until);
+    const SteadyTime due = closed_ ? SteadyTime() : expiry;
+    waits_.emplace(wait, Wait{key, Names(key).channel, HomeOf(key, *cluster_), expiry, due, until, std::move(woken)});
   }
   Alarm();
 }
@@ -158,7 +181,7 @@ void RedisLeases::Renew() {
   const auto held = table_->All();
   std::vector<Command> commands;
   for (const auto& [key, lease] : held) {
-    const Names names(key);
+    const Names names(key, lease.home);
     commands.push_back({names.slot, Format({"EVAL", scripts::kRenew, "1", names.lease, lease.token, std::to_string(kLease.count())})});
   }
   if (!commands.empty()) cluster_->AskAll(commands, cluster_->timeout());  // one that is lost may be another's by now: its fence decides
@@ -234,8 +257,18 @@ void RedisLeases::Unsubscribed() {
   for (auto& [number, wait] : waits_) wait.due = SteadyTime();
 }
 
+// How long a lease is there still, at each of the places where it may be.
+std::vector<Command> RedisLeases::LooksFor(const Wait& wait) const {
+  const auto look = [](const Names& names) { return Command{names.slot, Format({"PTTL", names.lease})}; };
+  std::vector<Command> looks = {look(Names(wait.key, wait.home))};
+  const unsigned other = wait.home == 0 && cluster_->Unsettled() ? OtherHome(wait.key, *cluster_) : 0;
+  if (other != 0) looks.push_back(look(Names(wait.key, other)));
+  return looks;
+}
+
 void RedisLeases::LookAtDue() {
-  std::vector<std::pair<std::uint64_t, Command>> due;
+  std::vector<std::pair<std::uint64_t, std::size_t>> due;  // and how many commands each has
+  std::vector<Command> commands;
   bool closed = false;
   {
     MutexLock lock(mutex_);
@@ -243,31 +276,45 @@ void RedisLeases::LookAtDue() {
     const SteadyTime now = cluster_->clock().SteadyNow();
     for (const auto& [number, wait] : waits_) {
       if (!closed && wait.due > now) continue;
-      const Names names(wait.key);
-      due.emplace_back(number, Command{names.slot, Format({"PTTL", names.lease})});
+      std::vector<Command> looks = closed ? std::vector<Command>() : LooksFor(wait);
+      due.emplace_back(number, looks.size());
+      std::ranges::move(looks, std::back_inserter(commands));
     }
   }
   if (due.empty()) return;
-  std::vector<Command> commands;
-  for (const auto& [number, command] : due) commands.push_back(command);
-  const auto answers = closed ? std::vector<Cluster::Answer>() : cluster_->AskAll(commands, cluster_->timeout());
+  const auto answers = cluster_->AskAll(commands, cluster_->timeout());
   Woken woken;
   {
     MutexLock lock(mutex_);
-    for (std::size_t i = 0; i < due.size(); ++i) {
-      const auto at = waits_.find(due[i].first);
-      if (at == waits_.end()) continue;
-      const auto left = !closed && answers[i] ? LeaseLeftIn(*answers[i], kLease) : std::nullopt;
-      const SteadyTime now = cluster_->clock().SteadyNow();
-      if (left && now < at->second.until) {
-        at->second.due = std::min(now + *left + kAfterwards, at->second.until);
-      } else {
+    std::span<const Cluster::Answer> rest = answers;
+    for (const auto& [number, count] : due) {
+      const auto said = rest.first(count);
+      rest = rest.subspan(count);
+      if (const auto at = waits_.find(number); at != waits_.end() && !IsToWait(at->second, said)) {
         woken.push_back(std::move(at->second.woken));
         waits_.erase(at);
       }
     }
   }
   for (auto& one : woken) one();
+}
+
+// By the answers to what LooksFor asks; and until when. No answers: everybody is woken.
+bool RedisLeases::IsToWait(Wait& wait, std::span<const Cluster::Answer> said) const {
+  std::optional<std::chrono::milliseconds> left;
+  for (const Cluster::Answer& answer : said) {
+    if (answer) left = std::max(left, LeaseLeftIn(*answer, kLease));
+  }
+  const SteadyTime now = cluster_->clock().SteadyNow();
+  if (left && now < wait.until) {
+    wait.due = wait.expiry = std::min(now + *left + kAfterwards, wait.until);
+    return true;
+  }
+  // Where its server is gone, its owner is not, as far as is known: it puts elsewhere, and tells.
+  const bool gone = !said.empty() && !said.front() && HomeOf(wait.key, *cluster_) != wait.home;
+  if (!gone || now >= wait.expiry) return false;
+  wait.due = wait.expiry;
+  return true;
 }
 
 }  // namespace kiln::cache::redis

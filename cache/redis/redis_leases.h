@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -40,13 +41,17 @@ class RedisLeases final : public Leases {
   struct Wait {
     Digest key;
     std::string channel;
-    SteadyTime due;    // when the lease must have expired
-    SteadyTime until;  // woken then, whatever is with the lease
+    unsigned home;      // where the lease is (homes.h)
+    SteadyTime expiry;  // of what is known of the lease
+    SteadyTime due;     // when it is looked for
+    SteadyTime until;   // woken then, whatever is with the lease
     std::move_only_function<void()> woken;
   };
   using Woken = std::vector<std::move_only_function<void()>>;
 
-  Taken Judge(const Digest& key, std::string token, const Cluster::Answer& answer);
+  Taken TakeAt(const Digest& key, unsigned home, bool even_if_there, Waited& waited);
+  std::optional<Taken> TakenElsewhere(const Digest& key, bool even_if_there, Waited& waited);
+  Taken Judge(const Digest& key, unsigned home, std::string token, const Cluster::Answer& answer);
   void Alarm();
 
   // The listener's.
@@ -58,6 +63,8 @@ class RedisLeases final : public Leases {
   bool SendSubscriptions(const std::set<std::string>& wanted);
   void ReadMessages();
   void Heed(const Reply& message);
+  std::vector<Command> LooksFor(const Wait& wait) const;
+  bool IsToWait(Wait& wait, std::span<const Cluster::Answer> said) const;
   void LookAtDue();
   void Unsubscribed();
   Woken TakeOut(const std::function<bool(const Wait&)>& which) KILN_EXCLUDES(mutex_);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cache/outside/packed_entry.h"
+#include "cache/redis/homes.h"
 #include "cache/redis/names.h"
 #include "cache/redis/scripts.h"
 #include "cache/try.h"
@@ -13,12 +14,23 @@ namespace kiln::cache::redis {
 RedisTier::RedisTier(Options options, std::shared_ptr<Cluster> cluster, std::shared_ptr<LeaseTable> leases)
     : options_(std::move(options)), cluster_(std::move(cluster)), leases_(std::move(leases)), writes_(options_.queue, *cluster_, *leases_) {}
 
+// What was put while the key's own server was gone is elsewhere, until its writers have put it here, too.
 std::expected<std::optional<Entry>, Error> RedisTier::Read(const Digest& key, Waited& waited) {
-  const Names names(key);
+  auto found = ReadAt(key, 0, waited);
+  if ((found && *found) || waited.time >= cluster_->timeout()) return found;
+  if (cluster_->InUse(Names(key).slot) && !cluster_->Unsettled()) return found;
+  const unsigned other = OtherHome(key, *cluster_);
+  if (other == 0) return found;
+  auto elsewhere = ReadAt(key, other, waited);
+  return elsewhere && *elsewhere ? std::move(elsewhere) : std::move(found);
+}
+
+std::expected<std::optional<Entry>, Error> RedisTier::ReadAt(const Digest& key, unsigned home, Waited& waited) {
+  const Names names(key, home);
   const Command command{names.slot, Format({"HMGET", names.entry, "h", "b"}), true};
   const auto answer = cluster_->Ask(command, waited);
   if (!answer && answer.error().message.contains("WRONGTYPE")) {
-    writes_.Evict(key, {});
+    writes_.Evict(key, home, {});
     return Fail(ErrorCode::kCorrupt, "entry of the cluster store: under its name is something else");
   }
   if (!answer) return std::unexpected(answer.error());
@@ -28,10 +40,10 @@ std::expected<std::optional<Entry>, Error> RedisTier::Read(const Digest& key, Wa
   if (!head.is_text() && !body.is_text()) return std::nullopt;
   auto entry = EntryFrom(key, head.text, body.text, options_.max_entry);
   if (!entry) {
-    writes_.Evict(key, head.text);
+    writes_.Evict(key, home, head.text);
     return std::unexpected(std::move(entry.error()));
   }
-  writes_.Touch(key);
+  writes_.Touch(key, home);
   return std::move(*entry);
 }
 
@@ -55,7 +67,7 @@ void RedisTier::Put(Entry entry, PutDone done) {
 }
 
 std::expected<bool, Error> RedisTier::Erase(const Digest& key) {
-  const Names names(key);
+  const Names names(key, HomeOf(key, *cluster_));
   const Command command{names.slot, Format({"EVAL", scripts::kEvict, "1", names.entry, ""})};
   KILN_ASSIGN_OR_RETURN(const Reply reply, cluster_->Ask(command, cluster_->clock().SteadyNow() + cluster_->timeout()));
   return reply.integer > 0;

@@ -36,10 +36,11 @@ class RedisTier final : public Tier {
   TierStats Stats() const override;
 
   // Ends a lease of this process after what was put under it.
-  void Release(const Digest& key, std::string token) { writes_.Release(key, std::move(token)); }
+  void Release(const Digest& key, HeldLease lease) { writes_.Release(key, std::move(lease)); }
 
  private:
   std::expected<std::optional<Entry>, Error> Read(const Digest& key, Waited& waited);
+  std::expected<std::optional<Entry>, Error> ReadAt(const Digest& key, unsigned home, Waited& waited);
 
   const Options options_;
   const std::shared_ptr<Cluster> cluster_;

@@ -67,6 +67,13 @@ redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return {1, fence}
 )";
 
+// KEYS entry, lease. As kTake, and takes nothing: {0}, {2, ms}, or {3}: neither is there.
+inline constexpr std::string_view kLook = R"(
+if redis.call('EXISTS', KEYS[1]) == 1 then return {0} end
+if redis.call('EXISTS', KEYS[2]) == 1 then return {2, redis.call('PTTL', KEYS[2])} end
+return {3}
+)";
+
 // KEYS lease. ARGV token, time of the lease in ms.
 inline constexpr std::string_view kRenew = R"(
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end

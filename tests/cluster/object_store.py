@@ -15,7 +15,7 @@ def _hmac(key, text):
     return hmac.new(key, text.encode(), hashlib.sha256).digest()
 
 
-def wrong_with(method, path, headers, body, key_id, secret, region):
+def wrong_with(method, path, headers, body, key_id, secret, region, now=time.time):
     """AWS, "Create a signed AWS API request": None where the signature is right, else S3's word for what is wrong."""
     given = headers.get("Authorization", "")
     date, digest = headers.get("x-amz-date", ""), headers.get("x-amz-content-sha256", "")
@@ -23,7 +23,7 @@ def wrong_with(method, path, headers, body, key_id, secret, region):
         return "AccessDenied"
     if digest != hashlib.sha256(body).hexdigest():
         return "XAmzContentSHA256Mismatch"
-    if abs(time.mktime(time.strptime(date, "%Y%m%dT%H%M%SZ")) - time.timezone - time.time()) > 900:
+    if abs(time.mktime(time.strptime(date, "%Y%m%dT%H%M%SZ")) - time.timezone - now()) > 900:
         return "RequestTimeTooSkewed"
     fields = dict(part.strip().split("=", 1) for part in given.split(" ", 1)[1].split(","))
     scope = f"{date[:8]}/{region}/s3/aws4_request"

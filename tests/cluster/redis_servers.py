@@ -104,7 +104,8 @@ class Cluster:
 
     def __init__(self, folder):
         self.servers = [Server(pathlib.Path(folder) / str(i), "--cluster-enabled", "yes", "--cluster-port", str(free_port()),
-                               "--cluster-node-timeout", "1000", "--cluster-replica-validity-factor", "0", "--repl-diskless-sync", "no",
+                               "--cluster-node-timeout", "1000", "--cluster-replica-validity-factor", "0",
+                               "--cluster-require-full-coverage", "no", "--repl-diskless-sync", "no",
                                "--repl-ping-replica-period", "1") for i in range(6)]
         for server in self.servers:
             eventually(server.answers)

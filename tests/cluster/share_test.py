@@ -7,6 +7,7 @@ import concurrent.futures
 import itertools
 import os
 import random
+import statistics
 import time
 
 import stored
@@ -129,15 +130,21 @@ def timed(call):
     return time.monotonic() - began
 
 
+def compile_times(host, numbers):
+    """Seconds of a compile of each."""
+    programs = [program(n) for n in numbers]
+    return [timed(lambda one=one: host.client().compile(one, TARGET)) for one in programs]
+
+
 def test_a_store_that_stands_still_costs_a_moment_once(redis, proxy, hosts):
     host = hosts.start(proxy.address)
-    compile_many(host.client(), range(3))
+    usual = compile_times(host, range(3, 10))
     assert tier(host).state == "ok"
     proxy.set("stall")
-    times = [timed(lambda n=n: host.client().compile(program(n), TARGET)) for n in range(10, 30)]
+    times = compile_times(host, range(10, 30))
     assert tier(host).state == "disabled"
-    # A compile takes tens of milliseconds; one of them has waited for the store.
-    assert sorted(times)[len(times) // 2] < sorted(times)[0] + 0.1, times
+    # One of them has waited for the store; the others take what compiles take on this machine just now.
+    assert statistics.median(times) < 1.5 * statistics.median(usual) + 0.1, (times, usual)
     eventually(lambda: 'state="left-alone"' in host.log.read_text())
     proxy.set("pass")
     eventually(lambda: tier(host).state == "ok")

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Compose file: what it names is there, and its commands run, as plain processes."""
+"""The Compose file: Compose takes it, what it names is there, and its commands run, as plain processes."""
 
+import copy
+import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -22,6 +25,46 @@ REDIS = [name for name in SERVICES if re.fullmatch(r"redis-\d", name)]
 def kilnd_options():
     text = subprocess.run([BUILD / "bin/kilnd", "--help"], capture_output=True, text=True, check=True).stdout
     return set(re.findall(r"^  (?:-\w,)?(--[a-z-]+)", text, re.MULTILINE))
+
+
+def compose_command():
+    """What reads Compose files, and whether it is of version 1, as Debian 12 has it. KILN_DOCKER_COMPOSE names another."""
+    command = os.environ.get("KILN_DOCKER_COMPOSE") or shutil.which("docker-compose")
+    if command is None:
+        pytest.skip("NOT TESTED: whether Compose takes the file; deploy/install-deps installs docker-compose")
+    said = subprocess.run([command, "version", "--short"], capture_output=True, text=True, check=True).stdout
+    return command, said.strip().removeprefix("v").startswith("1.")
+
+
+def refusal(folder, document):
+    """What Compose says of a document that it does not take; else ""."""
+    command, is_old = compose_command()
+    if is_old:  # two parts of the specification are newer than it
+        document.pop("name")
+        for service in document["services"].values():
+            service["deploy"]["resources"]["limits"].pop("pids", None)  # one dictionary for several services
+    file = folder / "compose.yaml"
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    more = ROOT / "deploy/compose/gpu.yaml"
+    ran = subprocess.run([command, "-f", file, "-f", more, "config", "-q"], capture_output=True, text=True, check=False)
+    assert (ran.returncode == 0) == (ran.stderr.strip() == ""), ran.stderr
+    return ran.stderr
+
+
+def test_compose_takes_it(tmp_path):
+    assert refusal(tmp_path, copy.deepcopy(COMPOSE)) == ""
+
+
+@pytest.mark.parametrize("change, told", [
+    (lambda kilnd: kilnd.update(healthchek=kilnd.pop("healthcheck")), "healthchek"),
+    (lambda kilnd: kilnd.update(read_only="yes, please"), "read_only"),
+    (lambda kilnd: kilnd["healthcheck"].update(retries="many"), "retries"),
+    (lambda kilnd: kilnd["volumes"].append("nowhere:/nowhere"), "nowhere"),
+    (lambda kilnd: kilnd["depends_on"].update(redis={"condition": "service_healthy"}), "redis")])
+def test_compose_refuses_what_is_wrong(tmp_path, change, told):
+    wrong = copy.deepcopy(COMPOSE)
+    change(wrong["services"]["kilnd"])
+    assert told in refusal(tmp_path, wrong)
 
 
 def test_what_services_name_is_defined(tmp_path):

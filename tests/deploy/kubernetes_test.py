@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Kubernetes manifests: what they name is there, kilnd has the options, and their commands and probes run, as plain processes."""
+"""The Kubernetes manifests: their objects are Kubernetes', what they name is there, kilnd has the options, and their commands and probes run, as
+plain processes."""
 
+import copy
 import re
+import shutil
 import subprocess
 import sys
 import urllib.error
@@ -12,6 +15,7 @@ import yaml
 
 from compose_test import kilnd_options
 from daemon import ROOT, program
+from kubernetes_models import complaints
 from processes import OWNER, Host, free_port, image_settings, make_secrets, needs_root, redis, workers_memory
 
 sys.path.insert(0, str(ROOT / "tests/cluster"))
@@ -43,6 +47,45 @@ def test_there_is_nothing_beside():
     assert set(PODS) == {"kilnd", "kiln-redis", "kiln-redis-cluster"} and WORKLOADS["kilnd"]["kind"] == "DaemonSet"
     version = re.search(r"project\(kiln VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
     assert {image["name"]: image["newTag"] for image in KUSTOMIZATION["images"]}["kiln"] == version
+
+
+@pytest.mark.parametrize("made", OBJECTS, ids=lambda made: f"{made['kind']} {made['metadata']['name']}")
+def test_objects_are_kubernetes(made):
+    assert complaints(made) == []
+
+
+def spoilt(change):
+    made = copy.deepcopy(WORKLOADS["kilnd"])
+    change(made, made["spec"]["template"]["spec"]["containers"][0])
+    return complaints(made)
+
+
+@pytest.mark.parametrize("change, told", [
+    (lambda made, kilnd: kilnd.update(readynessProbe=kilnd.pop("readinessProbe")), "readynessProbe"),
+    (lambda made, kilnd: kilnd.update(args="--listen=0.0.0.0:7461"), "args is no list"),
+    (lambda made, kilnd: kilnd["args"].append(7461), "7461 is no str"),
+    (lambda made, kilnd: kilnd["ports"][0].update(containerPort="7461"), "'7461' is no int"),
+    (lambda made, kilnd: kilnd["resources"]["limits"].update(memory="16GiB"), "'16GiB' is no quantity"),
+    (lambda made, kilnd: kilnd.pop("name"), "`name`"),
+    (lambda made, kilnd: made["spec"].pop("selector"), "`selector`"),
+    (lambda made, kilnd: made.update(apiVersion="apps/v2"), "there is no apps/v2 DaemonSet"),
+    (lambda made, kilnd: made.update(kind="DaemonSets"), "there is no apps/v1 DaemonSets")])
+def test_what_is_not_kubernetes_is_found(change, told):
+    assert any(told in line for line in spoilt(change)), spoilt(change)
+
+
+def test_kustomize_takes_them():
+    if shutil.which("kubectl") is None:
+        pytest.skip("NOT TESTED: kustomize's own reading of the manifests; there is no kubectl")
+    ran = subprocess.run(["kubectl", "kustomize", FOLDER], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    made = list(yaml.safe_load_all(ran.stdout))
+    assert sorted((o["kind"], o["metadata"]["name"]) for o in made) == sorted((o["kind"], o["metadata"]["name"]) for o in OBJECTS)
+    assert {o["metadata"]["namespace"] for o in made} == {"kiln"}
+    images = {image["name"]: f"{image['newName']}:{image['newTag']}" for image in KUSTOMIZATION["images"]}
+    named = {c["image"] for o in made if "template" in o["spec"] for c in containers(o["spec"]["template"]["spec"])}
+    assert named == set(images.values())
+    assert [line for o in made for line in complaints(o)] == []
 
 
 def test_selectors_choose_the_pods():

@@ -49,8 +49,9 @@ def _ptxas() -> str | None:
 class Place:
     """An unpacked bundle (or a build folder) and its daemon on a socket of its own."""
 
-    def __init__(self, options, scratch: pathlib.Path):
-        self.scratch = scratch
+    def __init__(self, options, scratch: pathlib.Path, *, ptxas: str | None = None, kilnd: tuple = ()):
+        """``kilnd``: options of its, beside those that every run gives it."""
+        self.scratch, self.ptxas, self.kilnd = scratch, ptxas, kilnd
         archive = None
         if options.build:
             root = pathlib.Path(options.build).resolve()
@@ -74,9 +75,10 @@ class Place:
     def start(self):
         log = self.scratch / "kilnd.log"
         command = [str(self.root / "bin" / "kilnd"), "--listen", self.address, "--state-dir", str(self.scratch / "state")]
-        ptxas = _ptxas()
+        ptxas = self.ptxas or _ptxas()
         if ptxas:
             command += ["--ptxas", ptxas]
+        command += self.kilnd
         self.facts["ptxas"] = ptxas
         begin = time.monotonic()
         with open(log, "wb") as output:
@@ -98,6 +100,11 @@ class Place:
             self.process.wait(15)
         except subprocess.TimeoutExpired:
             self.process.kill()
+
+    def counts(self):
+        from kiln.client import default_client
+
+        return default_client().stats()
 
     def device_target(self, options) -> str | None:
         if options.compile_only:

@@ -22,6 +22,10 @@ def parse(arguments):
     parser = argparse.ArgumentParser(prog="tests/gpu/run", description=__doc__)
     parser.add_argument("--bundle", help="the archive to test; default: the newest dist/kiln-*.tar.*")
     parser.add_argument("--build", help="a build folder to test instead of a bundle")
+    parser.add_argument("--ptxas", help="kilnd's; none: the client's driver compiles the PTX. Default: the first on PATH, else the one of torch")
+    parser.add_argument("--scripts", metavar="DIR", help="also run five scripts of this checkout of tile-ai/tilelang")
+    parser.add_argument("--precompiled", metavar="FILE",
+                        help="kilnd serves this bundle, signed by a key of FILE.keys, and the run fails where kilnd compiles")
     parser.add_argument("--tilelang", metavar="DIR", help="run the tests and scripts of this checkout of tile-ai/tilelang, and nothing else")
     parser.add_argument("--tilelang-bless", metavar="REPORT", help="expect from now on what passed in this report of --tilelang; runs nothing")
     parser.add_argument("--tilelang-parallel", type=int, default=16, metavar="N", help="how many of its files at a time")
@@ -74,6 +78,13 @@ def sweep_result(case, compiled, other):
     return result
 
 
+def precompiled_result(counts):
+    """Of a run with a bundle: that kilnd has compiled nothing, and that it was asked."""
+    case = {"name": "precompiled", "family": "precompiled", "shape": "", "dtype": "", "bar": 0}
+    note = f"{counts.compiles} compiles, {counts.hits} hits of {counts.requests} requests"
+    return case, {"ok": counts.compiles == 0 and counts.hits > 0, "note": note}
+
+
 class Report:
     """Prints one line for each case, and gathers them."""
 
@@ -109,6 +120,7 @@ def run_all(options, place, report, start):
     import compiling
     import device_worker
     import plan
+    import scripts
     from plan import selected
     from runner import Runner
 
@@ -120,8 +132,8 @@ def run_all(options, place, report, start):
     folder = place.scratch / "artifacts"
     folder.mkdir()
     common = {"folder": str(folder), "timeout": 120, "mma_sync": options.mma_sync}
-    jobs = [{"builder": c["builder"], "arguments": c["arguments"], "target": c.get("target", target), "refresh": c["family"] == "bytes",
-             **common} for c in cases + sweep]
+    jobs = [{"builder": c["builder"], "arguments": c["arguments"], "target": c.get("target", target), **common,
+             "refresh": c["family"] == "bytes" and not options.precompiled} for c in cases + sweep]
     print(f"# compiling {len(jobs)} programs", flush=True)
     compiled = compiling.compile_all(jobs, min(deadline - 60, time.monotonic() + 200))
 
@@ -143,6 +155,11 @@ def run_all(options, place, report, start):
     if runner:
         for case, result in runner.run([{**c, "artifact": of(c)["path"]} for c in cases if of(c)["ok"]]):
             report.add(case, result, of(case))
+    if options.scripts:
+        for case, result in scripts.results(place, options.scripts, options.only):
+            report.add(case, result)
+    if options.precompiled:
+        report.add(*precompiled_result(place.counts()))
 
 
 def run_tilelang(options, place, start) -> dict:
@@ -190,7 +207,8 @@ def main():
 
     report, place, failure, corpus = Report(), None, None, {}
     try:
-        place = Place(options, scratch)
+        served = ("--bundle", options.precompiled, "--trusted-keys", f"{options.precompiled}.keys") if options.precompiled else ()
+        place = Place(options, scratch, ptxas=options.ptxas, kilnd=served)
         place.start()
         print(f"# seed {options.seed}; {place.description(options)}", flush=True)
         if options.tilelang:

@@ -15,15 +15,16 @@ from programs import COMPILES, KILN, TEXT, TILELANG
 yaml = pytest.importorskip("yaml", reason="no python3-yaml here: THE JOBS OF deploy/ci ARE NOT CHECKED")
 
 
-def trusting(hosts, folder, host):
+def trusting(hosts, folder, host, *options):
     """Another machine, which takes what `host` signed."""
     keys = folder / "trusted-keys"
     keys.write_text(f"ed25519:{host.daemon.client().capabilities().signing_key.hex()} ci\n")
-    return hosts(f"--trusted-keys={keys}")
+    return hosts(f"--trusted-keys={keys}", *options)
 
 
 @pytest.mark.parametrize("text", [KILN, TILELANG], ids=["a Python example", "a script for TileLang"])
-def test_a_second_run_compiles_nothing(hosts, tmp_path, text):
+@pytest.mark.parametrize("how", ["import", "bundle"])
+def test_a_second_run_compiles_nothing(hosts, tmp_path, text, how):
     recorder, compiler = hosts(), hosts()
     script = recorder.script(text)
     ran = recorder.record("app.manifest", *script)
@@ -38,12 +39,17 @@ def test_a_second_run_compiles_nothing(hosts, tmp_path, text):
     assert done.returncode == 0 and json.loads(done.stdout)["compiled"] > 0, done.stdout + done.stderr
     assert compiler.kiln("precompile", manifest, "--check").returncode == 0
 
-    user = trusting(hosts, tmp_path, compiler)
-    imported = user.kiln("cache", "import", compiler.folder / "app.bundle")
-    assert imported.returncode == 0, imported.stdout + imported.stderr
+    bundle = compiler.folder / "app.bundle"
+    user = trusting(hosts, tmp_path, compiler, *([f"--bundle={bundle}"] if how == "bundle" else []))
+    if how == "import":
+        imported = user.kiln("cache", "import", bundle)
+        assert imported.returncode == 0, imported.stdout + imported.stderr
     assert user.kiln("precompile", manifest, "--check").returncode == 0
     assert user.run(*script).returncode == 0
     assert user.compiles() == 0 and user.daemon.client().stats().hits > 0
+    stranger = hosts(f"--bundle={bundle}")  # it trusts nobody
+    assert stranger.kiln("precompile", manifest, "--check").returncode == 1
+    assert stranger.run(*script).returncode == 0 and stranger.compiles() > 0
 
 
 def test_a_check_lists_what_is_missing(host):

@@ -39,6 +39,30 @@ TEST_F(ObjectProofTest, SignsForS3) {
   UseAll();
 }
 
+// The examples of "Authenticating Requests: Using the Authorization Header" in Amazon S3's API reference: the test's server takes for right what
+// Amazon does.
+TEST(TestServerTest, VerifiesAsAmazonDoes) {
+  const auto wrong = [](testing::Asked asked, const std::string& names, const std::string& signature) {
+    asked.headers.insert({{"host", "examplebucket.s3.amazonaws.com"},
+                          {"x-amz-content-sha256", Sha256(asked.body).ToHex()},
+                          {"x-amz-date", "20130524T000000Z"},
+                          {"authorization", "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,SignedHeaders=" +
+                                                names + ",Signature=" + signature}});
+    return testing::WrongWith(asked, "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "us-east-1");
+  };
+  const testing::Asked get{"GET", "/test.txt", "", {{"range", "bytes=0-9"}}};
+  const std::string names = "host;range;x-amz-content-sha256;x-amz-date";
+  EXPECT_EQ(wrong(get, names, "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"), "");
+  EXPECT_EQ(wrong(get, names, "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb42"), "SignatureDoesNotMatch");
+  const testing::Asked put{"PUT",
+                           "/test%24file.text",
+                           "Welcome to Amazon S3.",
+                           {{"date", "Fri, 24 May 2013 00:00:00 GMT"}, {"x-amz-storage-class", "REDUCED_REDUNDANCY"}}};
+  EXPECT_EQ(
+      wrong(put, "date;host;x-amz-content-sha256;x-amz-date;x-amz-storage-class", "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd"),
+      "");
+}
+
 TEST_F(ObjectProofTest, SignsTheTokenOfASessionAndUsersWithColons) {
   std::atomic<bool> had_token = false;
   Serve({.id = "test:tester", .secret = "testing", .lie = [&](const auto& asked, const auto&) {

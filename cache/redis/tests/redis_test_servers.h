@@ -148,7 +148,8 @@ class Servers {
     for (std::size_t i = 0; i < 2 * kMasters; ++i) {
       servers_.push_back(std::make_unique<Server>(std::vector<std::string>{"--cluster-enabled", "yes", "--cluster-port", std::to_string(FreePort()),
                                                                            "--cluster-node-timeout", "1000", "--cluster-replica-validity-factor", "0",
-                                                                           "--repl-diskless-sync", "no", "--repl-ping-replica-period", "1"}));
+                                                                           "--cluster-require-full-coverage", "no", "--repl-diskless-sync", "no",
+                                                                           "--repl-ping-replica-period", "1"}));
     }
     bool formed = true;
     for (const auto& server : servers_) formed = formed && Eventually([&] { return server->Answers(); });
