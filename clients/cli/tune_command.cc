@@ -125,6 +125,7 @@ struct TuneCommand {
                tuned.measurements.size(), tuned.device, winner.median, winner.noise,
                tuned.origin == Origin::kCompiled ? fmt::format("tuned in {:.1f} s, {} rounds", tuned.seconds, tuned.rounds)
                                                  : fmt::format("from a record: {}", kiln::cli::Name(tuned.origin)));
+    if (!tuned.caution.empty()) fmt::print(stderr, "kiln: the check of its outputs says little: {}; give other data\n", tuned.caution);
     if (!show) return;
     Table table({{"candidate"}, {"outcome"}, {"us", Align::kRight}, {"noise", Align::kRight}, {"times", Align::kRight}, {"why"}});
     std::vector<const TuneMeasurement*> order;
@@ -160,6 +161,7 @@ struct TuneCommand {
                          {"origin", kiln::cli::Name(tuned.origin)},
                          {"seconds", tuned.seconds},
                          {"rounds", tuned.rounds},
+                         {"caution", tuned.caution},
                          {"candidates", Json::Map(tuned.measurements, measurement)}});
   }
 };

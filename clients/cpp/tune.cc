@@ -14,7 +14,8 @@ namespace kiln {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{1} << 20;
-constexpr double kTransferSeconds = 120;  // as a run's
+constexpr double kTransferSeconds = 120;       // as a run's
+constexpr double kLongestSeconds = 25 * 3600;  // more than any kilnd allows a tuning (--tune-limit), and what it takes to compare
 
 std::uint64_t BytesOf(const Recipe& recipe) {
   const runtime::DTypeInfo* type = runtime::Find(static_cast<runtime::DType>(recipe.dtype));
@@ -113,6 +114,7 @@ Tuned TunedOf(const v1::TuneRecord& record, v1::Origin origin) {
               .compiler = record.compiler(),
               .seconds = record.seconds(),
               .rounds = record.rounds(),
+              .caution = record.caution(),
               .origin = static_cast<Origin>(origin)};
   for (const v1::TuneMeasurement& said : record.measurements()) {
     tuned.measurements.push_back({said.label(),
@@ -142,8 +144,8 @@ Client::Result<Tuned> Client::Impl::Tune(const TuneRequest& request, const OnTun
     }
     return stream->Finish();
   };
-  const auto least = std::chrono::milliseconds(static_cast<std::int64_t>((std::clamp(request.budget_seconds, 0.0, 1e6) + kTransferSeconds) * 1000));
-  auto called = Try(call, {.at_least = request.budget_seconds > 0 ? least : std::chrono::milliseconds::min()});
+  const double budget = request.budget_seconds > 0 ? std::min(request.budget_seconds, kLongestSeconds) : kLongestSeconds;  // or it is the daemon's
+  auto called = Try(call, {.at_least = std::chrono::milliseconds(static_cast<std::int64_t>((budget + kTransferSeconds) * 1000))});
   if (!called) return std::unexpected(std::move(called.error()));
   const v1::TuneRecord& record = last.record();
   if (record.winner() == 0 || record.winner() > request.candidates.size() ||

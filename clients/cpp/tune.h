@@ -77,6 +77,7 @@ struct Tuned {
   std::string target, driver, compiler;
   double seconds = 0;  // that the tuning took
   std::uint32_t rounds = 0;
+  std::string caution;               // why it says little that the winner's outputs agree with the reference's; empty: it says enough
   Origin origin = Origin::kUnknown;  // of the record; kCompiled: it was made for this call
 };
 

@@ -101,7 +101,7 @@ class EmulatedDevice final : public WorkerProgram::Device {
 
   v1::DeviceResult Run(const v1::DeviceRun& run, int memory, const WorkerProgram::OnStage& on_stage) override {
     v1::DeviceResult result;
-    if (auto done = TryRun(run, memory, on_stage, result); !done) {
+    if (auto done = TryRun(run, memory, on_stage, Limit::kFromTheJob, result); !done) {
       result.Clear();
       result.set_refusal(Utf8(done.error()));
     }
@@ -110,13 +110,19 @@ class EmulatedDevice final : public WorkerProgram::Device {
 
   // Its caches are this host's, and kilnd gives each measurement tensors of its own.
   v1::DeviceResult Measure(const v1::DeviceMeasure& measure, int memory, const WorkerProgram::OnStage& on_stage) override {
-    return Run(measure.run(), memory, on_stage);
+    v1::DeviceResult result;
+    if (auto done = TryRun(measure.run(), memory, on_stage, Limit::kFromTheLaunch, result); !done) {
+      result.Clear();
+      result.set_refusal(Utf8(done.error()));
+    }
+    return result;
   }
 
  private:
   using Done = std::expected<void, std::string>;
+  enum class Limit : std::uint8_t { kFromTheJob, kFromTheLaunch };
 
-  Done TryRun(const v1::DeviceRun& run, int memory, const WorkerProgram::OnStage& on_stage, v1::DeviceResult& result) {
+  Done TryRun(const v1::DeviceRun& run, int memory, const WorkerProgram::OnStage& on_stage, Limit limit, v1::DeviceResult& result) {
     const auto began = clock_.SteadyNow();
     v1::CompileReply reply;
     if (!reply.ParseFromString(run.reply())) return std::unexpected("the artifact cannot be read");
@@ -137,7 +143,8 @@ class EmulatedDevice final : public WorkerProgram::Device {
     if (!program) return std::unexpected(std::move(program.error()));
     auto launch = EmulatedLaunch::Bind(*binder, tensors->args(), MemoryOf(*binder, *tensors));
     if (!launch) return std::unexpected(std::move(launch.error()));
-    Execution execution{**program, std::move(*launch), {.seed = run.options().seed(), .threads = run.threads(), .until = began + LimitOf(run)}};
+    const auto until = (limit == Limit::kFromTheJob ? began : clock_.SteadyNow()) + LimitOf(run);
+    Execution execution{**program, std::move(*launch), {.seed = run.options().seed(), .threads = run.threads(), .until = until}};
     v1::RunResult& said = *result.mutable_result();
     said.set_key(reply.key());
     said.set_target(reply.artifact().target());

@@ -83,20 +83,22 @@ class GpuDevice final : public WorkerProgram::Device {
 
   v1::DeviceResult Run(const v1::DeviceRun& run, int memory, const WorkerProgram::OnStage& on_stage) override {
     v1::DeviceResult result;
-    if (auto done = TryRun(run, memory, on_stage, result); !done) {
+    bool of_device = !device_;
+    if (auto done = TryRun(run, memory, on_stage, result, of_device); !done) {
       result.Clear();
       result.set_refusal(Utf8(done.error()));
-      result.set_unusable(!device_);  // the next worker may find it
+      result.set_unusable(of_device);  // the next worker may find it, or memory
     }
     return result;
   }
 
   v1::DeviceResult Measure(const v1::DeviceMeasure& measure, int memory, const WorkerProgram::OnStage& on_stage) override {
     v1::DeviceResult result;
-    if (auto done = TryMeasure(measure, memory, on_stage, result); !done) {
+    bool of_device = !device_;
+    if (auto done = TryMeasure(measure, memory, on_stage, result, of_device); !done) {
       result.Clear();
       result.set_refusal(Utf8(done.error()));
-      result.set_unusable(!device_);
+      result.set_unusable(of_device);
     }
     return result;
   }
@@ -121,7 +123,8 @@ class GpuDevice final : public WorkerProgram::Device {
     return first;
   }
 
-  Done TryRun(const v1::DeviceRun& run, int memory, const WorkerProgram::OnStage& on_stage, v1::DeviceResult& result) {
+  // `of_device`: that it is the device's fault, which may have no memory now.
+  Done TryRun(const v1::DeviceRun& run, int memory, const WorkerProgram::OnStage& on_stage, v1::DeviceResult& result, bool& of_device) {
     const auto began = clock_.SteadyNow();
     if (!device_) return std::unexpected(device_.error());
     const DevicePtr device = *device_;
@@ -136,9 +139,12 @@ class GpuDevice final : public WorkerProgram::Device {
     if (!kernel) return Refuse(kernel.error(), result);
     GpuCopies copies(device);
     const auto place = device->info().kind == runtime::DriverKind::kCuda ? runtime::Place::kCuda : runtime::Place::kHip;
-    auto tensors =
-        RunTensors::Create(run, memory, (*kernel)->binder(),
-                           {.place = place, .device = device->info().index, .give = [&](std::span<std::byte> host) { return copies.Give(host); }});
+    const auto give = [&](std::span<std::byte> host) {
+      auto given = copies.Give(host);
+      of_device = !given;
+      return given;
+    };
+    auto tensors = RunTensors::Create(run, memory, (*kernel)->binder(), {.place = place, .device = device->info().index, .give = give});
     if (!tensors) return std::unexpected(std::move(tensors.error()));
     AddTiming(said, "load", clock_.SteadyNow() - began);
     on_stage("run");
@@ -150,7 +156,7 @@ class GpuDevice final : public WorkerProgram::Device {
     return {};
   }
 
-  Done TryMeasure(const v1::DeviceMeasure& measure, int memory, const WorkerProgram::OnStage& on_stage, v1::DeviceResult& result) {
+  Done TryMeasure(const v1::DeviceMeasure& measure, int memory, const WorkerProgram::OnStage& on_stage, v1::DeviceResult& result, bool& of_device) {
     const v1::DeviceRun& run = measure.run();
     if (!device_) return std::unexpected(device_.error());
     v1::CompileReply reply;
@@ -161,7 +167,10 @@ class GpuDevice final : public WorkerProgram::Device {
     }
     auto kernel = Load(*session_, run.reply(), reply, run.module());
     if (!kernel) return Refuse(kernel.error(), result);
-    if (auto prepared = session_->Prepare(run, memory, (*kernel)->binder()); !prepared) return std::unexpected(std::move(prepared.error()));
+    if (auto prepared = session_->Prepare(run, memory, (*kernel)->binder()); !prepared) {
+      of_device = prepared.error().of_device;
+      return std::unexpected(std::move(prepared.error().text));
+    }
     on_stage("run");
     const auto times = session_->Measure(**kernel, run.options().repeat());
     if (!times) return Refuse(times.error(), result);

@@ -24,21 +24,25 @@ std::string SignatureOf(const runtime::Binder& binder) {
 
 }  // namespace
 
-std::expected<void, std::string> GpuSession::Prepare(const v1::DeviceRun& run, int memory, const runtime::Binder& binder) {
+std::expected<void, GpuSession::Refusal> GpuSession::Prepare(const v1::DeviceRun& run, int memory, const runtime::Binder& binder) {
   std::string signature = SignatureOf(binder);
   if (tensors_ && signature == signature_) return {};
   tensors_.reset();
   copies_ = std::make_unique<GpuCopies>(device_);
   const auto place = device_->info().kind == runtime::DriverKind::kCuda ? runtime::Place::kCuda : runtime::Place::kHip;
-  auto tensors = RunTensors::Create(run, memory, binder, {.place = place, .device = device_->info().index, .give = [this](std::span<std::byte> host) {
-                                                            return copies_->Give(host);
-                                                          }});
-  if (!tensors) return std::unexpected(std::move(tensors.error()));
-  if (auto kept = copies_->KeepGiven(*tensors, run.memory_used()); !kept) return std::unexpected(kept.error().message);
+  bool of_device = false;
+  const auto give = [&](std::span<std::byte> host) {
+    auto given = copies_->Give(host);
+    of_device = !given;
+    return given;
+  };
+  auto tensors = RunTensors::Create(run, memory, binder, {.place = place, .device = device_->info().index, .give = give});
+  if (!tensors) return std::unexpected(Refusal{std::move(tensors.error()), of_device});
+  if (auto kept = copies_->KeepGiven(*tensors, run.memory_used()); !kept) return std::unexpected(Refusal{kept.error().message, true});
   if (flush_.bytes() == 0) {
     const std::uint64_t cache = device_->info().cache_bytes;
     auto flush = runtime::DeviceBuffer::Allocate(device_, cache == 0 ? kFlushBytes : kTimesTheCache * cache);
-    if (!flush) return std::unexpected(flush.error().message);
+    if (!flush) return std::unexpected(Refusal{flush.error().message, true});
     flush_ = std::move(*flush);
   }
   tensors_ = std::make_unique<RunTensors>(std::move(*tensors));

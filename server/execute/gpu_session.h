@@ -29,8 +29,12 @@ class GpuSession {
   runtime::Kernel* Find(const std::string& key) { return kernels_.Find(key); }
   runtime::Kernel* Add(std::string key, std::unique_ptr<runtime::Kernel> kernel) { return kernels_.Add(std::move(key), std::move(kernel)); }
 
-  // Puts the tensors on the device unless the last kernel's are the same. The error says what does not fit the kernel or the memory.
-  std::expected<void, std::string> Prepare(const v1::DeviceRun& run, int memory, const runtime::Binder& binder);
+  struct Refusal {
+    std::string text;
+    bool of_device = false;  // it has no memory for them now; else the tensors do not fit the kernel
+  };
+  // Puts the tensors on the device unless the last kernel's are the same.
+  std::expected<void, Refusal> Prepare(const v1::DeviceRun& run, int memory, const runtime::Binder& binder);
 
   // Microseconds of each of `repeat` launches, after one that is not measured.
   runtime::Result<std::vector<double>> Measure(runtime::Kernel& kernel, unsigned repeat);

@@ -180,6 +180,10 @@ std::optional<Failure> CompileFlow::Accept(Call& call) {
     call.counted = begun.has_value();
     if (!begun) return std::move(begun.error());
   }
+  if (call.request.held) {
+    call.charge.emplace();
+    return std::nullopt;
+  }
   auto charge = Hold(tenant, call.request.bytes.size());
   if (!charge) {
     Free(call.request.bytes);

@@ -92,6 +92,7 @@ class CompileFlow {
     bool lookup_only = false;
     bool durable = false;                        // whatever the bytes say: answered once the store has the result, or could not take it
     bool part_of_another = false;                // which Quotas counts already
+    bool held = false;                           // its bytes are counted already (Hold), as those of the call that it is a part of
     bool remember_miss = false;                  // lookups: the same bytes are compiled next, and then looked up again by others
     std::string via = {};                        // the kilnds that forwarded it (via.h)
     std::shared_ptr<CallNotes> notes = nullptr;  // told of the stages; null: nobody reads them

@@ -84,16 +84,19 @@ class DeviceLine::Slot {
   }
 
   Channel::End Converse(DeviceTask& task, DeviceOutcome& outcome) {
+    std::optional<cache::SteadyTime> runs_since;
     const auto take = [&](v1::DeviceEvent& event) {
       const bool last = event.has_result() || event.has_devices();
       if (last) {
         outcome.event = std::move(event);
+        if (runs_since) outcome.running = std::chrono::duration_cast<std::chrono::microseconds>(line_.clock_.SteadyNow() - *runs_since);
       } else {
         outcome.stage = event.started();
+        if (outcome.stage == "run") runs_since = line_.clock_.SteadyNow();
       }
       return last;
     };
-    return worker_->Converse<v1::DeviceEvent>(task.job, wakeup_.fd(), task.limit, take, task.memory);
+    return worker_->Converse<v1::DeviceEvent>(task.job, wakeup_.fd(), task.limit, take, task.memory, task.run_limit);
   }
 
   DeviceLine& line_;

@@ -53,6 +53,7 @@ struct DeviceOutcome {
   std::string said;   // kDied: the end of what it wrote to stderr
   std::string stage;  // the last one that began
   std::chrono::microseconds ran{0};
+  std::chrono::microseconds running{0};  // of that, since the stage "run" began
   double queue_ms = 0;
 };
 
@@ -63,6 +64,7 @@ struct DeviceTask {
   v1::DeviceJob job;    // the line numbers it
   int memory = -1;      // a descriptor that stays open until `done` is called
   std::chrono::milliseconds limit{0};
+  std::optional<std::chrono::milliseconds> run_limit = std::nullopt;  // from the stage "run" on; none: `limit` counts on
   std::stop_token stop;  // fires when nobody waits for it any more: a run that waits then leaves its line at once
   std::chrono::steady_clock::time_point queued{};
   FairTurn turn;                                                     // by the line

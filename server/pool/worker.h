@@ -27,14 +27,15 @@ class Worker {
   unsigned jobs() const { return jobs_; }
 
   // Sends the job and hands each event about it to `take`, until that returns true: it was the last. The worker must begin at once, and
-  // end within `limit`. `descriptor` travels with the job where there is one.
+  // end within `limit`; where there is a `run_limit`, within that from the stage "run" on. `descriptor` travels with the job where there is one.
   template <class Event, class Job, class Take>
-  Channel::End Converse(const Job& job, int wake_fd, std::chrono::steady_clock::duration limit, Take take, int descriptor = -1) {
+  Channel::End Converse(const Job& job, int wake_fd, std::chrono::steady_clock::duration limit, Take take, int descriptor = -1,
+                        std::optional<std::chrono::steady_clock::duration> run_limit = std::nullopt) {
     constexpr std::size_t kMostOfStage = 64;
     const auto wait_for = [&](std::chrono::steady_clock::duration time) {
       return Channel::Wait{.wake_fd = wake_fd, .until = Deadline(zygote_->clock(), time)};
     };
-    const Channel::Wait whole = wait_for(limit);
+    Channel::Wait whole = wait_for(limit);
     Channel::Wait wait = wait_for(std::min<std::chrono::steady_clock::duration>(limit, kBeginPatience));
     if (const auto end = channel_.Send(job, wait, descriptor); end != Channel::End::kOk) return end;
     for (;;) {
@@ -43,6 +44,7 @@ class Worker {
       // A GPU's worker says that its driver starts before it knows of any job.
       const bool of_job = event.id() == job.id() || (event.id() == 0 && !event.started().empty());
       if (!of_job || event.started().size() > kMostOfStage) return Channel::End::kInvalid;
+      if (run_limit && event.started() == "run") whole = wait_for(*run_limit);
       if (take(event)) return Channel::End::kOk;
       wait = whole;
     }

@@ -34,6 +34,7 @@ class TenantBudget {
   // A reservation for a tenant, given back when this object ends: one piece. The budget must outlive it.
   class Charge {
    public:
+    Charge() = default;  // of nothing
     Charge(Charge&& other) noexcept : budget_(std::exchange(other.budget_, nullptr)), tenant_(std::move(other.tenant_)), bytes_(other.bytes_) {}
     Charge& operator=(Charge&& other) noexcept {
       std::swap(budget_, other.budget_);
@@ -58,9 +59,9 @@ class TenantBudget {
     friend class TenantBudget;
     Charge(TenantBudget& budget, std::string tenant, std::size_t bytes) : budget_(&budget), tenant_(std::move(tenant)), bytes_(bytes) {}
 
-    TenantBudget* budget_;
+    TenantBudget* budget_ = nullptr;
     std::string tenant_;
-    std::size_t bytes_;
+    std::size_t bytes_ = 0;
   };
 
   std::expected<Charge, Full> Take(const std::string& tenant, std::size_t bytes) {

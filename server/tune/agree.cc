@@ -2,6 +2,7 @@
 #include "server/tune/agree.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -71,18 +72,29 @@ double ElementAt(const Format& format, const std::vector<char>& data, std::uint6
   return Decode(format, bits);
 }
 
-// Calls `each(first byte, piece of ours, piece of theirs)` until it says something.
+constexpr const char* kUnread = "the outputs cannot be read back";
+
+// Calls `each(first byte, piece)` until it says something.
 template <class Each>
-std::optional<std::string> InPieces(std::uint64_t bytes, const ReadBytes& ours, const ReadBytes& theirs, const Each& each) {
-  std::vector<char> one, other;
+std::optional<std::string> InPieces(std::uint64_t bytes, const ReadBytes& read, const Each& each) {
+  std::vector<char> piece;
   for (std::uint64_t at = 0; at < bytes; at += kPiece) {
-    const std::uint64_t size = std::min(kPiece, bytes - at);
-    one.resize(size);
-    other.resize(size);
-    if (!ours(at, one.data(), size) || !theirs(at, other.data(), size)) return "the outputs cannot be read back";
-    if (auto said = each(at, one, other)) return said;
+    piece.resize(std::min(kPiece, bytes - at));
+    if (!read(at, piece.data(), piece.size())) return kUnread;
+    if (auto said = each(at, piece)) return said;
   }
   return std::nullopt;
+}
+
+// As that, with the piece of ours and of theirs.
+template <class Each>
+std::optional<std::string> InPieces(std::uint64_t bytes, const ReadBytes& ours, const ReadBytes& theirs, const Each& each) {
+  std::vector<char> other;
+  return InPieces(bytes, ours, [&](std::uint64_t at, const auto& one) -> std::optional<std::string> {
+    other.resize(one.size());
+    if (!theirs(at, other.data(), other.size())) return kUnread;
+    return each(at, one, other);
+  });
 }
 
 std::optional<std::string> UnlessEqual(std::uint64_t bytes, const ReadBytes& ours, const ReadBytes& theirs) {
@@ -93,26 +105,80 @@ std::optional<std::string> UnlessEqual(std::uint64_t bytes, const ReadBytes& our
   });
 }
 
+// How large the finite elements of a tensor are: counted by their exponents, from that of the smallest double on. The first is zero's.
+class Magnitudes {
+ public:
+  void Add(double value) {
+    if (!std::isfinite(value)) return;
+    int exponent = 0;
+    std::frexp(value, &exponent);
+    Bin& bin = bins_[value == 0 ? 0 : static_cast<std::size_t>(exponent - kLeast + 1)];
+    ++bin.count;
+    bin.squares += static_cast<long double>(value) * value;
+    ++finite_;
+  }
+
+  std::uint64_t finite() const { return finite_; }
+  bool all_zero() const { return bins_[0].count == finite_; }
+
+  // The root mean square without what is more than 2^spread times as large as a quarter of those that are not zero.
+  double Scale(unsigned spread) const {
+    const std::size_t last = std::min(Quarter() + spread, bins_.size() - 1);
+    Bin all;
+    for (std::size_t i = 0; i <= last; ++i) {
+      all.count += bins_[i].count;
+      all.squares += bins_[i].squares;
+    }
+    return all.count == 0 ? 0 : static_cast<double>(std::sqrt(all.squares / static_cast<long double>(all.count)));
+  }
+
+ private:
+  struct Bin {
+    std::uint64_t count = 0;
+    long double squares = 0;  // those of large doubles are beyond a double
+  };
+  static constexpr int kLeast = std::numeric_limits<double>::min_exponent - std::numeric_limits<double>::digits + 1;
+  static constexpr std::size_t kBins = std::numeric_limits<double>::max_exponent - kLeast + 2;
+
+  std::size_t Quarter() const {
+    const std::uint64_t wanted = (finite_ - bins_[0].count + 3) / 4;
+    std::uint64_t seen = 0;
+    for (std::size_t i = 1; i < bins_.size(); ++i) {
+      if ((seen += bins_[i].count) >= wanted) return i;
+    }
+    return bins_.size() - 1;
+  }
+
+  std::array<Bin, kBins> bins_{};
+  std::uint64_t finite_ = 0;
+};
+
+// Nothing where the bytes cannot be read.
+std::optional<Magnitudes> MagnitudesOf(const Format& format, std::uint64_t bytes, const ReadBytes& read) {
+  Magnitudes magnitudes;
+  const std::uint64_t size = (1 + format.exponent + format.mantissa) / 8;
+  const auto unread = InPieces(bytes, read, [&](std::uint64_t, const auto& data) -> std::optional<std::string> {
+    for (std::uint64_t i = 0; i < data.size() / size; ++i) magnitudes.Add(ElementAt(format, data, i));
+    return std::nullopt;
+  });
+  return unread ? std::nullopt : std::optional(magnitudes);
+}
+
+std::optional<Format> FormatOf(v1::DType dtype) {
+  const runtime::DTypeInfo* type = runtime::Find(static_cast<runtime::DType>(dtype));
+  return type == nullptr ? std::nullopt : FormatOf(*type);
+}
+
 }  // namespace
 
 std::optional<std::string> Disagreement(v1::DType dtype, std::uint64_t bytes, const ReadBytes& ours, const ReadBytes& theirs) {
-  const runtime::DTypeInfo* type = runtime::Find(static_cast<runtime::DType>(dtype));
-  const auto format = type == nullptr ? std::nullopt : FormatOf(*type);
+  constexpr unsigned kBesideDigits = 4;  // powers of two
+  const auto format = FormatOf(dtype);
   if (!format) return UnlessEqual(bytes, ours, theirs);
-  const std::uint64_t size = type->bits / 8;
-  double squares = 0;
-  std::uint64_t finite = 0;
-  auto unread = InPieces(bytes, theirs, theirs, [&](std::uint64_t, const auto& data, const auto&) -> std::optional<std::string> {
-    for (std::uint64_t i = 0; i < data.size() / size; ++i) {
-      const double value = ElementAt(*format, data, i);
-      if (!std::isfinite(value)) continue;
-      squares += value * value;
-      ++finite;
-    }
-    return std::nullopt;
-  });
-  if (unread) return unread;
-  const double scale = finite == 0 ? 0 : std::sqrt(squares / static_cast<double>(finite));
+  const auto magnitudes = MagnitudesOf(*format, bytes, theirs);
+  if (!magnitudes) return kUnread;
+  const double scale = magnitudes->Scale(format->mantissa + kBesideDigits);
+  const std::uint64_t size = (1 + format->exponent + format->mantissa) / 8;
   return InPieces(bytes, ours, theirs, [&](std::uint64_t at, const auto& one, const auto& other) -> std::optional<std::string> {
     for (std::uint64_t i = 0; i < one.size() / size; ++i) {
       const double got = ElementAt(*format, one, i), expected = ElementAt(*format, other, i);
@@ -123,6 +189,23 @@ std::optional<std::string> Disagreement(v1::DType dtype, std::uint64_t bytes, co
     }
     return std::nullopt;
   });
+}
+
+std::optional<std::string> SaysLittle(v1::DType dtype, std::uint64_t bytes, const ReadBytes& theirs) {
+  if (bytes == 0) return std::nullopt;
+  if (const auto format = FormatOf(dtype)) {
+    const auto magnitudes = MagnitudesOf(*format, bytes, theirs);
+    if (!magnitudes) return kUnread;
+    if (magnitudes->finite() == 0) return "no element is a number";
+    return magnitudes->all_zero() ? std::optional<std::string>("every element that is a number is 0") : std::nullopt;
+  }
+  bool zero = true;
+  const auto unread = InPieces(bytes, theirs, [&](std::uint64_t, const auto& data) -> std::optional<std::string> {
+    zero = zero && std::ranges::count(data, 0) == std::ssize(data);
+    return std::nullopt;
+  });
+  if (unread) return unread;
+  return zero ? std::optional<std::string>("every element is 0") : std::nullopt;
 }
 
 }  // namespace kiln::server

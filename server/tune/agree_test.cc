@@ -42,6 +42,36 @@ TEST(AgreeTest, ASmallValueMayBeOffByAPartOfTheOthers) {
   EXPECT_TRUE(Compare(v1::F32, ours, theirs));
 }
 
+TEST(AgreeTest, WhatMarksMaskedElementsExcusesNoOther) {
+  for (const float mark : {-1e30f, std::numeric_limits<float>::lowest()}) {
+    std::vector<float> theirs(1000, 1.0f);
+    for (std::size_t i = 0; i < theirs.size(); i += 2) theirs[i] = mark;
+    auto ours = theirs;
+    EXPECT_FALSE(Compare(v1::F32, ours, theirs));
+    ours[501] = 3.0f;
+    EXPECT_EQ(Compare(v1::F32, ours, theirs), "element 501 is 3, and 1 in the reference");
+  }
+}
+
+TEST(AgreeTest, ValuesThatSpreadLikeSumsKeepTheirCommonScale) {
+  std::vector<double> theirs(1000);
+  for (std::size_t i = 0; i < theirs.size(); ++i) theirs[i] = i % 100 == 0 ? 1e-7 : i % 2 == 0 ? 1.0 : 300.0;
+  std::vector<float> expected(theirs.begin(), theirs.end()), ours = expected;
+  ours[100] = 0.05f;  // what cancels has the error of what is summed
+  EXPECT_FALSE(Compare(v1::F32, ours, expected));
+}
+
+TEST(AgreeTest, ZerosAndNoNumbersSayLittle) {
+  const auto of = [](const std::vector<float>& values) { return SaysLittle(v1::F32, values.size() * sizeof(float), Of(values)); };
+  EXPECT_EQ(of({kNan, kInfinity, kNan}), "no element is a number");
+  EXPECT_EQ(of({0.0f, -0.0f, kInfinity}), "every element that is a number is 0");
+  EXPECT_FALSE(of({0.0f, 1e-30f}));
+  EXPECT_FALSE(of({}));
+  const std::vector<std::int32_t> zeros(3), one = {0, 0, 1};
+  EXPECT_EQ(SaysLittle(v1::I32, 12, Of(zeros)), "every element is 0");
+  EXPECT_FALSE(SaysLittle(v1::I32, 12, Of(one)));
+}
+
 TEST(AgreeTest, WhatIsNotFiniteMustBeTheSame) {
   EXPECT_FALSE(Compare<float>(v1::F32, {kNan, kInfinity, 1}, {kNan, kInfinity, 1}));
   EXPECT_TRUE(Compare<float>(v1::F32, {1, kInfinity}, {1, -kInfinity}));

@@ -6,19 +6,22 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cache/clock.h"
 #include "kiln/v1/tune.pb.h"
+#include "server/reply/failure.h"
 
 namespace kiln::server {
 
 class Bench {
  public:
   struct Compiled {
-    std::string key;      // of the result; empty: it does not compile
-    std::string problem;  // why
+    std::string key;                     // of the result; empty: there is none
+    std::string problem;                 // why the program does not compile
+    std::optional<Failure> prevented{};  // why it was not compiled, where that has nothing to do with the program
   };
   struct Measured {
     enum class End {
@@ -30,7 +33,8 @@ class Bench {
     std::vector<double> microseconds;
     v1::TuneOutcome outcome = v1::TUNE_NOT_REACHED;
     std::string problem;
-    std::chrono::microseconds took{0};  // of the device
+    std::chrono::microseconds took{0};     // of the device
+    std::chrono::microseconds running{0};  // of that, once the kernel and its tensors were there
   };
   // Of a candidate's outputs with those of the reference.
   struct Compared {
@@ -38,6 +42,7 @@ class Bench {
     End end = End::kNoDevice;
     v1::TuneOutcome outcome = v1::TUNE_NOT_REACHED;  // of the one that failed
     std::string problem;
+    std::string caution{};  // of those that agree: why that says little
   };
 
   virtual ~Bench() = default;
@@ -47,7 +52,8 @@ class Bench {
   // `done` is called once, on any thread.
   virtual void Compile(std::size_t candidate, std::move_only_function<void(Compiled)> done) = 0;
 
-  // Both wait, until the given time at most for their turn; Stop ends them sooner. `limit` is the device's.
+  // Both wait, until the given time at most for their turn; Stop ends them sooner. `limit` is the kernel's: what it and its tensors take to be
+  // loaded does not count.
   virtual Measured Measure(std::size_t candidate, unsigned samples, std::chrono::milliseconds limit, cache::SteadyTime until) = 0;
   virtual Compared Compare(std::size_t candidate, std::size_t reference, std::chrono::milliseconds limit, cache::SteadyTime until) = 0;
 

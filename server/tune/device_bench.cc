@@ -15,17 +15,30 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kToEnd{100};    // that a short job gets to end by itself; a GPU's worker that is killed costs the next run more
-constexpr milliseconds kGrace{2'000};  // beyond its limit, for the emulator to say where its threads are
+constexpr milliseconds kToLoad{20'000};  // a driver may have to start, and tensors to travel
+constexpr milliseconds kToEnd{100};      // that a short job gets to end by itself; a GPU's worker that is killed costs the next run more
+constexpr milliseconds kGrace{2'000};    // beyond its limit, for the emulator to say where its threads are
 
 double Seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
+
+// Whether a program's compile fails because of the program.
+bool IsOfProgram(Failure::Kind kind) {
+  using Kind = Failure::Kind;
+  return kind == Kind::kMalformed || kind == Kind::kInvalid || kind == Kind::kUnsupported || kind == Kind::kTooMuch || kind == Kind::kDefect;
+}
 
 v1::TuneOutcome OutcomeOf(const v1::RunFault& fault) { return fault.kind() == "timeout" ? v1::TUNE_TIMED_OUT : v1::TUNE_FAULTED; }
 
 }  // namespace
 
+v1::CompileRequest DeviceBench::Whole(std::size_t candidate) const {
+  v1::CompileRequest whole = work_.programs[candidate];
+  if (whole.module().empty()) whole.set_module(work_.programs.front().module());
+  return whole;
+}
+
 void DeviceBench::Compile(std::size_t candidate, std::move_only_function<void(Compiled)> done) {
-  std::string bytes = work_.programs[candidate].SerializeAsString();
+  std::string bytes = Whole(candidate).SerializeAsString();
   const cache::Digest digest = DigestOf("Compile", bytes);
   auto shared = std::make_shared<std::move_only_function<void(Compiled)>>(std::move(done));
   const auto end = [self = shared_from_this(), candidate, shared](Outcome outcome) {
@@ -33,8 +46,10 @@ void DeviceBench::Compile(std::size_t candidate, std::move_only_function<void(Co
     Compiled compiled;
     if (outcome) {
       compiled.key = std::string(outcome->key.view());
-    } else {
+    } else if (IsOfProgram(outcome.error().kind)) {
       compiled.problem = outcome.error().message;
+    } else {
+      compiled.prevented = std::move(outcome.error());
     }
     {
       cache::MutexLock lock(self->mutex_);
@@ -49,6 +64,7 @@ void DeviceBench::Compile(std::size_t candidate, std::move_only_function<void(Co
                                     .bytes = std::move(bytes),
                                     .digest = digest,
                                     .part_of_another = true,
+                                    .held = !work_.programs[candidate].module().empty(),
                                     .on_stage = {},
                                     .done = end});
   Compiling(candidate, std::move(call));
@@ -92,14 +108,6 @@ std::expected<void, DeviceBench::Failed> DeviceBench::PrepareOnce(const Reply& k
   return *prepared_;
 }
 
-// The emulator's kernels write into the memory that they are given.
-std::expected<std::shared_ptr<RunMemory>, DeviceBench::Failed> DeviceBench::Memory(bool written) {
-  if (!written) return work_.tensors->given();
-  auto copy = work_.tensors->Copy();
-  if (!copy) return std::unexpected(Failed{.problem = std::move(copy.error())});
-  return std::move(*copy);
-}
-
 void DeviceBench::Describe(const Reply& kernel, const RunMemory& memory, milliseconds limit, v1::DeviceRun& run) const {
   run.set_device(work_.device.info.name());
   run.set_reply(std::string(kernel.kept));
@@ -108,11 +116,15 @@ void DeviceBench::Describe(const Reply& kernel, const RunMemory& memory, millise
   run.set_limit_seconds(Seconds(limit));
 }
 
+bool DeviceBench::stopped() {
+  cache::MutexLock lock(mutex_);
+  return stopped_;
+}
+
 DeviceOutcome DeviceBench::Await(v1::DeviceJob job, int memory, milliseconds limit, cache::SteadyTime until) {
-  {
-    cache::MutexLock lock(mutex_);
-    if (stopped_) return {};
-  }
+  const bool takes_turns = !emulated();  // emulators are several, and load little
+  const auto turn = takes_turns ? parts_.turns.Take(work_.device.line, work_.session, until, [this] { return stopped(); }) : std::nullopt;
+  if ((takes_turns && !turn) || stopped()) return {};
   const auto ended = std::make_shared<std::optional<DeviceOutcome>>();  // under the mutex
   std::stop_source stop;
   auto task = std::make_unique<DeviceTask>();
@@ -121,7 +133,8 @@ DeviceOutcome DeviceBench::Await(v1::DeviceJob job, int memory, milliseconds lim
   task->tenant = work_.caller.tenant;
   task->tuning = true;
   task->memory = memory;
-  task->limit = limit + (emulated() ? kGrace : milliseconds(0));
+  task->run_limit = limit + (emulated() ? kGrace : milliseconds(0));
+  task->limit = kToLoad + *task->run_limit;
   task->stop = stop.get_token();
   task->may_begin = [this] { return parts_.quotas.MayRun(work_.caller.tenant); };
   task->done = [self = shared_from_this(), ended](DeviceOutcome outcome) {
@@ -136,9 +149,9 @@ DeviceOutcome DeviceBench::Await(v1::DeviceJob job, int memory, milliseconds lim
   }
   cache::MutexLock lock(mutex_);
   const auto over = [&]() KILN_REQUIRES(mutex_) { return ended->has_value(); };
-  const auto turn = until + limit;  // what has begun by then may end
-  while (!over() && !stopped_ && parts_.clock.SteadyNow() < turn) {
-    ended_.WaitFor(mutex_, std::chrono::ceil<std::chrono::microseconds>(std::min<std::chrono::nanoseconds>(turn - parts_.clock.SteadyNow(), limit)),
+  const auto last = until + kToLoad + limit;  // what has begun by then may end
+  while (!over() && !stopped_ && parts_.clock.SteadyNow() < last) {
+    ended_.WaitFor(mutex_, std::chrono::ceil<std::chrono::microseconds>(std::min<std::chrono::nanoseconds>(last - parts_.clock.SteadyNow(), limit)),
                    [&]() KILN_REQUIRES(mutex_) { return over() || stopped_; });
   }
   if (!over()) ended_.WaitFor(mutex_, kToEnd, over);
@@ -154,18 +167,25 @@ DeviceOutcome DeviceBench::Await(v1::DeviceJob job, int memory, milliseconds lim
   return outcome;
 }
 
+DeviceBench::Failed DeviceBench::TooLong(std::string_view stage) const {
+  if (stage == "run") return {true, v1::TUNE_TIMED_OUT, "it did not end in the time that a measurement may take"};
+  const double seconds = Seconds(kToLoad);
+  if (stage == "load") return {true, v1::TUNE_TIMED_OUT, fmt::format("it was not loaded within {} s", seconds)};
+  return {.problem = fmt::format("the driver of {} did not start within {} s", work_.device.info.name(), seconds)};
+}
+
 std::expected<v1::DeviceResult, DeviceBench::Failed> DeviceBench::Judge(DeviceOutcome outcome) const {
   switch (outcome.end) {
     case DeviceOutcome::End::kResult: break;
     case DeviceOutcome::End::kDied:
       return std::unexpected(Failed{true, v1::TUNE_FAULTED, fmt::format("the worker for {} ended: {}", work_.device.info.name(), outcome.cause)});
-    case DeviceOutcome::End::kTimeout: return std::unexpected(Failed{true, v1::TUNE_TIMED_OUT, "it did not end in the time that others took"});
+    case DeviceOutcome::End::kTimeout: return std::unexpected(TooLong(outcome.stage));
     case DeviceOutcome::End::kRefused: return std::unexpected(Failed{.problem = std::move(outcome.refusal.message)});
     case DeviceOutcome::End::kNoWorker: return std::unexpected(Failed{.problem = std::move(outcome.cause)});
     case DeviceOutcome::End::kCancelled: return std::unexpected(Failed{.problem = "the device was busy"});
   }
   v1::DeviceResult& said = *outcome.event.mutable_result();
-  if (!said.refusal().empty()) return std::unexpected(Failed{true, v1::TUNE_REFUSED, std::move(*said.mutable_refusal())});
+  if (!said.refusal().empty()) return std::unexpected(Failed{!said.unusable(), v1::TUNE_REFUSED, std::move(*said.mutable_refusal())});
   if (said.result().faults_size() > 0) {
     const v1::RunFault& fault = said.result().faults(0);
     return std::unexpected(Failed{true, OutcomeOf(fault), fmt::format("{}: {}", fault.kind(), fault.message())});
@@ -183,31 +203,37 @@ Bench::Measured DeviceBench::Measure(std::size_t candidate, unsigned samples, mi
                     .took = took};
   };
   if (auto prepared = PrepareOnce(kernel); !prepared) return failed(prepared.error(), {});
-  auto memory = Memory(emulated());
-  if (!memory) return failed(std::move(memory.error()), {});
+  std::shared_ptr<RunMemory> memory = work_.tensors->given();
+  if (emulated()) {  // its kernels write into the memory that they are given
+    auto copy = work_.tensors->Copy(TuneTensors::Outputs::kZeros);
+    if (!copy) return failed({.problem = std::move(copy.error())}, {});
+    memory = std::move(*copy);
+  }
   v1::DeviceJob job;
   job.mutable_measure()->set_session(work_.session);
   v1::DeviceRun& run = *job.mutable_measure()->mutable_run();
-  Describe(kernel, **memory, limit, run);
+  Describe(kernel, *memory, limit, run);
   run.mutable_options()->set_repeat(samples);
-  DeviceOutcome outcome = Await(std::move(job), (*memory)->fd(), limit, until);
-  const auto took = outcome.ran;
+  DeviceOutcome outcome = Await(std::move(job), memory->fd(), limit, until);
+  const auto took = outcome.ran, running = outcome.running;
   auto said = Judge(std::move(outcome));
   if (!said) return failed(std::move(said.error()), took);
   const auto& times = said->result().microseconds();
-  if (times.empty()) return failed({true, v1::TUNE_FAULTED, "the device told no time"}, took);
-  return {.end = Measured::End::kMeasured, .microseconds = {times.begin(), times.end()}, .problem = {}, .took = took};
+  const bool can_be =
+      static_cast<unsigned>(times.size()) == samples && std::ranges::all_of(times, [](double time) { return time >= 0 && time < 1e12; });
+  if (!can_be) return failed({true, v1::TUNE_FAULTED, "its worker told times that cannot be"}, took);
+  return {.end = Measured::End::kMeasured, .microseconds = {times.begin(), times.end()}, .problem = {}, .took = took, .running = running};
 }
 
 // The worker's word is taken only where the outputs' bytes can be: within the memory.
 std::expected<DeviceBench::Outputs, DeviceBench::Failed> DeviceBench::RunOnce(std::size_t candidate, milliseconds limit, cache::SteadyTime until) {
   const Reply kernel = KernelOf(candidate);
   if (auto prepared = PrepareOnce(kernel); !prepared) return std::unexpected(prepared.error());
-  auto memory = Memory(true);
-  if (!memory) return std::unexpected(std::move(memory.error()));
+  auto memory = work_.tensors->Copy(TuneTensors::Outputs::kNoNumbers);
+  if (!memory) return std::unexpected(Failed{.problem = std::move(memory.error())});
   v1::DeviceJob job;
   Describe(kernel, **memory, limit, *job.mutable_run());
-  job.mutable_run()->set_module(work_.programs[candidate].module());  // for names in what it may say
+  job.mutable_run()->set_module(Whole(candidate).module());  // for names in what it may say
   auto said = Judge(Await(std::move(job), (*memory)->fd(), limit, until));
   if (!said) return std::unexpected(std::move(said.error()));
   bool fits = said->positions_size() == said->result().outputs_size();
@@ -229,6 +255,7 @@ Bench::Compared DeviceBench::Compare(std::size_t candidate, std::size_t referenc
     }
     reference_.emplace(std::move(*ran));
   }
+  std::string caution;
   auto ours = RunOnce(candidate, limit, until);
   if (!ours) return {ours.error().of_candidate ? End::kCandidateFailed : End::kNoDevice, ours.error().outcome, std::move(ours.error().problem)};
   const auto& mine = ours->said.result().outputs();
@@ -247,8 +274,10 @@ Bench::Compared DeviceBench::Compare(std::size_t candidate, std::size_t referenc
     if (auto differs = Disagreement(tensor.dtype(), tensor.bytes(), bytes_of(*ours), bytes_of(*reference_))) {
       return {End::kDiffers, {}, fmt::format("{}: {}", mine[i].name(), *differs)};
     }
+    const auto little = SaysLittle(tensor.dtype(), tensor.bytes(), bytes_of(*reference_));
+    if (little && caution.empty()) caution = fmt::format("in {} of the reference {}", mine[i].name(), *little);
   }
-  return {End::kAgrees, {}, {}};
+  return {.end = End::kAgrees, .problem = {}, .caution = std::move(caution)};
 }
 
 }  // namespace kiln::server

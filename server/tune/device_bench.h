@@ -15,6 +15,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/clock.h"
@@ -26,6 +27,7 @@
 #include "server/flow/compile_flow.h"
 #include "server/pool/device_pool.h"
 #include "server/tune/bench.h"
+#include "server/tune/device_turns.h"
 #include "server/tune/tune_tensors.h"
 
 namespace kiln::server {
@@ -53,13 +55,14 @@ class DeviceBench final : public Bench, public std::enable_shared_from_this<Devi
     CompileFlow& compile;
     Quotas& quotas;
     CompileShare& share;
+    DeviceTurns& turns;
     const cache::Clock& clock;
   };
   struct Work {
     std::string request_id;
     Caller caller;
     DevicePool::Found device;
-    std::vector<v1::CompileRequest> programs;  // complete
+    std::vector<v1::CompileRequest> programs;  // without a module: with that of the first
     std::unique_ptr<TuneTensors> tensors;
     std::uint64_t session = 0;
   };
@@ -90,12 +93,14 @@ class DeviceBench final : public Bench, public std::enable_shared_from_this<Devi
   };
 
   bool emulated() const { return work_.device.threads > 0; }
+  v1::CompileRequest Whole(std::size_t candidate) const;
   void Compiling(std::size_t candidate, std::shared_ptr<CompileFlow::Call> call);
   Reply KernelOf(std::size_t candidate);
   std::expected<void, Failed> PrepareOnce(const Reply& kernel);
-  std::expected<std::shared_ptr<RunMemory>, Failed> Memory(bool written);
+  bool stopped();
   void Describe(const Reply& kernel, const RunMemory& memory, std::chrono::milliseconds limit, v1::DeviceRun& run) const;
   DeviceOutcome Await(v1::DeviceJob job, int memory, std::chrono::milliseconds limit, cache::SteadyTime until);
+  Failed TooLong(std::string_view stage) const;
   std::expected<v1::DeviceResult, Failed> Judge(DeviceOutcome outcome) const;
   std::expected<Outputs, Failed> RunOnce(std::size_t candidate, std::chrono::milliseconds limit, cache::SteadyTime until);
 

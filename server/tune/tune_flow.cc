@@ -25,10 +25,14 @@ Failure TuneDraining() { return {.kind = Kind::kDraining, .message = "kilnd is s
 
 milliseconds Milliseconds(double seconds) { return milliseconds(static_cast<std::int64_t>(seconds * 1000)); }
 
-// Whether a record says all that a tuning with this budget would.
-bool Suffices(const v1::TuneRecord& record, double budget_seconds) {
-  const auto reached = [](const v1::TuneMeasurement& said) { return said.outcome() != v1::TUNE_NOT_REACHED; };
-  return record.budget_seconds() >= budget_seconds || std::ranges::all_of(record.measurements(), reached);
+// Whether a record says all that a tuning with this budget would, in which a measurement may take so long (0: as TuneStart's).
+bool Suffices(const v1::TuneRecord& record, double budget_seconds, double candidate_seconds) {
+  const auto none_is = [&](v1::TuneOutcome outcome) {
+    return std::ranges::none_of(record.measurements(), [outcome](const v1::TuneMeasurement& said) { return said.outcome() == outcome; });
+  };
+  const double allowed = record.candidate_seconds();
+  const bool as_patient = allowed == candidate_seconds || (candidate_seconds > 0 && allowed > candidate_seconds);
+  return (record.budget_seconds() >= budget_seconds || none_is(v1::TUNE_NOT_REACHED)) && (as_patient || none_is(v1::TUNE_TIMED_OUT));
 }
 
 }  // namespace
@@ -45,13 +49,14 @@ class TuneFlow::Call {
   const Caller caller;
   const std::string request_id;
   v1::TuneStart start;
-  std::unique_ptr<TuneTensors> tensors;  // until the tuning has them
-  std::vector<v1::CompileRequest> programs;
+  std::unique_ptr<TuneTensors> tensors;      // until the tuning has them
+  std::vector<v1::CompileRequest> programs;  // until the tuning has them; without a module: with that of the first
   std::vector<std::string> labels;
   std::vector<TenantBudget::Charge> charges;  // of the programs
   std::optional<DevicePool::Found> device;
   cache::Digest key;
-  cache::Digest flight;  // under the flow's mutex until the tuning begins
+  cache::Digest flight;   // under the flow's mutex until the tuning begins
+  bool replaces = false;  // a record that does not suffice
   std::atomic<bool> cancelled = false;
 
   cache::Mutex mutex;
@@ -68,12 +73,20 @@ class TuneFlow::Call {
   }
 };
 
-// Tenants share no tunings. One that shall be made anew is none that may end with what is known.
+// Tenants share no tunings. One that shall be made anew is none that may end with what is known; one that may take longer finds more.
 cache::Digest TuneFlow::FlightOf(const Call& call) {
-  return cache::Hasher().Update(call.start.refresh() ? "anew " : "").Update(call.caller.tenant).Update("\n").Update(call.key.view()).Finish();
+  const v1::TuneStart& start = call.start;
+  const std::string how = fmt::format("{} {} {} {}\n", start.refresh(), start.budget_seconds(), start.candidate_seconds(), call.caller.tenant);
+  return cache::Hasher().Update(how).Update(call.key.view()).Finish();
 }
 
-TuneFlow::TuneFlow(Options options, Parts parts) : options_(std::move(options)), parts_(parts), share_(std::max(1u, options_.compiles)) {}
+std::optional<TenantBudget::Charge> TuneFlow::TakePlace(const std::string& tenant) {
+  auto place = places_.Take(tenant, 1);
+  return place ? std::optional(std::move(*place)) : std::nullopt;
+}
+
+TuneFlow::TuneFlow(Options options, Parts parts)
+    : options_(std::move(options)), parts_(parts), share_(std::max(1u, options_.compiles)), turns_({}, parts.clock), places_(options_.tunings) {}
 
 TuneFlow::~TuneFlow() { Close(); }
 
@@ -83,6 +96,8 @@ std::optional<Failure> TuneFlow::Check(const v1::TuneStart& start) const {
   if (start.candidates() > options_.candidates) {
     return Malformed(fmt::format("a tuning of {} candidates; this kilnd takes {} (--max-tune-candidates)", start.candidates(), options_.candidates));
   }
+  if (start.refresh() && start.known_only())
+    return Malformed("a tuning that measures anew (refresh) cannot be one that measures nothing (known_only)");
   const std::uint32_t most = start.budget_candidates() == 0 ? start.candidates() : std::min(start.budget_candidates(), start.candidates());
   if (start.reference() > most) {
     return Malformed(fmt::format("the reference is candidate {} of {} that are measured", start.reference(), most));
@@ -162,6 +177,7 @@ void TuneFlow::Steps(const std::shared_ptr<Call>& call) {
   // 5. The cache may have it.
   if (!call->start.refresh()) {
     if (auto known = FromCache(*call)) return End(call, std::move(*known));
+    if (call->cancelled) return End(call, std::unexpected(TuneCancelled()));
   }
   if (call->start.known_only()) {
     return End(call, std::unexpected(Failure{.kind = Kind::kNotFound,
@@ -188,7 +204,6 @@ std::expected<void, Failure> TuneFlow::Complete(Call& call) {
   }
   for (std::size_t i = 0; i < call.programs.size(); ++i) {
     v1::CompileRequest& program = call.programs[i];
-    if (program.module().empty()) program.set_module(call.programs.front().module());
     if (program.target().empty()) program.set_target(target);
     if (emulated && program.target() != target) {
       return std::unexpected(Malformed(
@@ -214,6 +229,9 @@ std::expected<cache::Digest, Failure> TuneFlow::KeyOf(Call& call) {
   const cache::Digest others = rest.Finish();
   cache::Hasher sent;
   for (const v1::CompileRequest& program : call.programs) sent.Update(cache::Sha256(program.SerializeAsString()).view());
+  v1::CompileRequest first;  // with the options of another
+  first.set_priority(v1::TUNING);
+  *first.mutable_module() = call.programs.front().module();
   const cache::Digest asked = sent.Update(others.view()).Finish();
   {
     cache::MutexLock lock(mutex_);
@@ -223,9 +241,14 @@ std::expected<cache::Digest, Failure> TuneFlow::KeyOf(Call& call) {
   all.Update("kiln tuning 1\n");
   for (const v1::CompileRequest& program : call.programs) {
     if (call.cancelled) return std::unexpected(TuneCancelled());
-    const auto key = parts_.compile.KeyOf(program);
+    if (program.module().empty()) {
+      first.set_target(program.target());
+      *first.mutable_options() = program.options();
+    }
+    const v1::CompileRequest& whole = program.module().empty() ? first : program;
+    const auto key = parts_.compile.KeyOf(whole);
     if (!key && (key.error().kind == Kind::kDraining || key.error().kind == Kind::kCancelled)) return std::unexpected(key.error());
-    all.Update(key ? key->view() : cache::Sha256(program.SerializeAsString()).view());
+    all.Update(key ? key->view() : cache::Sha256(whole.SerializeAsString()).view());
   }
   const cache::Digest key = all.Update(others.view()).Finish();
   cache::MutexLock lock(mutex_);
@@ -234,13 +257,36 @@ std::expected<cache::Digest, Failure> TuneFlow::KeyOf(Call& call) {
   return key;
 }
 
-std::optional<v1::TuneProgress> TuneFlow::FromCache(const Call& call) {
-  auto hit = parts_.cache.Get(KeptUnder(call.caller.tenant, call.key));
-  if (!hit) return std::nullopt;
-  auto record = TuneRecordFrom(hit->entry, call.caller.tenant);
+// The record in an entry, if it says all that the call asks for.
+std::optional<v1::TuneRecord> TuneFlow::Sufficing(const Call& call, const cache::Entry& entry) const {
+  auto record = TuneRecordFrom(entry, call.caller.tenant);
   const bool whole = record && static_cast<std::size_t>(record->measurements_size()) == call.programs.size() && record->winner() > 0 &&
                      record->winner() <= call.programs.size();
-  if (!whole || !Suffices(*record, std::chrono::duration<double>(call.Budget(options_.limit)).count())) return std::nullopt;
+  const double budget = std::chrono::duration<double>(call.Budget(options_.limit)).count();
+  if (!whole || !Suffices(*record, budget, call.start.candidate_seconds())) return std::nullopt;
+  return record;
+}
+
+// What hosts share under the key, where this host's own record does not suffice; that one stays where they have no better.
+std::optional<cache::TieredCache::Hit> TuneFlow::FromOthers(const Call& call, const cache::Entry& own, cache::Waited& waited) {
+  if (const auto erased = parts_.cache.Erase(own.key()); !erased || !*erased) return std::nullopt;
+  auto hit = parts_.cache.Get(own.key(), waited);
+  if (hit && Sufficing(call, hit->entry)) return hit;
+  parts_.cache.Put(own);
+  return std::nullopt;
+}
+
+std::optional<v1::TuneProgress> TuneFlow::FromCache(Call& call) {
+  cache::Waited waited{.asker = call.caller.tenant};
+  auto hit = parts_.cache.Get(KeptUnder(call.caller.tenant, call.key), waited);
+  if (!hit) return std::nullopt;
+  auto record = Sufficing(call, hit->entry);
+  call.replaces = !record;
+  if (!record && !hit->outside) {
+    hit = FromOthers(call, hit->entry, waited);
+    record = hit ? Sufficing(call, hit->entry) : std::nullopt;
+  }
+  if (!record) return std::nullopt;
   if (hit->outside) parts_.store_keeper.Note(call.caller.tenant, hit->entry.sealed().size());
   v1::TuneProgress told;
   told.set_candidates(static_cast<std::uint32_t>(call.programs.size()));
@@ -260,20 +306,24 @@ void TuneFlow::Join(const std::shared_ptr<Call>& call) {
     call->flight = flight;
     if (const auto at = flights_.find(flight); at != flights_.end() && !closed_) {
       call->tensors.reset();
+      call->programs.clear();
+      call->charges.clear();
       at->second.calls.push_back(call);
     } else if (closed_) {
       refused = TuneDraining();
-    } else if (threads_.size() >= options_.tunings) {
-      refused = Failure{.kind = Kind::kQueueFull,
-                        .message = fmt::format("{} tunings are under way, as many as this kilnd has at one time (--tunings); try again in a second",
-                                               options_.tunings),
-                        .retry_after = std::chrono::seconds(1)};
+    } else if (auto place = TakePlace(call->caller.tenant); !place) {
+      refused =
+          Failure{.kind = Kind::kQueueFull,
+                  .message = fmt::format("the tunings under way are as many as this kilnd has at one time, or leaves to the tenant {} beside others "
+                                         "({}, --tunings); try again in a second",
+                                         call->caller.tenant, options_.tunings),
+                  .retry_after = std::chrono::seconds(1)};
     } else {
       const auto tuning = Make(*call);
       flights_[flight] = {tuning, {call}};
       Thread& thread = threads_.emplace_back();
-      thread.thread = std::jthread([this, call, tuning, &thread] {
-        Fly(call, tuning);
+      thread.thread = std::jthread([this, call, tuning, &thread, place = std::move(*place)]() mutable {
+        Fly(call, tuning, std::move(place));
         thread.over = true;
       });
     }
@@ -283,11 +333,11 @@ void TuneFlow::Join(const std::shared_ptr<Call>& call) {
 }
 
 std::shared_ptr<Tuning> TuneFlow::Make(Call& call) {
-  auto bench = std::make_shared<DeviceBench>(DeviceBench::Parts{parts_.compile, parts_.quotas, share_, parts_.clock},
+  auto bench = std::make_shared<DeviceBench>(DeviceBench::Parts{parts_.compile, parts_.quotas, share_, turns_, parts_.clock},
                                              DeviceBench::Work{.request_id = call.request_id,
                                                                .caller = call.caller,
                                                                .device = *call.device,
-                                                               .programs = call.programs,
+                                                               .programs = std::move(call.programs),
                                                                .tensors = std::move(call.tensors),
                                                                .session = ++sessions_});
   const double seconds = call.start.candidate_seconds();
@@ -302,7 +352,7 @@ std::shared_ptr<Tuning> TuneFlow::Make(Call& call) {
 }
 
 // 7. The tuning, on its thread, and the answers.
-void TuneFlow::Fly(const std::shared_ptr<Call>& first, const std::shared_ptr<Tuning>& tuning) {
+void TuneFlow::Fly(const std::shared_ptr<Call>& first, const std::shared_ptr<Tuning>& tuning, TenantBudget::Charge place) {
   const auto began = parts_.clock.SteadyNow();
   auto record = tuning->Run();
   const double ms = std::chrono::duration<double, std::milli>(parts_.clock.SteadyNow() - began).count();
@@ -310,7 +360,7 @@ void TuneFlow::Fly(const std::shared_ptr<Call>& first, const std::shared_ptr<Tun
                        {{"request", first->request_id},
                         {"tenant", std::string_view(first->caller.tenant)},
                         {"device", std::string_view(first->device->info.name())},
-                        {"candidates", static_cast<std::int64_t>(first->programs.size())},
+                        {"candidates", static_cast<std::int64_t>(first->labels.size())},
                         {"outcome", record ? std::string_view("ok") : std::string_view(record.error().message)},
                         {"ms", ms}});
   Told told = record ? Told(v1::TuneProgress()) : Told(std::unexpected(std::move(record.error())));
@@ -318,12 +368,13 @@ void TuneFlow::Fly(const std::shared_ptr<Call>& first, const std::shared_ptr<Tun
   if (told) {
     v1::TuneRecord kept = Keep(*first, std::move(*record));
     const v1::TuneMeasurement& best = kept.measurements(static_cast<int>(kept.winner()) - 1);
-    told->set_candidates(static_cast<std::uint32_t>(first->programs.size()));
+    told->set_candidates(static_cast<std::uint32_t>(first->labels.size()));
     told->set_best(kept.winner());
     told->set_best_microseconds(best.median());
     told->set_elapsed_seconds(kept.seconds());
     told->mutable_record()->Swap(&kept);
   }
+  place = {};  // before the client may ask for the next
   for (const auto& call : EndFlight(first->flight, *tuning)) {
     if (told) told->set_origin(call == first ? v1::COMPILED : v1::JOINED);
     End(call, told);
@@ -355,14 +406,16 @@ v1::TuneRecord TuneFlow::Keep(const Call& call, v1::TuneRecord record) {
   record.set_target(device.target());
   record.set_driver(device.driver_version());
   record.set_compiler(options_.build_id);
-  record.set_budget_seconds(std::chrono::duration<double>(call.Budget(options_.limit)).count());
+  record.set_candidate_seconds(call.start.candidate_seconds());
   record.set_created_unix(std::chrono::floor<std::chrono::seconds>(parts_.clock.WallNow()).time_since_epoch().count());
-  const std::string name = fmt::format("tuning of {} candidates", call.programs.size());
+  const std::string name = fmt::format("tuning of {} candidates", call.labels.size());
   record = parts_.sealer.Seal(kept_under, std::move(record), {.tenant = tenant, .name = name});
   auto entry = SealTuneRecord(kept_under, tenant, record, name);
   if (entry && parts_.store_keeper.Fits(tenant, entry->sealed().size())) {
     const std::size_t bytes = entry->sealed().size();
-    if (call.start.refresh()) parts_.cache.EraseOutside(kept_under);
+    // What nobody here can use, or what says less, would stay where hosts share it. A record that another host has put there meanwhile stays.
+    cache::Waited waited{.asker = tenant};
+    if (call.start.refresh() || call.replaces || !parts_.cache.Get(kept_under, waited)) parts_.cache.EraseOutside(kept_under);
     parts_.cache.Put(std::move(*entry));
     parts_.store_keeper.Note(tenant, bytes);
   }

@@ -32,6 +32,7 @@
 #include "server/flow/store_keeper.h"
 #include "server/pool/device_pool.h"
 #include "server/queue/executor.h"
+#include "server/queue/tenant_budget.h"
 #include "server/reply/failure.h"
 #include "server/reply/sealer.h"
 #include "server/telemetry/telemetry.h"
@@ -107,11 +108,14 @@ class TuneFlow {
   void Steps(const std::shared_ptr<Call>& call);
   std::expected<void, Failure> Complete(Call& call);
   std::expected<cache::Digest, Failure> KeyOf(Call& call);
-  std::optional<v1::TuneProgress> FromCache(const Call& call);
+  std::optional<v1::TuneRecord> Sufficing(const Call& call, const cache::Entry& entry) const;
+  std::optional<cache::TieredCache::Hit> FromOthers(const Call& call, const cache::Entry& own, cache::Waited& waited);
+  std::optional<v1::TuneProgress> FromCache(Call& call);
   void Join(const std::shared_ptr<Call>& call);
   std::shared_ptr<Tuning> Make(Call& call);
-  void Fly(const std::shared_ptr<Call>& first, const std::shared_ptr<Tuning>& tuning);
+  void Fly(const std::shared_ptr<Call>& first, const std::shared_ptr<Tuning>& tuning, TenantBudget::Charge place);
   static cache::Digest FlightOf(const Call& call);
+  std::optional<TenantBudget::Charge> TakePlace(const std::string& tenant);
   std::vector<std::shared_ptr<Call>> Listeners(const cache::Digest& flight);
   std::vector<std::shared_ptr<Call>> EndFlight(const cache::Digest& flight, const Tuning& tuning);
   v1::TuneRecord Keep(const Call& call, v1::TuneRecord record);
@@ -121,6 +125,8 @@ class TuneFlow {
   const Options options_;
   const Parts parts_;
   CompileShare share_;
+  DeviceTurns turns_;
+  TenantBudget places_;  // of tunings under way
   std::atomic<std::size_t> calls_ = 0;
   std::atomic<std::uint64_t> sessions_ = 0;
   cache::Mutex mutex_;

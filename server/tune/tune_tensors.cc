@@ -102,17 +102,23 @@ std::expected<void, std::string> TuneTensors::Prepare(std::string_view reply) {
   return memory_->Seal(outputs_);
 }
 
-std::expected<std::shared_ptr<RunMemory>, std::string> TuneTensors::Copy() {
+std::expected<std::shared_ptr<RunMemory>, std::string> TuneTensors::Copy(Outputs outputs) {
   auto hold = budget_.Begin(tenant_, used_);
   if (!hold) return std::unexpected(std::move(hold.error()));
   auto copy = RunMemory::Create(used_, std::move(*hold));
   if (!copy) return copy;
+  constexpr const char* kNoMemory = "there is no memory for the tensors";
   std::string piece;
   for (std::uint64_t at = 0; at < used_; at += piece.size()) {
     piece.resize(std::min<std::uint64_t>(kPiece, used_ - at));
-    if (!memory_->Read(at, piece.data(), piece.size()) || !(*copy)->Write(at, piece)) return std::unexpected("there is no memory for the tensors");
+    if (!memory_->Read(at, piece.data(), piece.size()) || !(*copy)->Write(at, piece)) return std::unexpected(kNoMemory);
   }
   if (auto sealed = (*copy)->Seal(outputs_); !sealed) return std::unexpected(std::move(sealed.error()));
+  if (outputs == Outputs::kZeros) return copy;
+  for (std::uint64_t at = used_; at < used_ + outputs_; at += piece.size()) {
+    piece.assign(std::min<std::uint64_t>(kPiece, used_ + outputs_ - at), '\xff');
+    if (!(*copy)->Write(at, piece)) return std::unexpected(kNoMemory);
+  }
   return copy;
 }
 

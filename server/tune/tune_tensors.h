@@ -45,8 +45,10 @@ class TuneTensors {
   // can be measured.
   std::expected<void, std::string> Prepare(std::string_view reply);
 
-  // As given, for one kernel.
-  std::expected<std::shared_ptr<RunMemory>, std::string> Copy();
+  // As given, for one kernel. What outputs hold before it is zeros, or bytes that are no number in most types: what a kernel leaves out then
+  // shows, even where the right value is 0.
+  enum class Outputs : std::uint8_t { kZeros, kNoNumbers };
+  std::expected<std::shared_ptr<RunMemory>, std::string> Copy(Outputs outputs);
   // For kernels that write nowhere but on their device.
   const std::shared_ptr<RunMemory>& given() const { return memory_; }
 

@@ -2,6 +2,7 @@
 #include "server/tune/tuning.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,13 +18,19 @@ using std::chrono::milliseconds;
 constexpr milliseconds kFirstLimit{20'000};  // the device's worker and the tensors come with it
 constexpr milliseconds kLeastLimit{2'000};
 constexpr int kTimesTheLongest = 4;
-constexpr unsigned kMostInVain = 25;        // times in a row that the device cannot be used
-constexpr milliseconds kLook{20};           // whether another tuning leaves room for a compile, or others the device
+constexpr unsigned kMostInVain = 9;          // times in a row that the device cannot be used
+constexpr milliseconds kLook{20};            // whether another tuning leaves room for a compile, or others the device
+constexpr milliseconds kLongestLook{1'000};  // for the device, which is left alone twice as long each time
+constexpr milliseconds kCompileAgain{200};
+constexpr unsigned kMostPrevented = 25;     // compiles in a row
 constexpr milliseconds kToCompare{30'000};  // beyond the budget, if need be
 
 double Seconds(std::chrono::steady_clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 bool HasFailed(v1::TuneOutcome outcome) { return outcome >= v1::TUNE_REFUSED; }
+
+// Whether the same may be possible in a moment.
+bool Passes(Kind kind) { return kind == Kind::kQueueFull || kind == Kind::kNoWorker || kind == Kind::kStore; }
 
 }  // namespace
 
@@ -34,7 +41,13 @@ Tuning::Tuning(Options options, std::shared_ptr<Bench> bench, const cache::Clock
       on_progress_(std::move(on_progress)),
       count_(options_.labels.size()),
       rounds_(count_),
-      said_(count_) {}
+      said_(count_) {
+  // Nothing comes of the others without the reference.
+  if (options_.reference) to_compile_.push_back(*options_.reference);
+  for (std::size_t i = 0; i < count_; ++i) {
+    if (options_.reference != i) to_compile_.push_back(i);
+  }
+}
 
 std::expected<v1::TuneRecord, Failure> Tuning::Run() {
   began_ = reported_ = clock_.SteadyNow();
@@ -50,7 +63,10 @@ std::expected<v1::TuneRecord, Failure> Tuning::Run() {
 }
 
 void Tuning::Cancel() {
-  cancelled_ = true;
+  {
+    cache::MutexLock lock(mutex_);  // or whoever has just looked would wait
+    cancelled_ = true;
+  }
   bench_->Stop();
   news_.NotifyAll();
 }
@@ -61,9 +77,7 @@ std::expected<void, Failure> Tuning::Search() {
     TakeCompiled();
     StartCompiles();
     if (auto possible = CheckReference(); !possible) return possible;
-    if (in_vain_ == kMostInVain) {
-      return std::unexpected(Failure{.kind = Kind::kNoWorker, .message = fmt::format("the device cannot be used: {}", no_device_)});
-    }
+    if (in_vain_ >= kMostInVain) return std::unexpected(NoDevice());
     if (const auto plan = rounds_.Next()) {
       Measure(*plan);
     } else if (rounds_.done()) {
@@ -78,8 +92,9 @@ std::expected<void, Failure> Tuning::Search() {
 }
 
 void Tuning::StartCompiles() {
-  while (started_ < count_ && bench_->MayCompile()) {
-    const std::size_t candidate = started_++;
+  while (!to_compile_.empty() && clock_.SteadyNow() >= compile_from_ && bench_->MayCompile()) {
+    const std::size_t candidate = to_compile_.front();
+    to_compile_.pop_front();
     bench_->Compile(candidate, [self = shared_from_this(), candidate](Bench::Compiled compiled) {
       {
         cache::MutexLock lock(self->mutex_);
@@ -98,16 +113,33 @@ void Tuning::TakeCompiled() {
   }
   std::ranges::sort(notes, {}, &Note::candidate);
   for (Note& note : notes) {
+    if (note.compiled.prevented) {
+      NotCompiled(note.candidate, std::move(*note.compiled.prevented));
+      continue;
+    }
     ++arrived_;
     if (note.compiled.key.empty()) {
       Fail(note.candidate, v1::TUNE_REFUSED, std::move(note.compiled.problem));
       continue;
     }
     ++compiled_;
+    prevented_in_a_row_ = 0;
     said_[note.candidate].set_key(std::move(note.compiled.key));
+    said_[note.candidate].clear_problem();
     rounds_.Arrive(note.candidate);
   }
   if (arrived_ == count_) rounds_.AllArrived();
+}
+
+void Tuning::NotCompiled(std::size_t candidate, Failure prevented) {
+  said_[candidate].set_problem(prevented.message);
+  if (Passes(prevented.kind) && ++prevented_in_a_row_ < kMostPrevented) {
+    compile_from_ = clock_.SteadyNow() + prevented.retry_after.value_or(kCompileAgain);
+    to_compile_.push_front(candidate);
+  } else {
+    ++arrived_;
+  }
+  prevented_ = std::move(prevented);
 }
 
 // A named reference that fails leaves nothing that the others could be compared with.
@@ -120,23 +152,29 @@ std::expected<void, Failure> Tuning::CheckReference() const {
 
 void Tuning::Measure(const Rounds::Plan& plan) {
   Bench::Measured measured = bench_->Measure(plan.candidate, plan.samples, Limit(), until_);
-  in_vain_ = measured.end == Bench::Measured::End::kNoDevice ? in_vain_ + 1 : 0;
+  if (measured.end != Bench::Measured::End::kNoDevice) in_vain_ = 0;
   switch (measured.end) {
     case Bench::Measured::End::kMeasured:
       rounds_.Add(plan.candidate, measured.microseconds);
-      longest_ = std::max(longest_, std::chrono::ceil<milliseconds>(measured.took));
+      longest_ = std::max(longest_, std::chrono::ceil<milliseconds>(measured.running));
       break;
     case Bench::Measured::End::kFailed: Fail(plan.candidate, measured.outcome, std::move(measured.problem)); break;
     case Bench::Measured::End::kNoDevice:
-      no_device_ = std::move(measured.problem);
       if (rounds_.microseconds(plan.candidate).empty()) rounds_.Arrive(plan.candidate);  // its first time comes again
-      Wait(kLook);
+      WaitForDevice(std::move(measured.problem));
       break;
   }
   Rest(measured.took);
 }
 
-// What a job of the device may take: the first ones tell what is usual.
+void Tuning::WaitForDevice(std::string why) {
+  no_device_ = std::move(why);
+  Wait(std::min(kLook * (1 << std::min(in_vain_++, kMostInVain)), kLongestLook));
+}
+
+Failure Tuning::NoDevice() const { return {.kind = Kind::kNoWorker, .message = fmt::format("the device cannot be used: {}", no_device_)}; }
+
+// What a kernel may take on the device: the first ones tell what is usual.
 milliseconds Tuning::Limit() const {
   if (options_.limit.count() > 0) return options_.limit;
   return longest_.count() == 0 ? kFirstLimit : kLeastLimit + kTimesTheLongest * longest_;
@@ -145,9 +183,9 @@ milliseconds Tuning::Limit() const {
 // Leaves the device alone for so long that its share is not exceeded.
 void Tuning::Rest(std::chrono::microseconds took) {
   const double rest = static_cast<double>(took.count()) * (1 / options_.device_share - 1);
-  const auto end = clock_.SteadyNow() + std::chrono::microseconds(static_cast<std::int64_t>(rest));
+  const auto end = std::min(clock_.SteadyNow() + std::chrono::microseconds(static_cast<std::int64_t>(rest)), until_);
   cache::MutexLock lock(mutex_);
-  for (auto now = clock_.SteadyNow(); !cancelled_ && now < std::min(end, until_); now = clock_.SteadyNow()) {
+  for (auto now = clock_.SteadyNow(); !cancelled_ && now < end; now = clock_.SteadyNow()) {
     news_.WaitFor(mutex_, std::chrono::ceil<std::chrono::microseconds>(end - now));
   }
 }
@@ -173,35 +211,82 @@ std::optional<std::size_t> Tuning::Reference() const {
   return std::nullopt;
 }
 
-// The fastest whose outputs agree with the reference's. The others that were faster are wrong, and are told so.
+// The fastest that may win beside those, of another kernel.
+std::optional<std::size_t> Tuning::Fastest(std::span<const std::size_t> but) const {
+  std::optional<std::size_t> fastest;
+  for (std::size_t i = 0; i < count_; ++i) {
+    const auto is_same = [&](std::size_t other) { return said_[other].key() == said_[i].key(); };
+    if (HasFailed(said_[i].outcome()) || rounds_.microseconds(i).empty() || std::ranges::any_of(but, is_same)) continue;
+    if (!fastest || rounds_.Median(i) < rounds_.Median(*fastest)) fastest = i;
+  }
+  return fastest;
+}
+
+// Whether their outputs agree; false as well where one of them fails, which is told.
+std::expected<bool, Failure> Tuning::Agree(std::size_t one, std::size_t reference) {
+  differs_.clear();
+  while (!cancelled_) {
+    Bench::Compared compared = bench_->Compare(one, reference, std::max(Limit(), kLeastLimit), compare_until_);
+    if (compared.end != Bench::Compared::End::kNoDevice) in_vain_ = 0;
+    switch (compared.end) {
+      case Bench::Compared::End::kAgrees: caution_ = std::move(compared.caution); return true;
+      case Bench::Compared::End::kDiffers: differs_ = std::move(compared.problem); return false;
+      case Bench::Compared::End::kCandidateFailed: Fail(one, compared.outcome, std::move(compared.problem)); return false;
+      case Bench::Compared::End::kReferenceFailed: Fail(reference, compared.outcome, std::move(compared.problem)); return false;
+      case Bench::Compared::End::kNoDevice: WaitForDevice(std::move(compared.problem)); break;
+    }
+    if (in_vain_ < kMostInVain && clock_.SteadyNow() < compare_until_) continue;
+    return std::unexpected(Failure{.kind = Kind::kNoWorker, .message = fmt::format("what was found cannot be checked: {}", no_device_)});
+  }
+  return std::unexpected(Cancelled());
+}
+
+// The two do not agree. A reference that somebody named is right; of others, the one that a third agrees with, and else the reference.
+std::expected<void, Failure> Tuning::Settle(std::size_t one, std::size_t reference) {
+  const std::string problem = std::exchange(differs_, {});
+  const std::array both = {one, reference};
+  if (const auto third = options_.reference ? std::nullopt : Fastest(both)) {
+    for (const std::size_t other : {reference, one}) {
+      const auto agree = Agree(*third, other);
+      if (!agree) return std::unexpected(agree.error());
+      if (std::ranges::any_of(std::array{one, reference, *third}, [this](std::size_t i) { return HasFailed(said_[i].outcome()); })) return {};
+      if (!*agree) continue;
+      if (other == reference) break;
+      Fail(reference, v1::TUNE_WRONG, fmt::format("its outputs are not those of {} and {}, which agree: {}", Called(one), Called(*third), problem));
+      return {};
+    }
+  }
+  Fail(one, v1::TUNE_WRONG, fmt::format("its outputs are not those of {}: {}", Called(reference), problem));
+  return {};
+}
+
+// The fastest whose outputs agree with the reference's. The others that were faster are wrong, and are told so. Where nobody named a reference,
+// the first has to agree with another one before it wins.
 std::expected<std::size_t, Failure> Tuning::Confirm() {
-  const auto until = std::max(until_, clock_.SteadyNow() + kToCompare);
+  compare_until_ = std::max(until_, clock_.SteadyNow() + kToCompare);
+  in_vain_ = 0;
   while (!cancelled_) {
     if (auto possible = CheckReference(); !possible) return std::unexpected(std::move(possible.error()));
     const auto best = rounds_.Best();
     const auto reference = Reference();
     if (!best || !reference) return std::unexpected(NothingFound());
-    if (said_[*reference].key().empty()) {
-      return std::unexpected(
-          Failure{.kind = Kind::kTooMuch,
-                  .message = fmt::format("the reference, {}, was not compiled within the budget; give a larger one", Called(*reference))});
-    }
-    if (*best == *reference) return *best;
-    Bench::Compared compared = bench_->Compare(*best, *reference, std::max(Limit(), kLeastLimit), until);
-    switch (compared.end) {
-      case Bench::Compared::End::kAgrees: return *best;
-      case Bench::Compared::End::kDiffers:
-        Fail(*best, v1::TUNE_WRONG, fmt::format("its outputs are not those of {}: {}", Called(*reference), compared.problem));
-        break;
-      case Bench::Compared::End::kCandidateFailed: Fail(*best, compared.outcome, std::move(compared.problem)); break;
-      case Bench::Compared::End::kReferenceFailed: Fail(*reference, compared.outcome, std::move(compared.problem)); break;
-      case Bench::Compared::End::kNoDevice:
-        if (cancelled_) return std::unexpected(Cancelled());
-        return std::unexpected(Failure{.kind = Kind::kNoWorker, .message = fmt::format("what was found cannot be checked: {}", compared.problem)});
-    }
+    if (said_[*reference].key().empty()) return std::unexpected(NotCompiledInTime(*reference));
+    const auto other = *best != *reference ? best : options_.reference ? std::nullopt : Fastest(std::array{*reference});
+    if (!other) return *best;
+    const auto agree = Agree(*other, *reference);
+    if (!agree) return std::unexpected(agree.error());
+    if (*agree) return *best;
+    if (differs_.empty()) continue;  // one of them has failed
+    if (auto settled = Settle(*other, *reference); !settled) return std::unexpected(std::move(settled.error()));
     Report(true);
   }
   return std::unexpected(Cancelled());
+}
+
+Failure Tuning::NotCompiledInTime(std::size_t reference) const {
+  if (prevented_) return *prevented_;
+  return {.kind = Kind::kTooMuch,
+          .message = fmt::format("the reference, {}, was not compiled within the budget; give a larger one", Called(reference))};
 }
 
 Failure Tuning::NothingFound() const {
@@ -212,6 +297,7 @@ Failure Tuning::NothingFound() const {
     return {.kind = Kind::kInvalid,
             .message = fmt::format("none of the {} candidates runs and gives the right result; {}: {}", count_, Called(which), failed->problem())};
   }
+  if (prevented_ && compiled_ == 0) return *prevented_;
   const std::string why = no_device_.empty() ? "" : fmt::format(" ({})", no_device_);
   return {.kind = Kind::kTooMuch,
           .message = fmt::format("no candidate was measured within the budget of {} s{}; give a larger one", Seconds(options_.budget), why)};
@@ -240,6 +326,8 @@ v1::TuneRecord Tuning::Record(std::size_t winner) const {
   record.set_reference(static_cast<std::uint32_t>(Reference().value_or(winner)) + 1);
   record.set_seconds(Seconds(clock_.SteadyNow() - began_));
   record.set_rounds(rounds_.round() + 1);
+  record.set_caution(caution_);
+  record.set_budget_seconds(prevented_ ? 0 : Seconds(options_.budget));
   return record;
 }
 

@@ -2,6 +2,9 @@
 //
 // One tuning from its candidates to its record.
 //
+// What keeps a candidate from being compiled or measured without being its fault (no memory, no worker, a full queue) is tried again, and is
+// never told as the candidate's.
+//
 // Threads. Run is the tuning: it has a thread of its own, which waits for compiles, for the device and for its end. The ends of compiles come
 // on other threads, and are only noted. Cancel may be called at any time, on any thread; Run then returns within the time that the device's
 // worker needs to be ended. `on_progress` is called by Run's thread, under no lock.
@@ -10,10 +13,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <deque>
 #include <expected>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,7 +45,7 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
 
   Tuning(Options options, std::shared_ptr<Bench> bench, const cache::Clock& clock, OnProgress on_progress);
 
-  // Once. The record has measurements, winner, reference, seconds and rounds; the rest is its keeper's.
+  // Once. The record has measurements, winner, reference, caution, seconds, rounds and budget; the rest is its keeper's.
   std::expected<v1::TuneRecord, Failure> Run();
   void Cancel();
 
@@ -51,16 +56,23 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
   };
   void StartCompiles();
   void TakeCompiled();
+  void NotCompiled(std::size_t candidate, Failure prevented);
   void Measure(const Rounds::Plan& plan);
   void Rest(std::chrono::microseconds took);
   void Fail(std::size_t candidate, v1::TuneOutcome outcome, std::string problem);
   void Wait(std::chrono::milliseconds longest);
+  void WaitForDevice(std::string why);
   std::chrono::milliseconds Limit() const;
   std::expected<void, Failure> Search();
   std::expected<std::size_t, Failure> Confirm();
   std::optional<std::size_t> Reference() const;
+  std::optional<std::size_t> Fastest(std::span<const std::size_t> but) const;
+  std::expected<bool, Failure> Agree(std::size_t one, std::size_t reference);
+  std::expected<void, Failure> Settle(std::size_t one, std::size_t reference);
   std::expected<void, Failure> CheckReference() const;
+  Failure NotCompiledInTime(std::size_t reference) const;
   Failure NothingFound() const;
+  Failure NoDevice() const;
   v1::TuneRecord Record(std::size_t winner) const;
   void Report(bool at_once);
   std::string Called(std::size_t candidate) const;
@@ -77,10 +89,16 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
   cache::SteadyTime reported_{};
   Rounds rounds_;
   std::vector<v1::TuneMeasurement> said_;  // outcome, key and problem of each
-  std::size_t started_ = 0, compiled_ = 0, arrived_ = 0;
+  std::deque<std::size_t> to_compile_;
+  cache::SteadyTime compile_from_{};  // after one was prevented, not at once
+  std::size_t compiled_ = 0, arrived_ = 0;
+  unsigned prevented_in_a_row_ = 0;
+  std::optional<Failure> prevented_;  // why the last compile that did not come to its program did not
+  std::string differs_, caution_;     // of the last comparison
+  cache::SteadyTime compare_until_{};
   std::chrono::milliseconds longest_{0};  // measurement
   std::string no_device_;                 // why the last measurement was not made
-  unsigned in_vain_ = 0;                  // measurements that were not made, since the last that was
+  unsigned in_vain_ = 0;                  // times that the device could not be used, since the last that it could
 
   std::atomic<bool> cancelled_ = false;
   cache::Mutex mutex_;

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <latch>
 #include <map>
 #include <set>
@@ -35,9 +36,14 @@ class FakeBench final : public Bench {
   std::map<std::size_t, std::string> refuses;    // what the compiler says
   std::map<std::size_t, v1::TuneOutcome> fails;  // when it is measured
   std::set<std::size_t> wrong;                   // outputs
-  std::set<std::size_t> fails_at_last;           // when its outputs are asked for
-  std::set<std::size_t> never_compiles;          // in time
-  microseconds job{1000};                        // of the device
+  std::map<std::size_t, std::string> keys;       // where they are not each candidate's own
+  std::string caution;
+  unsigned no_comparison = 0;                            // times that the device is not there for a comparison
+  std::set<std::size_t> fails_at_last;                   // when its outputs are asked for
+  std::set<std::size_t> never_compiles;                  // in time
+  std::map<std::size_t, std::deque<Failure>> prevented;  // compiles, one after the other
+  microseconds job{1000};                                // of the device
+  microseconds loading{0};                               // before that
   bool no_device = false;
   std::function<void(std::size_t)> on_measure;
 
@@ -50,13 +56,19 @@ class FakeBench final : public Bench {
     return pending_.size() < 2;
   }
   void Compile(std::size_t candidate, std::move_only_function<void(Compiled)> done) override {
+    begun.push_back(candidate);
     if (never_compiles.contains(candidate)) {
       cache::MutexLock lock(mutex_);
       return pending_.push_back(std::move(done));
     }
     Compiled compiled;
+    if (auto& why = prevented[candidate]; !why.empty()) {
+      compiled.prevented = why.front();
+      why.pop_front();
+      return done(std::move(compiled));
+    }
     if (const auto at = refuses.find(candidate); at != refuses.end()) compiled.problem = at->second;
-    else compiled.key = "key";
+    else compiled.key = keys.contains(candidate) ? keys[candidate] : "key " + std::to_string(candidate);
     done(std::move(compiled));
   }
   Measured Measure(std::size_t candidate, unsigned samples, milliseconds limit, cache::SteadyTime) override {
@@ -68,14 +80,19 @@ class FakeBench final : public Bench {
       return {.end = Measured::End::kFailed, .outcome = at->second, .problem = "it broke", .took = job};
     }
     measured[candidate] += samples;
-    return {.end = Measured::End::kMeasured, .microseconds = std::vector<double>(samples, times[candidate]), .problem = {}, .took = job};
+    const std::vector<double> all(samples, times[candidate]);
+    return {.end = Measured::End::kMeasured, .microseconds = all, .problem = {}, .took = loading + job, .running = job};
   }
   Compared Compare(std::size_t candidate, std::size_t reference, milliseconds, cache::SteadyTime) override {
+    if (no_comparison > 0) {
+      --no_comparison;
+      return {Compared::End::kNoDevice, {}, "no memory for the tensors"};
+    }
     compared.emplace_back(candidate, reference);
     if (fails_at_last.contains(reference)) return {Compared::End::kReferenceFailed, v1::TUNE_FAULTED, "it broke"};
     if (fails_at_last.contains(candidate)) return {Compared::End::kCandidateFailed, v1::TUNE_FAULTED, "it broke"};
     if (wrong.contains(candidate) != wrong.contains(reference)) return {Compared::End::kDiffers, {}, "element 0"};
-    return {Compared::End::kAgrees, {}, {}};
+    return {Compared::End::kAgrees, {}, {}, caution};
   }
   void Stop() override {
     stopped = true;
@@ -88,6 +105,7 @@ class FakeBench final : public Bench {
   }
 
   std::vector<std::pair<std::size_t, std::size_t>> compared;
+  std::vector<std::size_t> begun;  // compiles
 
  private:
   TestClock& clock_;
@@ -214,7 +232,7 @@ TEST_F(TuningTest, ADeviceThatCannotBeUsedEndsItBeforeTheBudget) {
   ASSERT_FALSE(record);
   EXPECT_EQ(record.error().kind, Failure::Kind::kNoWorker);
   EXPECT_EQ(record.error().message, "the device cannot be used: the device was busy");
-  EXPECT_EQ(bench_->limits.size(), 25u);
+  EXPECT_EQ(bench_->limits.size(), 9u);
 }
 
 TEST_F(TuningTest, ALateCompileIsNotReached) {
@@ -237,6 +255,126 @@ TEST_F(TuningTest, LimitsFollowWhatTheOthersTook) {
   bench_->limits.clear();
   ASSERT_TRUE(Run());
   EXPECT_EQ(bench_->limits[0], milliseconds(700));
+}
+
+TEST_F(TuningTest, WhatIsLoadedBeforeIsNoPartOfTheLimit) {
+  bench_->times = {10, 9};
+  bench_->job = milliseconds(100);
+  bench_->loading = seconds(7);  // a driver that starts
+  ASSERT_TRUE(Run());
+  EXPECT_EQ(bench_->limits[1], milliseconds(2'400)) << "or one that hangs would cost half a minute";
+}
+
+TEST_F(TuningTest, AFirstThatNobodyNamedIsCheckedBeforeItWins) {
+  bench_->times = {5, 9, 8};
+  auto record = Run();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->winner(), 1u);
+  EXPECT_EQ(bench_->compared, (std::vector<std::pair<std::size_t, std::size_t>>{{2, 0}}));
+  bench_->wrong = {0};
+  record = Run();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->winner(), 3u);
+  EXPECT_EQ(record->reference(), 2u);
+  EXPECT_EQ(record->measurements(0).outcome(), v1::TUNE_WRONG);
+  EXPECT_EQ(record->measurements(0).problem(), "its outputs are not those of candidate 3 and candidate 2, which agree: element 0");
+}
+
+TEST_F(TuningTest, AFirstThatIsSlowAndWrongBlamesNobodyElse) {
+  bench_->times = {20, 9, 8};
+  bench_->wrong = {0};
+  const auto record = Run();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->winner(), 3u);
+  EXPECT_EQ(Outcomes(*record), (std::vector{v1::TUNE_WRONG, v1::TUNE_DROPPED, v1::TUNE_MEASURED}));
+}
+
+TEST_F(TuningTest, OfTwoThatDifferTheFirstIsRight) {
+  bench_->times = {9, 5};
+  bench_->wrong = {1};
+  const auto record = Run();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->winner(), 1u);
+  EXPECT_EQ(record->measurements(1).outcome(), v1::TUNE_WRONG);
+}
+
+TEST_F(TuningTest, TheSameKernelTwiceIsNoWitness) {
+  bench_->times = {5, 5};
+  bench_->keys = {{0, "one"}, {1, "one"}};
+  ASSERT_TRUE(Run());
+  EXPECT_TRUE(bench_->compared.empty());
+}
+
+TEST_F(TuningTest, WhyAComparisonSaysLittleIsToldInTheRecord) {
+  bench_->times = {10, 8};
+  bench_->caution = "in C of the reference every element is 0";
+  const auto record = Run();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->caution(), bench_->caution);
+}
+
+TEST_F(TuningTest, ADeviceThatIsBusyForAWhileCostsNoTuning) {
+  bench_->times = {10, 8};
+  bench_->no_comparison = 3;
+  const auto record = Run();
+  ASSERT_TRUE(record) << record.error().message;
+  EXPECT_EQ(record->winner(), 2u);
+  bench_->no_comparison = 1'000;
+  const auto never = Run();
+  ASSERT_FALSE(never);
+  EXPECT_EQ(never.error().message, "what was found cannot be checked: no memory for the tensors");
+}
+
+TEST_F(TuningTest, WhatPreventsACompileForAMomentIsNotItsProgramsFault) {
+  bench_->times = {10, 8};
+  const Failure full{.kind = Failure::Kind::kQueueFull, .message = "too many wait", .retry_after = milliseconds(0)};
+  bench_->prevented[1] = {full, full};
+  const auto record = Run();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->winner(), 2u);
+  EXPECT_EQ(record->measurements(1).problem(), "");
+}
+
+TEST_F(TuningTest, WhatPreventsACompileForGoodIsToldAndNotKeptAgainstIt) {
+  bench_->times = {10, 8};
+  const Failure forbidden{.kind = Failure::Kind::kForbidden, .message = "needs the scope compile"};
+  bench_->prevented[1] = {forbidden};
+  const auto record = Run();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->winner(), 1u);
+  EXPECT_EQ(record->measurements(1).outcome(), v1::TUNE_NOT_REACHED);
+  EXPECT_EQ(record->measurements(1).problem(), "needs the scope compile");
+  EXPECT_EQ(record->budget_seconds(), 0) << "others may have it";
+  bench_->prevented = {{0, {forbidden}}, {1, {forbidden}}};
+  const auto none = Run();
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().kind, Failure::Kind::kForbidden);
+  EXPECT_EQ(none.error().message, "needs the scope compile");
+}
+
+TEST_F(TuningTest, ANamedReferenceIsCompiledFirst) {
+  bench_->times = {10, 9, 8};
+  options_.reference = 2;
+  ASSERT_TRUE(Run());
+  EXPECT_EQ(bench_->begun.front(), 2u);
+}
+
+// The steady one of this machine.
+class RealClock final : public cache::Clock {
+ public:
+  cache::WallTime WallNow() const override { return {}; }
+  cache::SteadyTime SteadyNow() const override { return std::chrono::steady_clock::now(); }
+};
+
+TEST_F(TuningTest, ARestEndsWithTheBudget) {
+  bench_->times = {10, 9};
+  bench_->job = seconds(5);  // and a hundred times as long a rest
+  const RealClock clock;
+  const Tuning::Options options{.labels = {"", ""}, .reference = std::nullopt, .budget = milliseconds(300), .device_share = 0.01};
+  const auto tuning = std::make_shared<Tuning>(options, bench_, clock, [](const v1::TuneProgress&) {});
+  const auto began = clock.SteadyNow();
+  ASSERT_TRUE(tuning->Run());
+  EXPECT_LT(clock.SteadyNow() - began, seconds(20));
 }
 
 TEST_F(TuningTest, ProgressCountsAndNamesTheBest) {

@@ -15,7 +15,18 @@ import tempfile
 import time
 
 HIT_ROUNDS = 20
-BARS = {"seconds": 5.0, "of_triton": 0.15, "of_best": 0.98}
+BARS = {"seconds": 5.0, "of_triton": 0.15, "of_best": 0.98, "cancel_ms": 200.0}
+
+# Its loop ends with a value that random data never have.
+HANGS = b"""kiln 1
+func @hangs(%A: global f32[64, 64], %B: global f32[64, 64]) outputs(1) {
+  kernel @main grid(1) threads 128 blocks(%bx) {
+    while %A[0, 0] < 10.0 {
+      store %B[0, 0] = %A[0, 0] + 1.0
+    }
+  }
+}
+"""
 
 
 def parse(arguments):
@@ -65,6 +76,34 @@ def tune(client, device, configs, options):
         client.compile(winner, device.target)
         cached.append(time.perf_counter() - begin)
     return told.record, programs, traced, seconds, statistics.median(hits), statistics.median(cached)
+
+
+def cancel_ms(client, device):
+    """Milliseconds from the cancelling of a tuning whose kernel never ends until the device does nothing more."""
+    import kiln
+    from kiln import measured
+
+    pb = client._pb
+    described, _ = measured.describe([kiln.Recipe("float32", (64, 64))])
+    start = pb.TuneStart(device=device.name, arguments=described, candidates=1, candidate_seconds=50, measure_on_emulator=True)
+    call = client._methods["Tune"](measured.messages(start, [pb.CompileRequest(module=HANGS, target=device.target)], (), []), timeout=90)
+
+    def busy():
+        line = "emu" if device.name.startswith("emu:") else device.name
+        return next(one.busy for one in client.stats().devices if one.name == line)
+
+    def wait_for(count, limit=60.0):
+        end = time.perf_counter() + limit
+        while busy() != count:
+            if time.perf_counter() > end:
+                raise RuntimeError(f"{device.name} is not {'busy' if count else 'idle'} after {limit} s")
+
+    wait_for(1)
+    time.sleep(3.0)  # until its driver has started and the kernel runs
+    begin = time.perf_counter()
+    call.cancel()
+    wait_for(0)
+    return (time.perf_counter() - begin) * 1e3
 
 
 def every_time(programs, record, target, options):
@@ -124,6 +163,8 @@ def run(options):
     print(f"# {len(configs)} candidates: request to record {seconds:.2f} s (bar {BARS['seconds']} s for 100), traced in {traced:.2f} s, "
           f"{record.rounds} rounds, {result['outcomes']}")
     print(f"# winner {winner.label}: {winner.median:.1f} us, noise {winner.noise:.2f} us")
+    result["cancel_ms"] = cancel_ms(client, device)
+    print(f"# cancelled: the device is idle after {result['cancel_ms']:.0f} ms (bar {BARS['cancel_ms']:.0f} ms)")
     print(f"# record hit {hit * 1e3:.2f} ms, compile hit {cached * 1e3:.2f} ms")
     for said in record.measurements:
         if said.problem:
@@ -141,7 +182,7 @@ def run(options):
         print(f"# Triton's autotuner {result['triton_s']:.2f} s: {result['of_triton']:.3f} × (bar {BARS['of_triton']}); its kernel "
               f"{result['triton_us']:.1f} us")
     result["holds"] = (seconds <= BARS["seconds"] * max(1, len(configs) / 100) and result["of_best"] >= BARS["of_best"]
-                       and result.get("of_triton", 0) <= BARS["of_triton"])
+                       and result.get("of_triton", 0) <= BARS["of_triton"] and result["cancel_ms"] <= BARS["cancel_ms"])
     return result
 
 

@@ -253,9 +253,10 @@ class Client:
 
         ``candidates``: programs as ``request`` takes them, or requests; ``labels``: what to call them. ``arguments``: numbers, kiln.Recipe, and
         remote.HostTensor, whose data go there. What wins agrees with the outputs of candidate number ``reference``, else of the first that
-        runs. ``budget``: seconds for all, ``candidate_seconds`` for one measurement; 0: the daemon's. What is known from a record is not
-        measured again, unless ``refresh``; with ``known_only`` nothing is measured, and the result is None where nothing is known.
-        ``on_progress(progress)`` is told how far it is. CompileError where no candidate runs."""
+        runs, unless two others agree with each other and not with it; ``record.caution`` says why that says little, where it does. ``budget``:
+        seconds for all, ``candidate_seconds`` for one measurement; 0: the daemon's. What is known from a record is not measured again, unless
+        ``refresh``; with ``known_only`` nothing is measured, and the result is None where nothing is known. ``on_progress(progress)`` is told how
+        far it is. ``timeout``: None: as long as the budget, or the daemon, allows. CompileError where no candidate runs."""
         requests = [c if isinstance(c, self._pb.CompileRequest) else self.request(c, "", priority="TUNING") for c in candidates]
         described, payloads = measured.describe(arguments)
         start = self._pb.TuneStart(device=device, arguments=described, candidates=len(requests),
@@ -270,7 +271,7 @@ class Client:
             return progress
 
         try:
-            return self._retry(call, timeout if timeout is not None else max(self.timeout, budget + _TRANSFER))
+            return self._retry(call, timeout if timeout is not None else max(self.timeout, budget + _TRANSFER) if budget else math.inf)
         except _NotFound:
             if known_only:
                 return None

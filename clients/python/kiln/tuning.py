@@ -67,8 +67,9 @@ class ProfileArgs:
     found for others is compiled for theirs. ``cache_input_tensors`` has no effect, with a warning.
 
     Where the daemon measures, ``warmup``, ``rep``, ``early_stop`` and ``timeout`` are its own; configurations are compared there with the first
-    that runs, and here with ``ref_prog`` unless ``skip_check``. ``in_process``: measure in this process. ``budget``: seconds that the daemon
-    may take; 0: as long as it allows. ``measure_on_emulator``: where the target is the emulator's, for tests."""
+    that runs, unless two others agree against it, and here with ``ref_prog`` unless ``skip_check``. ``in_process``: measure in this process.
+    ``budget``: seconds that the daemon may take; 0: as long as it allows. ``measure_on_emulator``: where the target is the emulator's, for
+    tests."""
 
     warmup: float = 25
     rep: float = 100
@@ -187,6 +188,8 @@ class Tuner:
         for config, said in zip(configs, record.measurements):
             if said.problem:
                 warnings.warn(f"{self.function.__name__} with {config}: {said.problem}", stacklevel=5)
+        if record.caution and not checks:
+            warnings.warn(f"{self.function.__name__}: the check of the outputs says little: {record.caution}; give other inputs", stacklevel=5)
         order = sorted((i for i, said in enumerate(record.measurements) if said.outcome in runs or (checks and said.outcome == wrong)),
                        key=lambda i: (i != record.winner - 1, record.measurements[i].outcome == wrong, record.measurements[i].median))
         problem = None

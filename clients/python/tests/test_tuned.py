@@ -72,6 +72,20 @@ def test_what_wins_agrees_with_the_named_reference(client):
     assert not faster or outcomes(client, found)[0] == "WRONG"
 
 
+def test_without_a_budget_the_daemons_time_counts_and_not_the_clients(address, monkeypatch):
+    monkeypatch.setattr(kiln.client, "_TRANSFER", 0.0)
+    with Client(address, timeout=0.05) as hasty:
+        found = hasty.tune([scale(4096, 256), scale(4096, 1024)], DEVICE, [kiln.Recipe("float32", (4096,))], measure_on_emulator=True)
+        assert found.record.seconds > 0.05 and found.record.winner
+
+
+def test_a_check_that_says_little_is_told(client):
+    zeros = [kiln.Recipe("float32", (4096,), None, "zeros")]
+    found = client.tune([scale(4096, 64), scale(4096, 512)], DEVICE, zeros, measure_on_emulator=True).record
+    assert found.caution == "in Y of the reference every element that is a number is 0"
+    assert not client.tune([scale(4096, 64), scale(4096, 512)], DEVICE, [kiln.Recipe("float32", (4096,))], measure_on_emulator=True).record.caution
+
+
 def test_own_data_travel_and_name_the_record(client):
     programs = [scale(256, 64), scale(256, 128)]
     array = numpy.arange(256, dtype="float32")
