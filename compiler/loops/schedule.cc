@@ -32,8 +32,8 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Stmt;
 
-// A choice: what a computing thread may have, less what addresses and values on their way take.
-constexpr int64_t kMostWords = kMostRegisters - 60;
+// What fragments may take of a computing thread's registers.
+constexpr int64_t kMostWords = kMostRegisters - kFewOtherRegisters;
 // A choice: a longer loop and two further halves of its body must be worth their code.
 constexpr double kWorth = 0.97;
 // A choice: orders whose cycles differ by less are alike. The cycles are those of groups of warps that do the same at one time. They run apart, and
@@ -73,7 +73,7 @@ class Scheduler {
   }
 
   void Run() {
-    if (Words() > kMostWords) return;
+    if (FragmentWords(module_, kernel_) > kMostWords) return;
     Visit(kernel_.body);
     kernel_.body.insert(kernel_.body.begin(), allocs_.begin(), allocs_.end());
   }
@@ -148,7 +148,7 @@ class Scheduler {
     int64_t words = 0;
     for (const auto& [id, count] : second) {
       const auto written = first.find(id);
-      if (written != first.end() && written->second.writes > 0 && count.reads > 0 && !IsFromBefore(body, id)) words += WordsOf(id);
+      if (written != first.end() && written->second.writes > 0 && count.reads > 0 && !IsFromBefore(body, id)) words += FragmentWords(module_, id);
     }
     return words;
   }
@@ -243,18 +243,6 @@ class Scheduler {
                                                      : "products of one iteration run beside the first products and the arithmetic of the next";
     kernel_.decisions.push_back({"schedule", std::nullopt, fmt::format("loop over {}: {}", module_[loop.vars[0]].name, what),
                                  fmt::format("{:.0f} cycles an iteration instead of {:.0f}", slot.cycles, before), loc});
-  }
-
-  // Registers of a thread that a fragment takes.
-  int64_t WordsOf(ir::BufferId id) const {
-    const ir::Buffer& buffer = module_[id];
-    if (buffer.space != ir::Space::kFragment || !buffer.layout) return 0;
-    return std::max<int64_t>(1, buffer.layout->Registers() * ir::Bits(buffer.dtype) / 32);
-  }
-  int64_t Words() const {
-    int64_t words = 0;
-    for (const auto& [id, count] : CountAllAccesses(module_, kernel_.body)) words += WordsOf(id);
-    return words;
   }
 
   ir::Module& module_;
