@@ -89,7 +89,8 @@ class Persister {
     kernel_.decisions.push_back({"persist", std::nullopt, fmt::format("at most {} blocks go over all {}", context_.target->multiprocessors, what),
                                  "the next tile's loads run during this tile's epilogue"});
     if (lengths.differ) {
-      const std::string_view turns_of = by_length ? "the longest tiles come first, there and back over the blocks" : "the blocks change places in each turn";
+      const std::string_view turns_of =
+          by_length ? "the longest tiles come first, there and back over the blocks" : "the blocks change places in each turn";
       kernel_.decisions.push_back({"persist", std::nullopt, std::string(turns_of), "tiles differ in the iterations of their loops"});
     }
   }

@@ -51,8 +51,8 @@ class Releaser {
   }
 
   void Report(const ir::Ring& ring, ir::SourceLoc loc) {
-    kernel_.decisions.push_back(
-        {"release", *tiles_.at(ring.barriers).begin(), "handed back before the statements behind its last reader", "it is filled again beside them", loc});
+    kernel_.decisions.push_back({"release", *tiles_.at(ring.barriers).begin(), "handed back before the statements behind its last reader",
+                                 "it is filled again beside them", loc});
   }
 
   // Puts the release behind the last statement that keeps it, if what takes long comes behind that. Whether it does.
