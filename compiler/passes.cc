@@ -19,6 +19,7 @@
 #include "compiler/loops/overlap.h"
 #include "compiler/loops/pipeline.h"
 #include "compiler/loops/prefetch.h"
+#include "compiler/loops/release.h"
 #include "compiler/loops/rings.h"
 #include "compiler/loops/scale_sums.h"
 #include "compiler/loops/schedule.h"
@@ -69,6 +70,7 @@ constexpr Pass kPasses[] = {
     {"prefetch", Each<Prefetch>},         // needs: rings
     {"overlap", Each<Overlap>},           // needs: bodies that prefetch repeated
     {"schedule", Each<Schedule>},         // needs: rings, and what overlap left in order
+    {"release", Each<Release>},           // needs: loops that schedule has taken apart
     {"stream_k", Each<StreamK>},          // needs: rings; before blocks are paired, for it deals steps to single ones
     {"multicast", Each<Multicast>},       // needs: rings
     {"split_stores", Each<SplitStores>},  // needs: rings, for warp roles

@@ -69,6 +69,15 @@ std::optional<std::vector<Linear>> HoldsEverywhere(const ir::Module& module, con
   return std::vector{*std::move(sum)};
 }
 
+std::optional<bool> Decided(const ir::Module& module, const Facts& facts, ExprId cond) {
+  if (const std::optional<int64_t> constant = module.exprs.ConstInt(cond)) return *constant != 0;
+  const std::optional<Linear> sum = AtLeastZero(module.exprs, facts, module.exprs[cond]);
+  if (!sum) return std::nullopt;
+  const Range range = RangeOf(facts, *sum);
+  if (range.min >= 0) return true;
+  return range.max < 0 ? std::optional(false) : std::nullopt;
+}
+
 Range RangeOf(const Facts& facts, const Linear& sum) {
   Range range{sum.constant, sum.constant};
   for (const auto& [term, coefficient] : sum.terms) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the conditions within a parallel loop hold for all of its iterations.
+// Where conditions are the same for all threads: within a parallel loop those that hold for all of its iterations, and those that are known.
 #pragma once
 
 #include <optional>
@@ -16,6 +16,9 @@ namespace kiln::compiler {
 // whose extents are constants. No sum has the loop's variables, and none leaves the 32-bit integers. nullopt: the condition is of another form,
 // or its arithmetic may wrap as far as `facts`, into which the loop was entered, can tell.
 std::optional<std::vector<Linear>> HoldsEverywhere(const ir::Module& module, const Facts& facts, ir::ExprId cond, const ir::For& loop);
+
+// Whether a comparison of integers holds, where `facts` tell; also of a constant.
+std::optional<bool> Decided(const ir::Module& module, const Facts& facts, ir::ExprId cond);
 
 // The values between which the sum lies.
 Range RangeOf(const Facts& facts, const Linear& sum);

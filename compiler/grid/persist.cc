@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "compiler/analysis/access.h"
-#include "compiler/analysis/contains.h"
+#include "compiler/analysis/growth.h"
 #include "compiler/grid/stream_k.h"
 #include "compiler/grid/tile_order.h"
 #include "compiler/rules/roles.h"
@@ -24,16 +24,28 @@ using ir::ExprOp;
 
 constexpr int64_t kManyTiles = 1 << 20;  // assumed where only the launch knows their number: more than any device holds at once
 
-// Whether tiles differ in the iterations of their loops.
-bool TilesDiffer(const ir::Module& module, const ir::Kernel& kernel) {
-  std::set<ir::VarId> of_tile(kernel.block_vars.begin(), kernel.block_vars.end());
+// How tiles differ in the iterations of their loops.
+struct Lengths {
   bool differ = false;
+  std::optional<size_t> axis = {};  // of the grid, along which alone they differ: they become longer, if `grow`, and else shorter
+  bool grow = false;
+};
+
+Lengths LengthsOf(const ir::Module& module, const ir::Kernel& kernel) {
+  Growths growths(module, kernel.body);
+  std::set<std::pair<size_t, Growth>> found;  // by axis
   ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
-    if (const auto* let = std::get_if<ir::Let>(&stmt.op); let != nullptr && ContainsVar(module.exprs, let->value, of_tile)) of_tile.insert(let->var);
-    if (const auto* loop = std::get_if<ir::For>(&stmt.op))
-      for (ExprId extent : loop->extents) differ |= ContainsVar(module.exprs, extent, of_tile);
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (loop == nullptr) return;
+    for (ExprId extent : loop->extents)
+      for (size_t axis = 0; axis < kernel.block_vars.size(); ++axis) found.emplace(axis, growths.Of(extent, kernel.block_vars[axis]));
   });
-  return differ;
+  std::erase_if(found, [](const auto& growth) { return growth.second == Growth::kNone; });
+  Lengths lengths{.differ = !found.empty()};
+  if (found.size() != 1 || found.begin()->second == Growth::kUnknown) return lengths;
+  lengths.axis = found.begin()->first;
+  lengths.grow = found.begin()->second == Growth::kUp;
+  return lengths;
 }
 
 class Persister {
@@ -42,7 +54,10 @@ class Persister {
       : module_(module), kernel_(kernel), context_(context), paired_(paired), order_(module, kernel, *context.target, paired) {}
 
   void Run() {
-    const bool differ = TilesDiffer(module_, kernel_);
+    const Lengths lengths = LengthsOf(module_, kernel_);
+    // Which of a pair a block takes is settled, and so is an order that the program asks for.
+    const bool by_length = lengths.axis && !paired_ && kernel_.raster_panel == 0;
+    if (by_length) order_.LongestFirst(*lengths.axis, lengths.grow);
     const ir::Block old = std::move(kernel_.body);
     const int64_t size = paired_ ? 2 : 1;
     const ExprId total = order_.Total();
@@ -52,7 +67,10 @@ class Persister {
     ir::Block body;
     ExprId cluster = module_.VarRef(block);
     if (paired_) cluster = order_.Bind(order_.Make(ExprOp::kFloorDiv, cluster, order_.Int(size)), body, "cluster");
-    const auto place = [&](ExprId in_turn) { return differ ? Turned(cluster, clusters, in_turn) : cluster; };
+    const auto place = [&](ExprId in_turn) {
+      if (by_length) return ThereAndBack(cluster, clusters, in_turn);
+      return lengths.differ ? Turned(cluster, clusters, in_turn) : cluster;
+    };
     const ExprId left = module_.exprs.Sub(total, place(order_.Make(ExprOp::kFloorDiv, total, clusters)));  // in the last turn, which is not whole
     const ExprId turns = order_.Make(ExprOp::kFloorDiv, module_.exprs.Add(left, module_.exprs.Sub(clusters, order_.Int(1))), clusters);
     ir::For loop{ir::LoopKind::kSerial, {turn}, {turns}, {}};
@@ -70,13 +88,20 @@ class Persister {
     const std::string_view what = paired_ ? "pairs of tiles, two together" : "tiles";
     kernel_.decisions.push_back({"persist", std::nullopt, fmt::format("at most {} blocks go over all {}", context_.target->multiprocessors, what),
                                  "the next tile's loads run during this tile's epilogue"});
-    if (differ) {
-      kernel_.decisions.push_back(
-          {"persist", std::nullopt, "the blocks change places in each turn", "tiles differ in the iterations of their loops"});
+    if (lengths.differ) {
+      const std::string_view turns_of =
+          by_length ? "the longest tiles come first, there and back over the blocks" : "the blocks change places in each turn";
+      kernel_.decisions.push_back({"persist", std::nullopt, std::string(turns_of), "tiles differ in the iterations of their loops"});
     }
   }
 
  private:
+  // The place in a turn: 0, 1, 2 … in one, … 2, 1, 0 in the next, so that who has the longest tile in one turn has the shortest in the next.
+  ExprId ThereAndBack(ExprId cluster, ExprId clusters, ExprId turn) {
+    const ExprId back = module_.exprs.Sub(module_.exprs.Sub(clusters, order_.Int(1)), module_.exprs.Mul(cluster, order_.Int(2)));
+    return module_.exprs.Add(cluster, module_.exprs.Mul(order_.Make(ExprOp::kFloorMod, turn, order_.Int(2)), back));
+  }
+
   // The place in a turn: two thirds of the blocks further in each, so that a block sees the short and the long tiles of a panel, however long the
   // panel is.
   ExprId Turned(ExprId cluster, ExprId clusters, ExprId turn) {

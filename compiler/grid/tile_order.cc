@@ -13,6 +13,9 @@ namespace {
 using ir::ExprId;
 using ir::ExprOp;
 
+// A choice: with more, tiles that run together share more of their operands, and differ more in their length.
+constexpr int64_t kLengths = 4;
+
 // What the program asks for, else the target's figure, for which a pair along the rows counts twice.
 int64_t PanelRows(const ir::Kernel& kernel, const target::Target& target, std::optional<size_t> paired) {
   if (kernel.raster_panel > 0) return kernel.raster_panel;
@@ -56,6 +59,7 @@ void TileOrder::BindPlace(size_t axis, ExprId value, ir::Block& block) {
 void TileOrder::Place(ExprId tile, ir::Block& block) {
   const size_t rank = extents_.size();
   places_.resize(rank);
+  if (by_length_) return PlaceByLength(tile, block);
   if (rank == 1) return BindPlace(0, tile, block);
   const ExprId x_size = extents_[0], y_size = extents_[1];
   if (rank == 3) {
@@ -63,13 +67,39 @@ void TileOrder::Place(ExprId tile, ir::Block& block) {
     BindPlace(2, Make(ExprOp::kFloorDiv, tile, plane), block);
     tile = Bind(Make(ExprOp::kFloorMod, tile, plane), block, "tile");
   }
-  const ExprId rows = Int(panel_rows_);
-  const ExprId area = module_.exprs.Mul(rows, x_size);
-  const ExprId first = Bind(module_.exprs.Mul(Make(ExprOp::kFloorDiv, tile, area), rows), block, "panel");
+  const auto [row, column] = InPanel(tile, panel_rows_, y_size, x_size, block);
+  BindPlace(1, row, block);
+  BindPlace(0, column, block);
+}
+
+std::pair<ExprId, ExprId> TileOrder::InPanel(ExprId tile, int64_t rows, ExprId all_rows, ExprId columns, ir::Block& block) {
+  const ExprId most = Int(rows), area = module_.exprs.Mul(most, columns);
+  const ExprId first = Bind(module_.exprs.Mul(Make(ExprOp::kFloorDiv, tile, area), most), block, "panel");
   const ExprId inside = Bind(Make(ExprOp::kFloorMod, tile, area), block, "inside");
-  const ExprId height = Bind(Make(ExprOp::kMin, rows, module_.exprs.Sub(y_size, first)), block, "height");
-  BindPlace(1, module_.exprs.Add(first, Make(ExprOp::kFloorMod, inside, height)), block);
-  BindPlace(0, Make(ExprOp::kFloorDiv, inside, height), block);
+  const ExprId height = Bind(Make(ExprOp::kMin, most, module_.exprs.Sub(all_rows, first)), block, "height");
+  return {module_.exprs.Add(first, Make(ExprOp::kFloorMod, inside, height)), Make(ExprOp::kFloorDiv, inside, height)};
+}
+
+// Panels of few lengths, so that tiles which differ only in their length follow each other and share operands. Within a panel, the first of the
+// other axes runs fastest.
+void TileOrder::PlaceByLength(ExprId tile, ir::Block& block) {
+  const auto [axis, grows] = *by_length_;
+  ExprId others = Int(1);
+  for (size_t other = 0; other < extents_.size(); ++other)
+    if (other != axis) others = module_.exprs.Mul(others, extents_[other]);
+  auto [row, column] = InPanel(tile, kLengths, extents_[axis], others, block);
+  BindPlace(axis, grows ? module_.exprs.Sub(module_.exprs.Sub(extents_[axis], Int(1)), row) : row, block);
+  const size_t last = axis + 1 == extents_.size() ? extents_.size() - 2 : extents_.size() - 1;
+  for (size_t other = 0; other < extents_.size(); ++other) {
+    if (other == axis) continue;
+    if (other == last) {
+      BindPlace(other, column, block);
+    } else {
+      column = Bind(column, block, "column");
+      BindPlace(other, Make(ExprOp::kFloorMod, column, extents_[other]), block);
+      column = Make(ExprOp::kFloorDiv, column, extents_[other]);
+    }
+  }
 }
 
 void TileOrder::PlaceOfPair(ExprId block, ir::Block& body) {

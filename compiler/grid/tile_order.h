@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The order in which persistent blocks take the tiles of a grid: panel by panel, rows first. Tiles that run at the same time then share
-// operands in L2.
+// operands in L2. Tiles of unequal length come by length instead, the longest first.
 #pragma once
 
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "compiler/target/target.h"
@@ -17,6 +18,9 @@ class TileOrder {
  public:
   // `paired`: the axis along which the two blocks of a cluster are neighbours; a tile then stands for a pair of them.
   TileOrder(ir::Module& module, const ir::Kernel& kernel, const target::Target& target, std::optional<size_t> paired);
+
+  // Takes the longest tiles first, which are the last ones along `axis` if their length grows along it, and else the first ones.
+  void LongestFirst(size_t axis, bool grows) { by_length_ = Length{axis, grows}; }
 
   ir::DType type() const { return type_; }  // of the blocks' variables
   ir::ExprId Total() const;                 // tiles
@@ -35,12 +39,21 @@ class TileOrder {
  private:
   ir::VarId AddVar(ir::VarKind kind, ir::DType type, std::string_view name);
   void BindPlace(size_t axis, ir::ExprId value, ir::Block& block);
+  // The place of `tile` in panels of `rows` rows of `all_rows`: the row, and the column.
+  std::pair<ir::ExprId, ir::ExprId> InPanel(ir::ExprId tile, int64_t rows, ir::ExprId all_rows, ir::ExprId columns, ir::Block& block);
+  void PlaceByLength(ir::ExprId tile, ir::Block& block);
+
+  struct Length {
+    size_t axis;
+    bool grows;
+  };
 
   ir::Module& module_;
   const std::vector<ir::VarId> block_vars_;
   const std::optional<size_t> paired_;
   const int64_t panel_rows_;  // of tiles
   const ir::DType type_;
+  std::optional<Length> by_length_;
   std::vector<ir::ExprId> extents_, places_;
 };
 

@@ -66,7 +66,9 @@ class Builder {
 
   void Run() {
     CountUses();
-    if (Find(kernel_.body) && !plans_.empty() && AddBody() && MayHaveRoles() && FitStages()) {
+    const bool all = Find(kernel_.body) && !plans_.empty() && MayHaveRoles() && IsSound();
+    if (all) AddBody();
+    if (all && FitStages()) {
       const size_t buffers = module_.buffers.size();
       for (BlockPlan& plan : plans_) Apply(plan);
       kernel_.producers = kProducers;
@@ -96,7 +98,11 @@ class Builder {
     if (context_.options.disable_warp_specialization()) return false;
     if (kernel_.threads % kGroupThreads != 0 || kernel_.threads > kMostConsumers) return false;
     // As many blocks as the program asks for must still fit on a multiprocessor.
-    if (uint64_t(kernel_.min_blocks) * (kernel_.threads + kProducers) > ir::kMaxResidentThreads) return false;
+    return uint64_t(kernel_.min_blocks) * (kernel_.threads + kProducers) <= ir::kMaxResidentThreads;
+  }
+
+  // Whether threads that run nothing else can fill the rings.
+  bool IsSound() const {
     const std::function<bool(const Stmt&)> loads = [&](const Stmt& stmt) { return loads_.contains(&stmt); };
     return ProducerSlice(module_, kernel_, loads).sound();
   }
@@ -122,12 +128,19 @@ class Builder {
   }
 
   // A tile that the kernel loads once gets a ring of one stage. The ring is filled again as soon as the persistent block's previous tile
-  // has no more readers.
-  bool AddBody() {
+  // has no more readers. Where no ring is possible, the load is a plain copy.
+  void AddBody() {
     BlockPlan plan{&kernel_.body, nullptr, {}, 1, 0};
-    if (!AddCopies(plan)) return false;
+    const std::vector<std::set<BufferId>> touched = TouchedIn(kernel_.body);
+    for (size_t i = 0; i < kernel_.body.size(); ++i) {
+      ir::Copy* copy = TensorLoad(module_, kernel_.body[i]);
+      if (copy == nullptr) continue;
+      loads_.insert(&kernel_.body[i]);
+      if (IsSound() && AddCopy(*copy, i, touched, plan)) continue;
+      loads_.erase(&kernel_.body[i]);
+      MakePlain(*copy);
+    }
     if (!plan.groups.empty()) plans_.push_back(std::move(plan));  // must come last: the push moves plans, and others point into them
-    return true;
   }
 
   bool AddLoop(ir::For& loop) {
@@ -144,21 +157,26 @@ class Builder {
 
   bool AddCopies(BlockPlan& plan) {
     Block& block = *plan.block;
-    std::vector<std::set<BufferId>> touched;
-    for (const Stmt& stmt : block) touched.push_back(Touched(module_, stmt));
+    const std::vector<std::set<BufferId>> touched = TouchedIn(block);
     for (size_t i = 0; i < block.size(); ++i) {
       const ir::Copy* copy = TensorLoad(module_, block[i]);
       if (copy == nullptr) {
         const auto* other = std::get_if<ir::Copy>(&block[i].op);
         const bool loads =
             other != nullptr && module_[other->src.buffer].space == Space::kGlobal && module_[other->dst.buffer].space == Space::kShared;
-        if (loads && plan.loop != nullptr) return false;  // another kind of load needs a pipeline of its own
+        if (loads) return false;  // another kind of load needs a pipeline of its own
         continue;
       }
       if (!AddCopy(*copy, i, touched, plan)) return false;
       loads_.insert(&block[i]);
     }
     return true;
+  }
+
+  std::vector<std::set<BufferId>> TouchedIn(const Block& block) const {
+    std::vector<std::set<BufferId>> touched;
+    for (const Stmt& stmt : block) touched.push_back(Touched(module_, stmt));
+    return touched;
   }
 
   // Only this block touches the tile, only this copy fills it, and it does so before any use; nothing in the kernel writes the source.
@@ -264,9 +282,10 @@ class Builder {
 
   void MakePlain() {
     ir::Walk(kernel_.body, [&](Stmt& stmt) {
-      if (ir::Copy* copy = TensorLoad(module_, stmt)) copy->plan->instruction = PlainInstruction(module_, *copy, copy->plan->vector, context_);
+      if (ir::Copy* copy = TensorLoad(module_, stmt)) MakePlain(*copy);
     });
   }
+  void MakePlain(ir::Copy& copy) { copy.plan->instruction = PlainInstruction(module_, copy, copy.plan->vector, context_); }
 
   ir::Module& module_;
   ir::Kernel& kernel_;

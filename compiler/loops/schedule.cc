@@ -7,6 +7,8 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <span>
+#include <tuple>
 #include <vector>
 
 #include "compiler/analysis/definitions.h"
@@ -26,15 +28,17 @@ namespace kiln::compiler {
 namespace {
 
 using ir::Block;
+using ir::BufferId;
 using ir::ExprId;
 using ir::Stmt;
 
-// A choice: what a computing thread may have, less what addresses and values on their way take.
-constexpr int64_t kMostWords = kMostRegisters - 60;
+// What fragments may take of a computing thread's registers.
+constexpr int64_t kMostWords = kMostRegisters - kFewOtherRegisters;
 // A choice: a longer loop and two further halves of its body must be worth their code.
 constexpr double kWorth = 0.97;
-// A choice: orders whose cycles differ by less are alike, and the one that carries fewer registers wins.
-constexpr double kAlike = 1.01;
+// A choice: orders whose cycles differ by less are alike. The cycles are those of groups of warps that do the same at one time. They run apart, and
+// then a group's arithmetic that nothing of its own hides runs beside another's products.
+constexpr double kAlike = 1.06;
 
 // A product that may run on while its threads do something else.
 bool MayRunOn(const Stmt& stmt, const target::Target& target) {
@@ -69,7 +73,7 @@ class Scheduler {
   }
 
   void Run() {
-    if (Words() > kMostWords) return;
+    if (FragmentWords(module_, kernel_) > kMostWords) return;
     Visit(kernel_.body);
     kernel_.body.insert(kernel_.body.begin(), allocs_.begin(), allocs_.end());
   }
@@ -115,20 +119,47 @@ class Scheduler {
     }
     std::erase_if(slots, [&](const auto& slot) { return slot.second.cycles > kAlike * least; });
     if (slots.empty()) return std::nullopt;
-    const auto best = std::ranges::min_element(slots, {}, [&](const auto& slot) { return Carried(loop.body, slot.first); });
+    const auto best = std::ranges::min_element(slots, {}, [&](const auto& slot) {
+      return std::tuple(BetweenStarts(slot.second, works), Carried(loop.body, slot.first), slot.second.cycles);
+    });
     const auto& [cut, slot] = *best;
     Report(loop, loc, before, slot, cut);
     return Write(loop, slot, cut, loc);
   }
 
-  // Registers of a thread in which values go from one iteration's first part to its second.
+  // Cycles of the threads between the starts of the first product and of the last. The unit may be without work for so long, and ptxas moves the
+  // wait for a sum that is used only then up to before the arithmetic that should run beside its product.
+  static double BetweenStarts(const Slot& slot, std::span<const Work> works) {
+    double cycles = 0, between = 0;  // since the first start; at the last
+    bool started = false;
+    for (const Step& step : slot.steps) {
+      if (step.wait) continue;
+      if (works[step.stmt].unit > 0) started = true, between = cycles;
+      if (started) cycles += works[step.stmt].threads;
+    }
+    return between;
+  }
+
+  // Registers of a thread in which values go from one iteration's first part to its second, besides those that keep values from one iteration to the
+  // next in any order.
   int64_t Carried(const Block& body, size_t cut) const {
     const AccessCounts first = CountAllAccesses(module_, Block(body.begin(), body.begin() + ptrdiff_t(cut)));
     const AccessCounts second = CountAllAccesses(module_, Block(body.begin() + ptrdiff_t(cut), body.end()));
     int64_t words = 0;
-    for (const auto& [id, count] : second)
-      if (const auto written = first.find(id); written != first.end() && written->second.writes > 0 && count.reads > 0) words += WordsOf(id);
+    for (const auto& [id, count] : second) {
+      const auto written = first.find(id);
+      if (written != first.end() && written->second.writes > 0 && count.reads > 0 && !IsFromBefore(body, id)) words += FragmentWords(module_, id);
+    }
     return words;
+  }
+
+  // Whether an iteration reads what the one before left in the buffer.
+  bool IsFromBefore(const Block& body, BufferId id) const {
+    for (const Stmt& stmt : body) {
+      const AccessCounts counts = CountAllAccesses(module_, Block{stmt});
+      if (const auto count = counts.find(id); count != counts.end()) return count->second.reads > 0;
+    }
+    return false;
   }
 
   Work WorkOf(const Stmt& stmt) const {
@@ -212,18 +243,6 @@ class Scheduler {
                                                      : "products of one iteration run beside the first products and the arithmetic of the next";
     kernel_.decisions.push_back({"schedule", std::nullopt, fmt::format("loop over {}: {}", module_[loop.vars[0]].name, what),
                                  fmt::format("{:.0f} cycles an iteration instead of {:.0f}", slot.cycles, before), loc});
-  }
-
-  // Registers of a thread that a fragment takes.
-  int64_t WordsOf(ir::BufferId id) const {
-    const ir::Buffer& buffer = module_[id];
-    if (buffer.space != ir::Space::kFragment || !buffer.layout) return 0;
-    return std::max<int64_t>(1, buffer.layout->Registers() * ir::Bits(buffer.dtype) / 32);
-  }
-  int64_t Words() const {
-    int64_t words = 0;
-    for (const auto& [id, count] : CountAllAccesses(module_, kernel_.body)) words += WordsOf(id);
-    return words;
   }
 
   ir::Module& module_;

@@ -146,6 +146,34 @@ std::string Comparison(std::mt19937& random) {
   return sum() + " " + operations[random() % 4] + " " + sum();
 }
 
+TEST(Decided, IsWhatIsKnownOfBothSides) {
+  const ir::Module module = Parsed(R"(kiln 1
+func @f(%X: global f32[64], %n: i32) {
+  kernel @k grid(1) threads 64 blocks(%b) {
+    for serial %k in (%n + 127) // 128 {
+      if %k + 1 < 1 {
+      }
+      if %k + 1 > 0 {
+      }
+      if %k < 7 {
+      }
+      if %k * %n >= 0 {
+      }
+    }
+  }
+}
+)");
+  const ir::For& loop = LoopOf(module);
+  Facts facts(module);
+  facts.EnterKernel(module.kernels[0]);
+  facts.EnterLoop(loop);
+  const auto decided = [&](size_t i) { return Decided(module, facts, std::get<ir::If>(loop.body[i].op).cond); };
+  EXPECT_EQ(decided(0), false);
+  EXPECT_EQ(decided(1), true);
+  EXPECT_EQ(decided(2), std::nullopt) << "another iteration";
+  EXPECT_EQ(decided(3), std::nullopt) << "may wrap";
+}
+
 TEST(HoldsEverywhere, IsWhatAllIterationsSay) {
   std::mt19937 random(20261126);
   int held = 0, divided = 0;

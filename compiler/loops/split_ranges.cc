@@ -97,6 +97,12 @@ class Splitter {
       if (const auto* let = std::get_if<ir::Let>(&stmt.op)) known.Apply([&](Facts& facts) { facts.Bind(*let); });
       if (const auto* assume = std::get_if<ir::Assume>(&stmt.op)) known.Apply([&](Facts& facts) { facts.Assume(assume->cond); });
       if (IsParallel(stmt)) Unmask(std::get<ir::For>(stmt.op), known.always);
+      if (Block* taken = Taken(stmt, known.always, module_)) {
+        Block body = std::move(*taken);
+        Visit(body, known);
+        std::ranges::move(body, std::back_inserter(result));
+        continue;
+      }
       if (auto* branch = std::get_if<ir::If>(&stmt.op)) Visit(branch->then_body, known), Visit(branch->else_body, known);
       if (auto* repeat = std::get_if<ir::While>(&stmt.op)) Visit(repeat->body, known);
       auto* loop = std::get_if<ir::For>(&stmt.op);
@@ -112,6 +118,14 @@ class Splitter {
       result.push_back(std::move(stmt));
     }
     block = std::move(result);
+  }
+
+  // The branch that all threads take wherever the statement stands, if it is a condition that is known.
+  static Block* Taken(Stmt& stmt, const Facts& facts, const ir::Module& module) {
+    auto* branch = std::get_if<ir::If>(&stmt.op);
+    if (branch == nullptr || branch->then_threads || branch->else_threads) return nullptr;
+    const std::optional<bool> holds = Decided(module, facts, branch->cond);
+    return !holds ? nullptr : *holds ? &branch->then_body : &branch->else_body;
   }
 
   // Calls fn(condition, sums) for each select in what the loop stores whose condition has a sum for each comparison (HoldsEverywhere).
@@ -233,9 +247,13 @@ class Splitter {
     const ExprId count = reads ? Bound(loop.extents[0], "count", result, loc) : loop.extents[0];
     ExprId begin = module_.exprs.Int(0, type), end = count;
     for (ExprId from : ranges.from) begin = Made(ExprOp::kMax, begin, module_.exprs.Cast(type, from));
-    if (!ranges.from.empty()) begin = Bound(Made(ExprOp::kMin, begin, count), "open", result, loc);
+    // Of sizes that are not ordinary, the last part has all iterations, or the first where there is no last.
+    const bool last = !ranges.until.empty();
+    if (!ranges.from.empty()) begin = Made(ExprOp::kMin, begin, count);
+    if (!last) begin = module_.exprs.Select(ordinary_, begin, count);
+    if (!ranges.from.empty()) begin = Bound(begin, "open", result, loc);
     for (ExprId until : ranges.until) end = Made(ExprOp::kMin, end, module_.exprs.Cast(type, until));
-    end = Bound(module_.exprs.Select(ordinary_, Made(ExprOp::kMax, end, begin), begin), "masked", result, loc);
+    if (last) end = Bound(module_.exprs.Select(ordinary_, Made(ExprOp::kMax, end, begin), begin), "masked", result, loc);
     Append(loop, module_.exprs.Int(0, type), begin, {}, result, loc);
     Append(loop, begin, end, conditions, result, loc);
     Append(loop, end, count, {}, result, loc);

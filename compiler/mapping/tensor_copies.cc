@@ -73,6 +73,7 @@ class Chooser {
       if (RowOf(*gemm, *context_.target).reads_shared) {
         has_wgmma_ = true;
         grouped_.push_back(*gemm);
+        by_groups_.insert({gemm->a.buffer, gemm->b.buffer});
       } else {
         by_warps_.insert({gemm->a.buffer, gemm->b.buffer});
       }
@@ -156,7 +157,8 @@ class Chooser {
                  },
                  stmt.op);
       auto* copy = std::get_if<ir::Copy>(&stmt.op);
-      if (copy != nullptr && place.pipelined && place.together && IsLoad(*copy, place.facts)) {
+      const bool once = &block == &kernel_.body && copy != nullptr && by_groups_.contains(copy->dst.buffer);
+      if (copy != nullptr && (place.pipelined || once) && place.together && IsLoad(*copy, place.facts)) {
         copy->plan->instruction = ir::CopyInstruction::kTensor;
         copy->plan->panels = PanelsFit(module_, place.facts, *copy, *context_.target);
       }
@@ -362,6 +364,7 @@ class Chooser {
   ir::Kernel& kernel_;
   const Context& context_;
   AccessCounts uses_;
+  std::set<BufferId> by_groups_;                        // operands of wgmma
   std::set<BufferId> by_warps_;                         // operands of other products, which need other layouts
   std::map<BufferId, std::vector<ir::Region>> stored_;  // by copies
   std::set<BufferId> staged_, long_;

@@ -130,6 +130,9 @@ def attention(dim: int, target=None) -> dict:
     """Of ``kiln.library.attention``. ``columns``: of the tiles of V and of the result, ``dim`` or more. ``exchanged``: whether weights lie in
     shared memory.
 
+    wgmma: each group of four warps has 64 rows. Up to 64 elements, exponentials take as long as products, and the registers hold three groups,
+    of which two compute exponentials while products of the third run. Above, they hold two.
+
     AMD's waves of 32 lanes: eight lie four by two on the result; each has 16 rows and half of the columns. ``columns`` is rounded up so that
     both halves are whole instructions; else no half is, and two waves compute the same, with all columns in the registers of each. Weights
     go through shared memory anyway, because an instruction takes operands from other lanes than it leaves results in; read from there by
@@ -141,7 +144,8 @@ def attention(dim: int, target=None) -> dict:
     their way, too: the largest heads' take more threads."""
     plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False}
     if _has_wgmma(target):
-        return {**plain, "block_m": 128, "block_n": 128 if dim <= 128 else 64, "threads": 256}
+        groups = 3 if dim <= 64 else 2
+        return {**plain, "block_m": 64 * groups, "block_n": 128 if dim <= 128 else 64, "threads": 128 * groups}
     if _has_waves_of(32, target):
         keys = {"block_m": 64 if dim <= 224 else 32, "block_n": 64 if dim <= 64 else 32, "stages": 2 if dim <= 128 else 1}
         return {**plain, **keys, "threads": 256, "columns": -(-dim // 32) * 32, "exchanged": True}

@@ -2,15 +2,12 @@
 #include "compiler/llvm/lower/ops/roles.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "compiler/rules/roles.h"
 
 namespace kiln::llvm_ir {
 
-using compiler::kFewRegisters;
 using compiler::kGroupThreads;
-using compiler::kMostRegisters;
 
 namespace {
 
@@ -23,7 +20,7 @@ class Roles : Part {
   void Lower(Rings& rings, TensorCopies& copies, const std::function<void()>& produce, const std::function<void()>& compute);
 
  private:
-  std::optional<int64_t> MoreRegisters() const;
+  compiler::RoleRegisters Registers() const;
   void Produce(const std::function<void()>& body);
   void Compute(const std::function<void()>& body);
 };
@@ -45,22 +42,20 @@ void Roles::Lower(Rings& rings, TensorCopies& copies, const std::function<void()
   if (rings.multicast()) device().ClusterBarrier();
 }
 
-// What each computing thread has, where producers give registers away to them.
-std::optional<int64_t> Roles::MoreRegisters() const {
-  const int64_t groups = kernel().threads / kGroupThreads, all = groups + kernel().producers / kGroupThreads;
+// What the threads of each role have, where those that fill rings give registers away.
+compiler::RoleRegisters Roles::Registers() const {
+  const int64_t all = kernel().threads + kernel().producers;
   // As in CreateKernel: max_registers takes precedence over min_blocks.
   const int64_t given = context().request().options.max_registers(), limit = given == 0 ? 256 : Floor8(given);
   const int64_t blocks = given == 0 ? std::max(kernel().min_blocks, 1u) : 1;
-  // Of each thread as the kernel starts, and as the roles share them afterwards.
-  const int64_t start = std::min(Floor8(int64_t(target().registers_per_multiprocessor) / (all * kGroupThreads * blocks)), limit);
-  const int64_t more = std::min(Floor8((start * all - kFewRegisters) / groups), kMostRegisters);
-  return start > kFewRegisters && start < kMostRegisters && more > start ? std::optional(more) : std::nullopt;
+  const int64_t at_start = std::min(Floor8(int64_t(target().registers_per_multiprocessor) / (all * blocks)), limit);
+  return compiler::RegistersOfRoles(module(), kernel(), at_start);
 }
 
 void Roles::Produce(const std::function<void()>& body) {
   const std::function<bool(const ir::Stmt&)> fills = compiler::FillsRing;
   const compiler::ProducerSlice slice(module(), kernel(), fills);
-  if (MoreRegisters()) device().SetRegisters(int(kFewRegisters), /*more=*/false);
+  if (const int64_t few = Registers().filling; few != 0) device().SetRegisters(int(few), /*more=*/false);
   const FactsScope scope(context());
   Threads producers = threads();
   producers.slice = &slice;
@@ -70,7 +65,7 @@ void Roles::Produce(const std::function<void()>& body) {
 }
 
 void Roles::Compute(const std::function<void()>& body) {
-  if (const auto more = MoreRegisters()) device().SetRegisters(int(*more), /*more=*/true);
+  if (const int64_t more = Registers().computing; more != 0) device().SetRegisters(int(more), /*more=*/true);
   Threads computing = threads();
   computing.warp_group = device().Uniform(b().CreateUDiv(thread(), I32(kGroupThreads)));
   const Threads outer = context().SetThreads(computing);

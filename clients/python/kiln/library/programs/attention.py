@@ -12,8 +12,12 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
     beyond dim are read as zeros and not written."""
     group = heads // kv_heads
     power = scale * LOG2_E
-    # Else only the last step masks, behind a condition, which takes a few registers more: weights are exchanged where those are short.
+    # Else only the step with the last keys masks, behind a condition, which takes a few registers more: weights are exchanged where those are
+    # short.
     masks_each = causal or exchanged
+    # What a row's maximum begins with. A row may see none of the step's keys that come first under a causal mask: its maximum is then a number
+    # still, lower than any score of finite float16 and of bfloat16 below 1e14.
+    lowest = -(2.0**100) if causal else -T.infinity("float32")
 
     @T.macro
     def mask(scores, first, k):
@@ -25,8 +29,8 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
                 scores[i, j] = T.if_then_else(column < kv_len, 0, -T.infinity("float32"))
 
     @T.macro
-    def mask_tail(scores, k):
-        if (k + 1) * block_n > kv_len:
+    def mask_tail(scores, step, k):
+        if step < 1:
             for i, j in T.Parallel(block_m, block_n):
                 scores[i, j] = T.if_then_else(k * block_n + j < kv_len, scores[i, j], -T.infinity("float32"))
 
@@ -61,10 +65,11 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
             T.copy(Q[bz, bx * block_m : (bx + 1) * block_m, by, :], q_shared)
             T.clear(output)
             T.clear(total)
-            T.fill(row_max, -T.infinity("float32"))
+            T.fill(row_max, lowest)
             blocks = T.ceildiv(kv_len, block_n)
             last = T.min(blocks, T.ceildiv((bx + 1) * block_m + kv_len - seq_len, block_n)) if causal else blocks
-            for k in T.Pipelined(last, num_stages=stages):
+            for step in T.Pipelined(last, num_stages=stages):
+                k = last - 1 - step  # backwards: the steps that mask come first
                 T.copy(K[bz, k * block_n : (k + 1) * block_n, by // group, :], k_shared)
                 if masks_each:
                     mask(scores, bx * block_m, k)
@@ -72,7 +77,7 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
                     T.clear(scores)
                 T.gemm(q_shared, k_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
                 if not masks_each:
-                    mask_tail(scores, k)
+                    mask_tail(scores, step, k)
                 online_softmax(scores, row_max, row_max_before, rescale, row_sum, total)
                 T.copy(scores, weights)
                 for i, j in T.Parallel(block_m, columns):
