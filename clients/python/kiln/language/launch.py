@@ -9,6 +9,7 @@ from .. import notices
 from . import placement
 from . import program as ir
 from . import reducers
+from . import signals
 from . import trace as tr
 from .buffer import Buffer, LocalVar
 from .dtypes import as_dtype, int32
@@ -87,6 +88,7 @@ class Kernel:
             reducers.check(trace)
         kernel, trace.kernel = trace.kernel, None
         if exc[0] is None:
+            signals.settle(kernel)
             placement.apply(kernel, trace.views)
 
 
@@ -361,7 +363,7 @@ def rename(value, name: str) -> None:
         value.name = name
 
 
-_HELPERS = {"annotations", "ir", "reducers", "math", "notices", "placement", "tr", "Buffer", "LocalVar", "as_dtype", "int32", "Var", "as_expr",
+_HELPERS = {"annotations", "ir", "reducers", "signals", "math", "notices", "placement", "tr", "Buffer", "LocalVar", "as_dtype", "int32", "Var", "as_expr",
             "constant_value",
             "representable", "rename"}
 __all__ = [name for name in dir() if not name.startswith("_") and name not in _HELPERS]

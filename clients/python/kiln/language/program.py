@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import ClassVar, Optional
 
 from .buffer import Buffer, Region
@@ -22,6 +22,19 @@ class Stmt:
     ON_TENSORS: ClassVar[bool] = True  # and whether an operand may be a tensor
 
     location: Location = field(default_factory=Location)
+
+
+def expressions(stmt: Stmt):
+    """The operands of a statement, without those of statements within it."""
+    for part in fields(stmt):
+        value = getattr(stmt, part.name)
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, Expr):
+                yield one
+            elif isinstance(one, Region):
+                yield from (o for o in one.offsets if isinstance(o, Expr))
+            elif isinstance(one, Element):
+                yield from one.indices
 
 
 @dataclass(slots=True)

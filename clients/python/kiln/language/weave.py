@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One order for warp groups that each have a loop of their own and wait for each other in it.
+
+Each group is a strand. One after the other goes on to where it waits for another; loops in which all of them signal become one loop, whose body is
+woven in the same way. Whether that order is right for every turn is not asked here: ``signals`` tries it afterwards."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import fields, replace
+
+from . import program as ir
+from .affine import evaluated
+from .buffer import Buffer, Region
+from .expr import Expr, Var, as_expr, const, constant_value, logical, logical_not
+from .signals import Late, Role, Signal, State, blocks_of, has_signals, of_threads, run
+
+
+def woven(stmts: list) -> list:
+    """The block with its groups in one order. Late where none is found."""
+    state, result, at = State(), [], 0
+    while at < len(stmts):
+        strands = []
+        while at < len(stmts) and (legs := _legs(stmts[at])):
+            strands += legs
+            at += 1
+        if strands:
+            result += _Weaver(_united(strands), state, {}).weave()
+        else:
+            run([stmts[at]], state, {})
+            result.append(stmts[at])
+            at += 1
+    return result
+
+
+def _legs(stmt) -> list:
+    """[(condition, statements)] of an if … elif … else that tells threads apart and has signals in it; else nothing."""
+    if not isinstance(stmt, ir.If) or not of_threads(stmt.cond) or not has_signals([stmt]):
+        return []
+    legs, rest = [(stmt.cond, stmt.then_body)], logical_not(stmt.cond)
+    if len(stmt.else_body) == 1 and _legs(stmt.else_body[0]):
+        legs += [(logical("AND", rest, cond), body) for cond, body in _legs(stmt.else_body[0])]
+    elif stmt.else_body:
+        legs.append((rest, stmt.else_body))
+    return legs
+
+
+def _united(strands) -> list:
+    """What the same threads do, one after the other, is one strand."""
+    result: dict = {}
+    for cond, body in strands:
+        result.setdefault(cond, []).extend(body)
+    return list(result.items())
+
+
+class _Strand:
+    def __init__(self, cond: Expr, stmts: list):
+        self.cond = cond
+        self.ahead = [(s, None) for s in stmts]  # with what they are under, None: nothing
+
+    @property
+    def next(self):
+        return self.ahead[0][0] if self.ahead else None
+
+    @property
+    def is_at_loop(self) -> bool:
+        return isinstance(self.next, ir.For) and has_signals([self.next])
+
+
+class _Weaver:
+    def __init__(self, strands, state: State, values: dict):
+        self.strands = [_Strand(cond, stmts) for cond, stmts in strands]
+        self.state, self.values, self.out = state, values, []
+
+    def weave(self) -> list:
+        while any(s.ahead for s in self.strands):
+            if not any([self._advance(s) for s in self.strands]):
+                self._enter_loop()
+        return self.out
+
+    def _advance(self, strand: _Strand) -> bool:
+        """Goes on to where it waits, to a loop with signals, or to the end. Whether it could."""
+        moved = False
+        while strand.ahead and not strand.is_at_loop:
+            stmt, guard = strand.ahead[0]
+            if isinstance(stmt, ir.If) and has_signals([stmt]):
+                strand.ahead[:1] = [(s, _and(guard, cond)) for cond, body in ((stmt.cond, stmt.then_body), (logical_not(stmt.cond), stmt.else_body))
+                                    for s in body]
+                continue
+            if isinstance(stmt, Signal) and self._holds(guard):
+                try:
+                    run([stmt], self.state, self.values)
+                except Late:
+                    return moved
+            strand.ahead.pop(0)
+            self._emit(strand, stmt, guard)
+            moved = True
+        return moved
+
+    def _holds(self, guard) -> bool:
+        """In the turn that is looked at."""
+        return guard is None or bool(constant_value(evaluated(guard, self.values)))
+
+    def _emit(self, strand: _Strand, stmt, guard) -> None:
+        if isinstance(stmt, (ir.Alloc, ir.Let)):  # its name is used by what follows in other parts of the strand
+            self.out.append(stmt)
+            return
+        last = self.out[-1] if self.out else None
+        if not isinstance(last, Role) or last.cond is not strand.cond:
+            last = Role(strand.cond, location=stmt.location)
+            self.out.append(last)
+        if guard is None:
+            last.then_body.append(stmt)
+            return
+        inner = last.then_body[-1] if last.then_body else None
+        if not isinstance(inner, ir.If) or inner.cond is not guard or inner.else_body:
+            inner = ir.If(guard, location=stmt.location)
+            last.then_body.append(inner)
+        inner.then_body.append(stmt)
+
+    def _enter_loop(self) -> None:
+        waiting = [s for s in self.strands if s.is_at_loop]
+        written_out = [s for s in waiting if s.next.kind in ("UNROLL", "VECTORIZED") and constant_value(s.next.extents[0]) is not None]
+        if written_out:
+            for strand in written_out:
+                self._write_out(strand)
+            return
+        loops = [s.ahead[0][0] for s in waiting]
+        guards = [s.ahead[0][1] for s in waiting]
+        if len(waiting) < 2 or any(l.extents[0] is not loops[0].extents[0] or len(l.vars) > 1 for l in loops) or any(g is not None for g in guards):
+            blocked = next((s.next for s in self.strands if isinstance(s.next, Signal)), None)
+            raise Late(blocked or _first_signal(loops))
+        self._together(waiting, loops)
+
+    def _together(self, waiting, loops) -> None:
+        first = loops[0]
+        var = Var("LOOP", first.vars[0].dtype, first.vars[0].name)
+        kind = first.kind if all(l.kind == first.kind for l in loops) else "SERIAL"
+        loop = ir.For(kind, [var], list(first.extents), [], min(l.num_stages for l in loops), location=first.location)
+        bodies = [(s.cond, _Names({l.vars[0].expr: var.expr}).copied(l.body)) for s, l in zip(waiting, loops)]
+        loop.body[:] = _Weaver(bodies, self.state, {**self.values, var.expr: const(0, var.dtype)}).weave()
+        for strand in waiting:
+            strand.ahead.pop(0)
+        for turn in range(1, constant_value(first.extents[0]) or 1):
+            run(loop.body, self.state, {**self.values, var.expr: const(turn, var.dtype)})
+        self.out.append(loop)
+
+    def _write_out(self, strand: _Strand) -> None:
+        loop, guard = strand.ahead[0]
+        turns = range(constant_value(loop.extents[0]))
+        strand.ahead[:1] = [(s, guard) for turn in turns
+                            for s in _Names({loop.vars[0].expr: const(turn, loop.vars[0].dtype)}).copied(loop.body)]
+
+
+def _and(guard, cond):
+    return cond if guard is None else logical("AND", guard, cond)
+
+
+def _first_signal(stmts):
+    for s in stmts:
+        if isinstance(s, Signal):
+            return s
+        found = _first_signal([inner for block in blocks_of(s) for inner in block])
+        if found is not None:
+            return found
+    return None
+
+
+class _Names:
+    """What stands for what in a copy: expressions for variables, buffers for buffers that are allocated in it."""
+
+    def __init__(self, values: dict):
+        self.values, self.buffers = dict(values), {}
+
+    def copied(self, stmts) -> list:
+        result = []
+        for stmt in stmts:
+            cond = constant_value(self.of(stmt.cond)) if isinstance(stmt, ir.If) else None
+            if cond is None:
+                result.append(self._copy(stmt))
+            else:
+                result += self.copied(stmt.then_body if cond else stmt.else_body)
+        return result
+
+    def of(self, value):
+        if isinstance(value, Expr):
+            return evaluated(value, self.values, self.buffers)
+        if isinstance(value, Buffer):
+            return self.buffers.get(value, value)
+        if isinstance(value, Region):
+            return Region(self.of(value.buffer), [self.of(as_expr(o)) for o in value.offsets], value.extents, value.dims)
+        if isinstance(value, ir.Element):
+            return ir.Element(self.of(value.buffer), self.of(value.indices))
+        if isinstance(value, list):
+            return self.copied(value) if value and isinstance(value[0], ir.Stmt) else [self.of(v) for v in value]
+        return value
+
+    def _copy(self, stmt):
+        """With variables and buffers of its own where it makes some."""
+        if isinstance(stmt, ir.Alloc):
+            old = stmt.buffer
+            self.buffers[old] = new = copy.copy(old)
+            return ir.Alloc(new, location=stmt.location)
+        if isinstance(stmt, ir.Let):
+            value, var = self.of(stmt.value), Var("LET", stmt.var.dtype, stmt.var.name)
+            self.values[stmt.var.expr] = var.expr
+            return ir.Let(var, value, location=stmt.location)
+        if isinstance(stmt, ir.For):
+            bound = [Var("LOOP", v.dtype, v.name) for v in stmt.vars]
+            extents = [self.of(e) for e in stmt.extents]
+            self.values.update((old.expr, new.expr) for old, new in zip(stmt.vars, bound))
+            return replace(stmt, vars=bound, extents=extents, body=self.copied(stmt.body))
+        return replace(stmt, **{part.name: self.of(getattr(stmt, part.name)) for part in fields(stmt) if part.name != "location"})
