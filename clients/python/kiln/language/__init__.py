@@ -24,6 +24,7 @@ from .loops import Parallel, Persistent, Pipelined, grid, serial, unroll, vector
 from .math import *  # noqa: F403
 from .program import PrimFunc
 from .roles import *  # noqa: F403
+from .rng import *  # noqa: F403
 from .rounding import *  # noqa: F403
 from .reducers import alloc_reducer, finalize_reducer, reducer_init, reducer_update
 from .thread_reductions import attr, comm_reducer, evaluate, tvm_thread_allreduce

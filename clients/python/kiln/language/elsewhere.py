@@ -35,7 +35,6 @@ _ROWS = (
     ("the order of tiles is T.Persistent's or the compiler's", "PersistentTileScheduler BaseTileScheduler"),
     ("it is not part of this version: compute it from T.exp, T.log, T.sqrt and their kin, or on the host",
      "asin acos atan atan2 asinh acosh atanh hypot copysign ldexp nextafter clz popcount __ffs __fns"),
-    ("random numbers are not part of this version: pass a tensor of them", "rng_init rng_rand rng_rand_float"),
     ("use T.alloc_shared, T.alloc_fragment, T.alloc_local or T.alloc_global", "allocate"),
 )
 

@@ -166,6 +166,7 @@ class Kernel:
     min_blocks: int = 0
     thread_var: Optional[Var] = None  # the linear index of the thread in its block
     placements: dict = field(default_factory=dict)  # of tensors that are not row-major, while it is traced
+    random: object = None  # the generator that T.rng_init began last, while it is traced
 
     @property
     def threads(self) -> int:
