@@ -22,6 +22,7 @@ from .launch import Kernel
 from .layout import Fragment, Layout
 from .loops import Parallel, Persistent, Pipelined, grid, serial, unroll, vectorized
 from .math import *  # noqa: F403
+from .pointers import *  # noqa: F403
 from .program import PrimFunc
 from .roles import *  # noqa: F403
 from .rng import *  # noqa: F403

@@ -128,6 +128,8 @@ def as_dtype(value) -> DType:
     Shapes: none. Dtypes: all. Targets: all. Errors: TypeError for what is no dtype."""
     if isinstance(value, DType):
         return value
+    if getattr(value, "is_pointer", False):
+        return int64
     if isinstance(value, type):
         name = {bool: "bool", int: "int32", float: "float32"}.get(value) or value.__name__
     else:

@@ -28,8 +28,8 @@ _ROWS = (
     ("blocks of a cluster are made to work together by the compiler; ask for clusters with T.ClusterKernel, if at all",
      "cluster_arrive cluster_arrive_relaxed cluster_wait cluster_sync block_rank_in_cluster clc_try_cancel "
      "clc_try_cancel_multicast clc_is_canceled"),
-    ("tensors are parameters: declare them as T.Tensor or T.StridedTensor",
-     "ptr make_tensor make_tensor_from_addr address_of tvm_access_ptr"),
+    ("tensors are parameters: declare them as T.Tensor or T.StridedTensor, or make one of an address with T.ptr and T.make_tensor",
+     "address_of tvm_access_ptr"),
     ("launches are opened by T.Kernel; T.get_thread_binding and T.get_block_binding give indices",
      "launch_thread thread_return"),
     ("the order of tiles is T.Persistent's or the compiler's", "PersistentTileScheduler BaseTileScheduler"),

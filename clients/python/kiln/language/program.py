@@ -174,12 +174,22 @@ class Kernel:
 
 
 @dataclass(slots=True)
+class AtAddress:
+    """What a tensor is like that a call gives by its address: dimensions and strides follow from the call's scalars. ``shape`` None: it is an address
+    and no tensor."""
+
+    shape: Optional[tuple] = None
+    strides: Optional[tuple] = None
+
+
+@dataclass(slots=True, eq=False)
 class Param:
-    """A tensor (``buffer``) or a scalar (``var``)."""
+    """A tensor (``buffer``) or a scalar (``var``). ``address``: of one that a call may give by its address."""
 
     name: str
     buffer: Optional[Buffer] = None
     var: Optional[Var] = None
+    address: Optional[AtAddress] = None
 
 
 class PrimFunc:
@@ -196,13 +206,24 @@ class PrimFunc:
         self.pass_configs: dict = {}
         self.compile_flags: list[str] = []
         self.workspaces: list[Buffer] = []
+        self.memories: dict = {}  # by dtype: the last parameters, which calls do not give
         self._module = None
+
+    @property
+    def given(self) -> int:
+        """How many parameters calls may give."""
+        return len(self.params) - len(self.memories)
+
+    @property
+    def buffer_map(self) -> dict:
+        """The tensor of each parameter that is one."""
+        return {param: param.buffer for param in self.params if param.buffer is not None}
 
     @property
     def attrs(self) -> dict:
         """What the function says of itself, under TileLang's names: "global_symbol", and where there is such, "tilelang_out_idx" (the T.empty
         tensors, from the end), "tilelang_pass_configs" and "tilelang_compile_flags"."""
-        count = len(self.params)
+        count = self.given
         given = {"tilelang_out_idx": [index - count for index in self.outputs], "tilelang_pass_configs": dict(self.pass_configs),
                  "tilelang_compile_flags": list(self.compile_flags)}
         return {"global_symbol": self.name, **{name: value for name, value in given.items() if value}}
@@ -223,7 +244,7 @@ class PrimFunc:
 
     def with_outputs(self, outputs) -> "PrimFunc":
         """The same function with these parameters (negative: from the end) allocated and returned by the launcher."""
-        count = len(self.params)
+        count = self.given
         wanted = [outputs] if isinstance(outputs, int) else list(outputs)
         resolved = []
         for index in wanted:
