@@ -110,3 +110,29 @@ def evaluated(root: Expr, values: dict, buffers: dict | None = None) -> Expr:
         else:
             done[node] = node if all(a is b for a, b in zip(args, node.args)) else _made(node, args)
     return done[root]
+
+
+def advance(e: Expr, var: Expr, by: int):
+    """How much ``e`` grows where ``var`` grows by so much, if it is the same for all values; else None."""
+    if e is var:
+        return by
+    if not finds(e, lambda node: node is var):
+        return 0
+    steps = [advance(a, var, by) for a in e.args]
+    if None in steps:
+        return None
+    if e.op in ("ADD", "SUB"):
+        return steps[0] + steps[1] if e.op == "ADD" else steps[0] - steps[1]
+    if e.op == "NEG":
+        return -steps[0]
+    if e.op == "CAST" and e.dtype.is_int and e.dtype.bits >= 32:
+        return steps[0]
+    number = constant_value(e.args[1]) if len(e.args) == 2 else None
+    if e.op == "MUL":
+        other = constant_value(e.args[0])
+        return steps[0] * number if isinstance(number, int) else steps[1] * other if isinstance(other, int) else None
+    if isinstance(number, int) and number > 0:
+        width = {"FLOOR_DIV": number, "FLOOR_MOD": number, "SHR": 1 << min(number, 64), "BIT_AND": 1 << number.bit_length()}.get(e.op)
+        if width is not None and steps[0] % width == 0:
+            return steps[0] // width if e.op in ("FLOOR_DIV", "SHR") else 0
+    return 0 if not any(steps) else None

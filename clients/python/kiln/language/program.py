@@ -37,6 +37,16 @@ def expressions(stmt: Stmt):
                 yield from one.indices
 
 
+def written(stmt: Stmt) -> list:
+    """The buffers that a statement itself changes."""
+    found = [stmt.buffer] if isinstance(stmt, (Store, Atomic)) else []
+    if isinstance(getattr(stmt, stmt.WRITTEN, None), Region):
+        found.append(getattr(stmt, stmt.WRITTEN).buffer)
+    if isinstance(stmt, Atomic) and stmt.old is not None:
+        found.append(stmt.old.buffer)
+    return found
+
+
 @dataclass(slots=True)
 class Alloc(Stmt):
     buffer: Buffer

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from . import program as ir
 from . import trace as tr
-from .affine import evaluated, finds
+from .affine import advance, evaluated, finds
 from .expr import Expr, const, constant_value
 
 _MOST = 1 << 20  # steps of a trial
+_LONGEST = 64  # turns after which a loop of unknown length is to repeat
 
 
 class Role(ir.If):
@@ -41,27 +42,40 @@ class Late(Exception):
 
 
 class State:
-    """How often each barrier was completed in a trial, and how many arrivals are missing."""
+    """What a trial knows of barriers: the possible worlds, each with (whether the number of completed turns is odd, arrivals in the turn that is under
+    way) for the barriers that are not in their first state. There are several behind a loop whose length is not known."""
 
-    def __init__(self):
-        self.done, self.arrived, self.steps = {}, {}, 0
+    def __init__(self, worlds=({},), steps: int = 0):
+        self.worlds, self.steps = [dict(w) for w in worlds], steps
 
     def step(self, signal, values):
         self.steps += 1
+        if self.steps > _MOST:
+            raise _problem(signal, f"the barriers of warp groups with roles take more than {_MOST} steps")
         index = _number(signal.index, values, signal, "which barrier is meant")
         if not 0 <= index < len(signal.barrier.counts):
             raise _problem(signal, f"barrier {index} of {len(signal.barrier.counts)}")
         key = (signal.barrier, index)
         if signal.parity is not None:
-            if self.done.get(key, 0) % 2 == _number(signal.parity, values, signal, "the parity of a wait") % 2:
+            parity = _number(signal.parity, values, signal, "the parity of a wait") % 2
+            if any(w.get(key, (0, 0))[0] == parity for w in self.worlds):
                 raise Late(signal)
             return
-        self.arrived[key] = self.arrived.get(key, 0) + signal.threads
-        wanted = signal.barrier.counts[index]
-        if self.arrived[key] > wanted:
-            raise _problem(signal, f"{self.arrived[key]} threads arrive at a barrier of {wanted}")
-        if self.arrived[key] == wanted:
-            self.arrived[key], self.done[key] = 0, self.done.get(key, 0) + 1
+        for world in self.worlds:
+            world[key] = self._arrived(signal, index, *world.get(key, (0, 0)))
+            if world[key] == (0, 0):
+                del world[key]
+
+    @staticmethod
+    def _arrived(signal, index: int, odd: int, arrived: int) -> tuple:
+        arrived, wanted = arrived + signal.threads, signal.barrier.counts[index]
+        if arrived > wanted:
+            raise _problem(signal, f"{arrived} threads arrive at a barrier of {wanted}")
+        return (1 - odd, 0) if arrived == wanted else (odd, arrived)
+
+
+def _different(worlds) -> list:
+    return list({frozenset(w.items()): w for w in worlds}.values())
 
 
 def _problem(stmt, message: str):
@@ -91,8 +105,6 @@ def of_threads(e: Expr) -> bool:
 def run(stmts, state: State, values: dict) -> None:
     """The barriers of these statements, in this order. ``values``: numbers of loop variables."""
     for s in stmts:
-        if state.steps > _MOST:
-            raise _problem(s, f"the barriers of warp groups with roles take more than {_MOST} steps")
         if isinstance(s, Signal):
             state.step(s, values)
         elif isinstance(s, ir.Let):
@@ -100,8 +112,7 @@ def run(stmts, state: State, values: dict) -> None:
         elif not any(has_signals(b) for b in blocks_of(s)):
             continue
         elif isinstance(s, ir.For):
-            for turn in range(_number(s.extents[0], values, s, "how often this loop, which has barriers in it, runs")):
-                run(s.body, state, {**values, s.vars[0].expr: const(turn, s.vars[0].dtype)})
+            turns(s, state, values)
         elif isinstance(s, ir.If) and of_threads(s.cond):
             run(s.then_body, state, values)
             run(s.else_body, state, values)
@@ -109,6 +120,53 @@ def run(stmts, state: State, values: dict) -> None:
             run(s.then_body if _number(s.cond, values, s, "a condition around barriers") else s.else_body, state, values)
         else:
             raise _problem(s, "barriers of warp groups with roles in a `while` loop, whose length is not known")
+
+
+def turns(loop: ir.For, state: State, values: dict, done: int = 0) -> None:
+    """The turns of a loop from ``done`` on. Where their number is known at run time only, those after which the signals are as in the first one must
+    leave the barriers as they found them: then all further ones are like these."""
+
+    def turn(number: int):
+        run(loop.body, state, {**values, loop.vars[0].expr: const(number, loop.vars[0].dtype)})
+
+    known = constant_value(evaluated(loop.extents[0], values))
+    if known is not None:
+        for number in range(done, int(known)):
+            turn(number)
+        return
+    period = _period(loop, values)
+    if period is None:
+        raise _problem(loop, "the barriers in this loop, whose length is known at run time only, must take turns with its variable, as `i % 2` does")
+    reached = []
+    for number in range(done, done + period):
+        reached += [dict(w) for w in state.worlds]
+        turn(number)
+    before, after = (_different(w) for w in (reached[: len(reached) // period], state.worlds))
+    if sorted(map(repr, map(_written, before))) != sorted(map(repr, map(_written, after))):
+        raise _problem(loop, f"the barriers in this loop, whose length is known at run time only, are not as before after {period} turns")
+    state.worlds = _different(reached)
+
+
+def _written(world: dict) -> list:
+    return sorted((id(barrier), index, *value) for (barrier, index), value in world.items())
+
+
+def _period(loop: ir.For, values: dict):
+    """After how many turns the signals of the loop are the same ones."""
+    found = [evaluated(e, values) for e in _deciding(loop.body)]
+    var = loop.vars[0].expr
+    return next((turns for turns in range(1, _LONGEST + 1) if all(advance(e, var, turns) == 0 for e in found)), None)
+
+
+def _deciding(stmts):
+    """What decides about signals: their operands, and the conditions and extents around them."""
+    for s in stmts:
+        if isinstance(s, Signal):
+            yield from (e for e in (s.index, s.parity) if e is not None)
+        elif any(has_signals(b) for b in blocks_of(s)):
+            yield from (e for e in ir.expressions(s) if not of_threads(e))
+            for block in blocks_of(s):
+                yield from _deciding(block)
 
 
 def _without_signals(stmts) -> list:
@@ -137,10 +195,7 @@ def _depends_on_threads(stmts, own: set) -> bool:
             own = own | {s.buffer}
         if isinstance(s, ir.Atomic) and s.each_thread or isinstance(s, ir.Barrier):
             return True
-        written = [s.buffer] if isinstance(s, (ir.Store, ir.Atomic)) else [getattr(s, s.WRITTEN).buffer] if hasattr(s, s.WRITTEN) else []
-        if isinstance(s, ir.Atomic) and s.old is not None:
-            written.append(s.old.buffer)
-        if any(b.space == "LOCAL" and b not in own for b in written):
+        if any(b.space == "LOCAL" and b not in own for b in ir.written(s)):
             return True
         if any(of_threads(e) for e in ir.expressions(s)) or any(_depends_on_threads(b, own) for b in blocks_of(s)):
             return True
@@ -170,7 +225,7 @@ def _order(kernel: ir.Kernel) -> None:
         run(body, State(), {})
     except Late:
         raise _problem(late.signal, "this wait is for what stands further below, and no order of the warp groups' statements was found in which each "
-                       "wait is over: loops of groups that wait for each other must have the same number of turns, known while the program is traced; "
+                       "wait is over: loops of groups that wait for each other must have the same number of turns; "
                        "write one loop with the roles in it, each statement behind those that it waits for") from None
     kernel.body[:] = body
 

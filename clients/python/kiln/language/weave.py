@@ -10,10 +10,10 @@ import copy
 from dataclasses import fields, replace
 
 from . import program as ir
-from .affine import evaluated
+from .affine import evaluated, finds
 from .buffer import Buffer, Region
 from .expr import Expr, Var, as_expr, const, constant_value, logical, logical_not
-from .signals import Late, Role, Signal, State, blocks_of, has_signals, of_threads, run
+from .signals import Late, Role, Signal, State, blocks_of, has_signals, of_threads, run, turns
 
 
 def woven(stmts: list) -> list:
@@ -127,10 +127,17 @@ class _Weaver:
             return
         loops = [s.ahead[0][0] for s in waiting]
         guards = [s.ahead[0][1] for s in waiting]
-        if len(waiting) < 2 or any(l.extents[0] is not loops[0].extents[0] or len(l.vars) > 1 for l in loops) or any(g is not None for g in guards):
+        if not loops or not self._are_alike(loops) or any(g is not None for g in guards):
             blocked = next((s.next for s in self.strands if isinstance(s.next, Signal)), None)
             raise Late(blocked or _first_signal(loops))
         self._together(waiting, loops)
+
+    def _are_alike(self, loops) -> bool:
+        """Whether all have as many turns, whatever the others' bodies store."""
+        extent = loops[0].extents[0]
+        read = set()
+        finds(extent, lambda e: e.op == "LOAD" and read.add(e.value))
+        return all(l.extents[0] is extent and len(l.vars) == 1 for l in loops) and not any(_writes(l.body, read) for l in loops)
 
     def _together(self, waiting, loops) -> None:
         first = loops[0]
@@ -141,8 +148,7 @@ class _Weaver:
         loop.body[:] = _Weaver(bodies, self.state, {**self.values, var.expr: const(0, var.dtype)}).weave()
         for strand in waiting:
             strand.ahead.pop(0)
-        for turn in range(1, constant_value(first.extents[0]) or 1):
-            run(loop.body, self.state, {**self.values, var.expr: const(turn, var.dtype)})
+        turns(loop, self.state, self.values, done=1)
         self.out.append(loop)
 
     def _write_out(self, strand: _Strand) -> None:
@@ -164,6 +170,12 @@ def _first_signal(stmts):
         if found is not None:
             return found
     return None
+
+
+def _writes(stmts, buffers: set) -> bool:
+    if not buffers:
+        return False
+    return any(bool(buffers.intersection(ir.written(s))) or any(_writes(b, buffers) for b in blocks_of(s)) for s in stmts)
 
 
 class _Names:
