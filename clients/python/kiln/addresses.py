@@ -102,7 +102,8 @@ class Addresses:
 
     @staticmethod
     def _scalars(params, args) -> dict:
-        return {p.var.expr: const(value, p.var.dtype) for p, value in zip(params, args) if p.var is not None and isinstance(value, (bool, int, float))}
+        known = [(p.var, value) for p, value in zip(params, args) if p.var is not None and isinstance(value, (bool, int, float))]
+        return {var.expr: const(value, var.dtype) for var, value in known}
 
     @staticmethod
     def _extents(param, scalars: dict) -> tuple:

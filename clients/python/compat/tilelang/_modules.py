@@ -53,7 +53,8 @@ _MODULES = {
         "DType", "dtype", "_TORCH_DTYPE_TO_STR", "_all_dtypes", "resolve_torch_storage_dtype")},
     "language.tir": {**_SCALARS, "prim_func": "kiln.language:prim_func", "macro": "kiln.language:macro"},
     "language.tir.entry": {"prim_func": "kiln.language:prim_func", "macro": "kiln.language:macro"},
-    "language.tir.ir": {**_SCALARS, "Shuffle": "kiln.language:Shuffle", "extract_lane": "kiln.language:extract_lane", "_VALID_CAST_ROUNDING_MODES": "kiln.language.rounding:CAST_ROUNDING_MODES"},
+    "language.tir.ir": {**_SCALARS, "Shuffle": "kiln.language:Shuffle", "extract_lane": "kiln.language:extract_lane",
+                        "_VALID_CAST_ROUNDING_MODES": "kiln.language.rounding:CAST_ROUNDING_MODES"},
     "language.tir.op": _SCALARS,
     "layout.swizzle": {
         f"make_{part}_bank_swizzled_layout": f"tilelang.layout:make_{part}_bank_swizzled_layout"

@@ -24,7 +24,7 @@ _ROWS = (
      "sync_grid sync_global"),
     ("warp specialisation is inferred", "annotate_ws_schedule"),
     ("a value passes between threads through a tile: store it with T.alloc_shared, and read it in the next statement",
-     "activemask match_any_sync match_all_sync tvm_warp_shuffle"),
+     "activemask match_any_sync match_all_sync"),
     ("blocks of a cluster are made to work together by the compiler; ask for clusters with T.ClusterKernel, if at all",
      "cluster_arrive cluster_arrive_relaxed cluster_wait cluster_sync block_rank_in_cluster clc_try_cancel "
      "clc_try_cancel_multicast clc_is_canceled"),

@@ -199,10 +199,10 @@ class Shuffle(metaclass=Kind):
 
 
 def extract_lane(vector, lane, span=None):
-    """One lane of a vector: of a T.alloc_var of a vector's type as T.bfloat16x2, of what such a type gives, ``T.bfloat16x2(x, y)``, or of a tuple of
-    elements, ``A[T.Ramp(i, 1, 2)]``.
-    Shapes: a scalar; ``lane`` is a Python int. Dtypes: the element's. Targets: all. Errors: TypeError for what is no expression, and where ``lane`` is
-    known at run time only. ValueError for a scalar, IndexError for a lane that the vector does not have."""
+    """One lane of a vector: of a T.alloc_var of a vector's type as T.bfloat16x2, of what such a type gives, ``T.bfloat16x2(x, y)``, or of a
+    tuple of elements, ``A[T.Ramp(i, 1, 2)]``.
+    Shapes: a scalar; ``lane`` is a Python int. Dtypes: the element's. Targets: all. Errors: TypeError for what is no expression, and where
+    ``lane`` is known at run time only. ValueError for a scalar, IndexError for a lane that the vector does not have."""
     if not isinstance(vector, (Operators, Lanes)):
         raise TypeError(f"T.extract_lane expects a PrimExpr, a vector, not {vector!r}")
     count = len(vector) if isinstance(vector, Lanes) else vector.dtype.lanes

@@ -373,7 +373,7 @@ def rename(value, name: str) -> None:
         value.name = name
 
 
-_HELPERS = {"annotations", "ir", "reducers", "signals", "math", "notices", "placement", "tr", "Buffer", "LocalVar", "VectorVar", "as_dtype", "int32", "Var", "as_expr",
-            "constant_value",
+_HELPERS = {"annotations", "ir", "reducers", "signals", "math", "notices", "placement", "tr", "Buffer", "LocalVar",
+            "VectorVar", "as_dtype", "int32", "Var", "as_expr", "constant_value",
             "representable", "rename"}
 __all__ = [name for name in dir() if not name.startswith("_") and name not in _HELPERS]

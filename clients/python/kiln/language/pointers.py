@@ -86,12 +86,12 @@ def _row_major(shape) -> list:
 
 
 def make_tensor(ptr, shape, dtype="float32", strides=None):
-    """The tensor that lies at an address: of a parameter of the type T.ptr, or of an int64 as a T.Tensor of T.ptr holds them. Its elements lie row by row
-    without gaps, or as ``strides`` say. One at an address that is computed in a kernel goes by single elements, without tensor copies and pipelines, and
-    all tensors of such a function may overlap.
-    Shapes: any; of a T.ptr parameter its dimensions are Python ints, or follow from the function's scalar parameters. Dtypes: any of 8 bits or more.
-    Targets: as T.ptr. Errors: TraceError for another dimension, for two tensors of one parameter, for what is no address, and for one that is computed
-    outside of T.Kernel. ValueError of a call on the emulator with addresses."""
+    """The tensor that lies at an address: of a parameter of the type T.ptr, or of an int64 as a T.Tensor of T.ptr holds them. Its elements lie
+    row by row without gaps, or as ``strides`` say. One at an address that is computed in a kernel goes by single elements, without tensor
+    copies and pipelines, and all tensors of such a function may overlap.
+    Shapes: any; of a T.ptr parameter its dimensions are Python ints, or follow from the function's scalar parameters. Dtypes: any of 8 bits or
+    more. Targets: as T.ptr. Errors: TraceError for another dimension, for two tensors of one parameter, for what is no address, and for one
+    that is computed outside of T.Kernel. ValueError of a call on the emulator with addresses."""
     trace, dtype, shape = tr.current("T.make_tensor"), as_dtype(dtype), as_shape(shape)
     strides = None if strides is None else as_shape(strides)
     if isinstance(ptr, Pointer):

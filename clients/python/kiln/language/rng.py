@@ -93,8 +93,8 @@ class _Generator:
         """The two numbers from which normal ones are made, the second as an angle."""
         if dtype is float32:
             x, y = self.bits(), self.bits()
-            turn = 2.0**-32 * 6.2831855
-            return cast(x, float32) * const(2.0**-32, float32) + const(2.0**-33, float32), cast(y, float32) * const(turn, float32) + const(turn / 2, float32)
+            return [cast(number, float32) * const(scale, float32) + const(scale / 2, float32)
+                    for number, scale in ((x, 2.0**-32), (y, 2.0**-32 * 6.2831855))]
         x, y = _of_53_bits(self.bits(), self.bits()), _of_53_bits(self.bits(), self.bits())
         return x, y * const(2 * 3.1415926535897932, float64)
 

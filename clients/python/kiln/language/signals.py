@@ -42,8 +42,8 @@ class Late(Exception):
 
 
 class State:
-    """What a trial knows of barriers: the possible worlds, each with (whether the number of completed turns is odd, arrivals in the turn that is under
-    way) for the barriers that are not in their first state. There are several behind a loop whose length is not known."""
+    """What a trial knows of barriers: the possible worlds, each with (whether the number of completed turns is odd, arrivals in the turn that is
+    under way) for the barriers that are not in their first state. There are several behind a loop whose length is not known."""
 
     def __init__(self, worlds=({},), steps: int = 0):
         self.worlds, self.steps = [dict(w) for w in worlds], steps

@@ -64,7 +64,8 @@ def any(*conditions):
 
 
 Shuffle = language.Shuffle
-__all__ = ["And", "BufferLoad", "Call", "Cast", "FloatImm", "IntImm", "Not", "Or", "PrimExpr", "PrimFunc", "Select", "Shuffle", "Var", "all", "any", "const",
+__all__ = ["And", "BufferLoad", "Call", "Cast", "FloatImm", "IntImm", "Not", "Or", "PrimExpr", "PrimFunc", "Select", "Shuffle", "Var",
+           "all", "any", "const",
            "reinterpret", *_BINARY]
 __path__ = []  # so that "tvm.tirx.expr" can be imported
 sys.modules[f"{__name__}.expr"] = expr = sys.modules[__name__]
