@@ -9,8 +9,8 @@ class DType(str):
     """One element type. It is a string, its canonical name: ``T.DType("half") is T.float16``. Called, it casts: ``T.float16(x)``.
     That of a vector, as ``T.float32x2``, is called with a value for each lane; a T.alloc_var may be of it, and T.extract_lane reads a lane.
     Buffers have elements of one number.
-    Shapes: called with a scalar, or as many as it has lanes. Dtypes: the table of this page lists all types and their other names. Targets: all. Where a target has no
-    instructions for a type, Kiln computes with a wider one. Errors: TypeError for a name that is no dtype, and for
+    Shapes: called with a scalar, or as many as it has lanes. Dtypes: the table of this page lists all types and their other names. Targets:
+    all. Where a target has no instructions for a type, Kiln computes with a wider one. Errors: TypeError for a name that is no dtype, and for
     another number of values."""
 
     __slots__ = ("wire", "bits", "kind", "lanes")
