@@ -95,10 +95,9 @@ class Addresses:
         count = 1
         for extent in shape:
             count *= extent
-        flat = value.reshape(-1)
-        if flat.shape[0] < count or not _is_view(flat, value):
+        if not _is_contiguous(value) or value.reshape(-1).shape[0] < count:
             raise ValueError(f"{param.name}: a contiguous tensor of {count} elements is needed")
-        return flat[:count].reshape(shape)
+        return value.reshape(-1)[:count].reshape(shape)
 
     @staticmethod
     def _scalars(params, args) -> dict:
@@ -117,7 +116,5 @@ class Addresses:
         return shape, _row_major(shape) if param.address.strides is None else [number(s) for s in param.address.strides]
 
 
-def _is_view(flat, value) -> bool:
-    if hasattr(value, "data_ptr"):
-        return flat.data_ptr() == value.data_ptr()
-    return flat.__array_interface__["data"][0] == value.__array_interface__["data"][0]
+def _is_contiguous(value) -> bool:
+    return value.is_contiguous() if hasattr(value, "is_contiguous") else value.flags.c_contiguous

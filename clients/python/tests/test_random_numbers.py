@@ -67,22 +67,20 @@ def drawn(generator, seed, sequence, offset):
 
     @T.prim_func
     def main(A: T.Tensor((6,), T.uint32), F: T.Tensor((5,), T.float32), D: T.Tensor((5,), T.float64), L: T.Tensor((1,), T.uint32)):
-        with T.Kernel(1, threads=32):
+        with T.Kernel(1, threads=1):
             T.rng_init(T.uint64(seed), T.uint64(sequence), T.uint64(offset), generator=generator)
-            if T.get_thread_binding() == 0:
-                for i in T.serial(6):
-                    A[i] = T.rng_rand()
+            for i in T.serial(6):
+                A[i] = T.rng_rand()
             T.rng_init(T.uint64(seed), T.uint64(sequence), T.uint64(offset), generator=generator)
-            if T.get_thread_binding() == 0:
-                for i in T.serial(2):
-                    F[i] = T.rng_rand_float()
-                for i in T.serial(2):
-                    D[i] = T.rng_rand_float(64)
-                for i in T.serial(3):
-                    F[2 + i] = T.rng_rand_float(32, "normal")
-                for i in T.serial(3):
-                    D[2 + i] = T.rng_rand_float(bit=64, dist="normal")
-                L[0] = T.rng_rand()
+            for i in T.serial(2):
+                F[i] = T.rng_rand_float()
+            for i in T.serial(2):
+                D[i] = T.rng_rand_float(64)
+            for i in T.serial(3):
+                F[2 + i] = T.rng_rand_float(32, "normal")
+            for i in T.serial(3):
+                D[2 + i] = T.rng_rand_float(bit=64, dist="normal")
+            L[0] = T.rng_rand()
 
     return main
 

@@ -96,8 +96,8 @@ def test_roles_in_one_loop(client, target, stages, producer):
 
 
 @emulated
-@pytest.mark.parametrize("target", ["emu:sm_90a", "emu:gfx942"])
-@pytest.mark.parametrize("turns, by_hand", [(4, False), (4, True), (None, False)])
+@pytest.mark.parametrize("target, turns, by_hand", [
+    ("emu:sm_90a", 4, False), ("emu:sm_90a", 4, True), ("emu:sm_80", 4, True), ("emu:sm_90a", None, False), ("emu:gfx942", None, False)])
 def test_roles_with_loops_of_their_own(client, target, turns, by_hand):
     agrees(client, in_two_loops(turns, by_hand), target, K // STEP)
 

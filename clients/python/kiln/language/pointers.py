@@ -10,7 +10,7 @@ from . import trace as tr
 from .affine import finds
 from .buffer import Buffer, as_shape
 from .dtypes import as_dtype, int64
-from .expr import Expr, Var, as_expr, binary, cast, const, constant_value, logical, masked
+from .expr import Expr, Operators, Var, as_expr, binary, cast, const, constant_value, logical, masked
 from .program import AtAddress
 from .views import View
 
@@ -37,11 +37,18 @@ class _SomeAddress:
 ptr = _PointerType()
 
 
-class Pointer:
+class Pointer(Operators):
     """A parameter of this type. ``param``: what the function has for it, a number until a tensor is made."""
 
+    __slots__ = ("made", "number", "param")
+
     def __init__(self, param):
-        self.param, self.made = param, None
+        self.param, self.number, self.made = param, param.var.expr, None
+
+    def as_scalar(self) -> Expr:
+        if self.made is not None:
+            raise tr.error(f"{self.param.name} is used as a number, and T.make_tensor made a tensor of it: index that, or pass the address twice")
+        return self.number
 
     def __repr__(self):
         return f"{self.param.name}: pointer"
