@@ -2,6 +2,7 @@
 #include "compiler/analysis/iterations.h"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "compiler/analysis/facts.h"
@@ -49,6 +50,19 @@ bool MayMeetItself(const Digits& digits, const Access& access, const std::set<ir
     }
   }
   return !std::ranges::includes(apart, moving);
+}
+
+bool NeverMeet(const ir::ExprPool& pool, const Access& a, const Access& b) {
+  if (a.tile || b.tile || a.indices.size() != b.indices.size()) return false;
+  for (size_t d = 0; d < a.indices.size(); ++d) {
+    if (a.indices[d] == b.indices[d]) continue;
+    const Linear x = LinearOf(pool, a.indices[d]), y = LinearOf(pool, b.indices[d]);
+    int64_t step = 0;
+    for (const Linear* index : {&x, &y})
+      for (const auto& [term, coefficient] : index->terms) step = std::gcd(step, coefficient);
+    if (step == 0 ? x.constant != y.constant : (x.constant - y.constant) % step != 0) return true;
+  }
+  return false;
 }
 
 }  // namespace kiln::compiler

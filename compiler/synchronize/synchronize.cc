@@ -413,6 +413,7 @@ class Analysis {
     // A statement that runs again writes the same elements with the same threads.
     const bool same = module_[p.buffer].space == Space::kGlobal && p.write && access.write && p.stmt == &stmt;
     if (same && !MayMeetItself(digits_, access, loops_)) return false;
+    if (AreSingle(p, stmt) && AllApart(p, access)) return false;
     if (divergent_ > 0 && HaveTheSameThread(p, stmt, access)) return false;
     if (p.stmt != &stmt && OfAll(p, stmt, access, &Encounters::Apart)) return false;
     const std::optional<Version> version = VersionOf(module_, access, loops_);
@@ -420,13 +421,26 @@ class Analysis {
     return (version->offset - p.version->offset) % version->modulus == 0;
   }
 
-  // Whether the two statements access single elements that belong to one thread each. (Asked only where threads cannot meet.)
-  bool HaveTheSameThread(const Pending& p, const Stmt& stmt, const Access& access) const {
+  // Whether both are statements of single threads, and no parallel loops.
+  static bool AreSingle(const Pending& p, const Stmt& stmt) {
     const auto single = [](const Stmt& s) {
       const auto* loop = std::get_if<ir::For>(&s.op);
       return loop == nullptr || loop->kind != ir::LoopKind::kParallel;
     };
-    if (access.tile || !single(stmt) || !single(*p.stmt) || !digits_.TellThread(access.indices)) return false;
+    return single(stmt) && single(*p.stmt);
+  }
+
+  bool AllApart(const Pending& p, const Access& access) const {
+    return std::ranges::all_of(Accesses(*p.stmt), [&](const Access& before) {
+      return before.buffer != access.buffer || before.write != p.write || NeverMeet(module_.exprs, before, access);
+    });
+  }
+
+  // Whether the two statements access single elements that belong to one thread each. (Asked only where threads cannot meet.)
+  bool HaveTheSameThread(const Pending& p, const Stmt& stmt, const Access& access) const {
+    // Another statement may be other threads'.
+    const ir::ThreadRange& threads = p.stmt == &stmt ? scopes_.back() : scopes_.front();
+    if (access.tile || !AreSingle(p, stmt) || !digits_.TellThread(access.indices, threads)) return false;
     return std::ranges::all_of(Accesses(*p.stmt), [&](const Access& before) {
       return before.buffer != access.buffer || before.write != p.write || (!before.tile && before.indices == access.indices);
     });

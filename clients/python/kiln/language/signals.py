@@ -221,7 +221,7 @@ def _order(kernel: ir.Kernel) -> None:
     try:
         from .weave import woven
 
-        body = woven(kernel.body)
+        body = woven(kernel)
         run(body, State(), {})
     except Late:
         raise _problem(late.signal, "this wait is for what stands further below, and no order of the warp groups' statements was found in which each "

@@ -12,20 +12,20 @@ from dataclasses import fields, replace
 from . import program as ir
 from .affine import evaluated, finds
 from .buffer import Buffer, Region
-from .expr import Expr, Var, as_expr, const, constant_value, logical, logical_not
+from .expr import Expr, Var, as_expr, binary, const, constant_value, logical, logical_not
 from .signals import Late, Role, Signal, State, blocks_of, has_signals, of_threads, run, turns
 
 
-def woven(stmts: list) -> list:
-    """The block with its groups in one order. Late where none is found."""
-    state, result, at = State(), [], 0
+def woven(kernel: ir.Kernel) -> list:
+    """The body with its groups in one order. Late where none is found."""
+    stmts, state, result, at = kernel.body, State(), [], 0
     while at < len(stmts):
         strands = []
         while at < len(stmts) and (legs := _legs(stmts[at])):
             strands += legs
             at += 1
         if strands:
-            result += _Weaver(_united(strands), state, {}).weave()
+            result += _Weaver(_united(strands, kernel), state, {}).weave()
         else:
             run([stmts[at]], state, {})
             result.append(stmts[at])
@@ -45,12 +45,26 @@ def _legs(stmt) -> list:
     return legs
 
 
-def _united(strands) -> list:
+def _united(strands, kernel: ir.Kernel) -> list:
     """What the same threads do, one after the other, is one strand."""
     result: dict = {}
     for cond, body in strands:
-        result.setdefault(cond, []).extend(body)
+        result.setdefault(_as_range(cond, kernel), []).extend(body)
     return list(result.items())
+
+
+def _as_range(cond: Expr, kernel: ir.Kernel) -> Expr:
+    """The condition as bounds of the thread's number, if it says no more than that."""
+    thread, numbers = kernel.thread_var.expr, []
+    for number in range(kernel.threads):
+        known = constant_value(evaluated(cond, {thread: const(number, thread.dtype)}))
+        if known is None:
+            return cond
+        numbers += [number] if known else []
+    first, last = (numbers[0], numbers[-1]) if numbers else (0, -1)
+    if len(numbers) != last - first + 1 or not numbers:
+        return cond
+    return logical("AND", binary("GE", thread, first) if first else as_expr(True), binary("LT", thread, last + 1))
 
 
 class _Strand:
