@@ -21,10 +21,12 @@ def _linear_thread(kernel) -> Expr:
 @contextlib.contextmanager
 def ws(*warp_group_idx):
     """``with T.ws(0):`` says which warp groups, of 128 threads each, do what stands in it. What depends on threads is done by these; tile
-    operations are done by whichever threads the compiler chooses, with the same result. The barriers of roles (T.alloc_barrier) order their
-    statements: the order in which these stand must be one that the barriers allow.
+    operations are done by whichever threads the compiler chooses, with the same result. The barriers of roles (T.alloc_barrier) say in which
+    orders their statements may follow each other, and one of these becomes the kernel's: that in which they stand, or, where each group has a
+    loop of its own, one loop in which the groups go on in turns, each to where it waits for another. The compiler specialises warps again. The
+    same is done for groups that a program tells apart by the thread's number, ``if tx < 128: …``, and that have barriers.
     Shapes: one Python int from 0 on, or several. Dtypes: none. Targets: all. Errors: TraceError without a number, for a group that the block
-    does not have, inside of another T.ws or T.Parallel, and where the statements stand in an order that waits for what comes later."""
+    does not have, inside of T.Parallel, and where no order is found in which each wait is over where it stands."""
     trace = tr.current("T.ws")
     kernel = trace.kernel
     if kernel is None:
