@@ -19,9 +19,12 @@ std::optional<Version> VersionOf(const ir::Module& module, const Access& access,
   const Linear index = LinearOf(module.exprs, access.indices.front());
   if (index.terms.empty()) return Version{std::nullopt, index.constant, *modulus};
   if (*modulus > kMostVersions || index.terms.size() != 1 || index.terms.begin()->second != 1 || index.constant != 0) return std::nullopt;
-  const ir::ExprNode& node = module.exprs[ir::ExprId(index.terms.begin()->first)];
+  ir::ExprNode node = module.exprs[ir::ExprId(index.terms.begin()->first)];
+  const bool other = *modulus == 2 && node.op == ir::ExprOp::kBitXor && module.exprs.ConstInt(node.args[1]) == 1;  // of two
+  if (other) node = module.exprs[node.args[0]];
   if (node.op != ir::ExprOp::kFloorMod || module.exprs.ConstInt(node.args[1]) != modulus) return std::nullopt;
-  const Linear inner = LinearOf(module.exprs, node.args[0]);
+  Linear inner = LinearOf(module.exprs, node.args[0]);
+  inner.constant += other;
   if (inner.terms.size() != 1 || inner.terms.begin()->second != 1) return std::nullopt;
   const ir::ExprNode& term = module.exprs[ir::ExprId(inner.terms.begin()->first)];
   if (term.op != ir::ExprOp::kVar || !loops.contains(ir::VarId(term.ref))) return std::nullopt;

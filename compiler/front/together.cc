@@ -148,7 +148,8 @@ class Round {
     }
   }
 
-  // The threads that come to a branch with statements that they do together, or in which they may wait for each other. nullopt: as many as come to the If, or it is not known.
+  // The threads that come to a branch with statements that they do together, or in which they may wait for each other. nullopt: as many as come
+  // to the If, or it is not known.
   std::optional<ir::ThreadRange> RangeOf(ir::ExprId cond, bool value, const ir::Block& body, const Scope& scope) const {
     if (scope.reason || !divergence_.Differs(cond, scope.threads)) return std::nullopt;
     if (!HoldsOneOfBlock(body) && !HoldsAnExchange(module_, body)) return std::nullopt;

@@ -140,7 +140,8 @@ def test_what_barriers_refuse():
     (lambda bar, n: T.barrier_arrive(bar), "barrier_arrive"), (lambda bar, n: T.mbarrier_arrive(bar), "mbarrier_arrive"),
     (lambda bar, n: T.barrier_wait(bar, n), "barrier_wait"), (lambda bar, n: T.mbarrier_wait_parity(bar, n % 2), "mbarrier_wait_parity"),
     (lambda bar, n: T.tma_store_wait(), "tma_store_wait"), (lambda bar, n: T.wait_wgmma(0), "wait_wgmma"),
-    (lambda bar, n: T.mbarrier_arrive_expect_tx(bar, 64), "mbarrier_arrive_expect_tx"), (lambda bar, n: T.mbarrier_expect_tx(bar, n), "mbarrier_expect_tx"),
+    (lambda bar, n: T.mbarrier_arrive_expect_tx(bar, 64), "mbarrier_arrive_expect_tx"),
+    (lambda bar, n: T.mbarrier_expect_tx(bar, n), "mbarrier_expect_tx"),
     (lambda bar, n: T.cp_async_barrier_noinc(bar), "cp_async_barrier_noinc"), (lambda bar, n: T.ptx_commit_group(), "ptx_commit_group"),
     (lambda bar, n: T.ptx_wait_group(0), "ptx_wait_group"), (lambda bar, n: T.fence_proxy_async(), "fence_proxy_async")])
 def test_what_has_no_effect_says_so(call, name):

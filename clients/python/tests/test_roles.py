@@ -182,7 +182,8 @@ def test_what_roles_refuse():
 
     for body, problem in [(lambda A, n: nested(()), r"numbers of warp groups, and the block of 256 threads has 2 of 128"),
                           (lambda A, n: nested((2,)), "256 threads has 2"), (lambda A, n: nested((n,)), "256 threads has 2"),
-                          (lambda A, n: in_a_loop_of_threads(A), "in a T.Parallel loop"), (lambda A, n: unknown_index(n), "which barrier is meant is known"),
+                          (lambda A, n: in_a_loop_of_threads(A), "in a T.Parallel loop"),
+                          (lambda A, n: unknown_index(n), "which barrier is meant is known"),
                           (lambda A, n: unknown_condition(n), "a condition around barriers is known at run time only"),
                           (lambda A, n: never_the_same(n), "must take turns with its variable"),
                           (lambda A, n: odd_number(n), "are not as before after 2 turns")]:

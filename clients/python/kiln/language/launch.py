@@ -200,9 +200,12 @@ def alloc_shared(shape, dtype, scope="shared.dyn"):
 
 
 def alloc_fragment(shape, dtype, scope="local.fragment"):
-    """A tile in the registers of a block. The compiler decides which thread holds which element. Its elements start unspecified.
+    """A tile in the registers of a block. The compiler decides which thread holds which element. Its elements start unspecified. With
+    ``scope="local"`` it is T.alloc_local.
     Shapes: any, of dimensions known at compile time. Dtypes: any that the IR has: see T.DType. Targets: all. Errors: as T.alloc_shared.
     CompileError where fragments take more than ``kiln.max_fragment_registers`` (of pass_configs; 640 by default) registers of a thread at a time."""
+    if scope == "local":
+        return alloc_local(shape, dtype)
     _scope("T.alloc_fragment", scope, "local.fragment")
     return tr.allocate("FRAGMENT", shape, dtype, "fragment")
 
