@@ -126,6 +126,28 @@ def test_where_a_block_begins_follows_from_its_number(client, target, generator)
     assert (a[:48] == b[:48]).all()
 
 
+@emulated
+def test_threads_draw_in_turns(client):
+    """Iterations of a parallel loop go to the threads by number; 40 of 16 threads, some of which have two, some three."""
+
+    @T.prim_func
+    def main(A: T.Tensor((5, 8), T.uint32), B: T.Tensor((16, 3), T.uint32)):
+        with T.Kernel(1, threads=16):
+            tx = T.get_thread_binding()
+            T.rng_init(9, tx)
+            for i, j in T.Parallel(5, 8):
+                A[i, j] = T.rng_rand()
+            T.rng_init(9, tx)
+            for i in T.serial(3):
+                B[tx, i] = T.rng_rand()
+
+    a, b = np.zeros((5, 8), "uint32"), np.zeros((16, 3), "uint32")
+    kernel = kiln.compile(main, target="emu:sm_90a", client=client)
+    with kiln.emulation(check=True):
+        kernel(a, b)
+    assert (a.reshape(-1) == b.T.reshape(-1)[:40]).all() and len(set(b.reshape(-1).tolist())) == 48
+
+
 def test_each_thread_has_a_sequence_of_its_own_by_default():
     @T.prim_func
     def main(A: T.Tensor((64,), T.uint32)):

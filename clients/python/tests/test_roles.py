@@ -238,3 +238,68 @@ def test_a_copy_under_a_condition_writes_zeros(client):
     with kiln.emulation(check=True):
         kernel(a, b, 5)
     assert (b == np.where(np.arange(64) < 20, a, 0)).all()
+
+
+def _fragment_of(body):
+    @T.prim_func
+    def main(A: T.Tensor((256,), T.int32), n: T.int32):
+        with T.Kernel(1, threads=256):
+            own = T.alloc_fragment((2,), T.int32)
+            body(A, n, own, T.get_thread_binding())
+
+    return main.script()
+
+
+def test_a_fragment_that_threads_write_one_by_one_is_theirs():
+    @T.macro
+    def in_a_role(A, n, own, tx):
+        if tx >= 128:
+            for i in T.serial(2):
+                own[i] = A[tx - i]
+            A[tx] = own[0] + own[n % 2]
+
+    @T.macro
+    def read_by_others(A, n, own, tx):
+        if tx >= 128:
+            own[0] = n
+        A[tx] = own[0]
+
+    @T.macro
+    def of_the_block(A, n, own, tx):
+        own[tx % 2] = n
+        A[tx] = own[0]
+
+    @T.macro
+    def in_parallel(A, n, own, tx):
+        for i in T.Parallel(2):
+            own[i] = n
+        A[tx] = own[0]
+
+    assert "alloc own: local int32[2]" in _fragment_of(in_a_role)
+    for body in (read_by_others, of_the_block, in_parallel):
+        assert "alloc own: fragment int32[2]" in _fragment_of(body)
+    with_scope = lambda A, n, own, tx: T.alloc_fragment((1,), T.int32, "local")  # noqa: E731
+    assert "local int32[1]" in _fragment_of(with_scope)
+
+
+@emulated
+def test_values_of_each_thread_in_a_fragment(client):
+    @T.prim_func
+    def main(A: T.Tensor((4, 256), T.int32), B: T.Tensor((256,), T.int32)):
+        with T.Kernel(1, threads=256):
+            tx = T.get_thread_binding()
+            ahead = T.alloc_fragment((2,), T.int32)
+            if tx >= 64:
+                for i in T.serial(2):
+                    ahead[i] = A[i, tx]
+                for r in T.serial(2):
+                    B[tx] = B[tx] * 10 + ahead[r]
+                    ahead[r] = A[r + 2, tx]
+                for r in T.serial(2):
+                    B[tx] = B[tx] * 10 + ahead[r]
+
+    a, b = np.random.default_rng(1).integers(0, 10, (4, 256), "int32"), np.zeros(256, "int32")
+    kernel = kiln.compile(main, target="emu:sm_90a", client=client)
+    with kiln.emulation(check=True):
+        kernel(a, b)
+    assert (b[64:] == (a * [[1000], [100], [10], [1]]).sum(0)[64:]).all() and not b[:64].any()

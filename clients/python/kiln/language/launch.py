@@ -7,6 +7,7 @@ import math
 
 from .. import notices
 from . import placement
+from . import privates
 from . import program as ir
 from . import reducers
 from . import signals
@@ -89,6 +90,7 @@ class Kernel:
             reducers.check(trace)
         kernel, trace.kernel = trace.kernel, None
         if exc[0] is None:
+            privates.settle(kernel)
             signals.settle(kernel)
             placement.apply(kernel, trace.views)
 
@@ -200,8 +202,9 @@ def alloc_shared(shape, dtype, scope="shared.dyn"):
 
 
 def alloc_fragment(shape, dtype, scope="local.fragment"):
-    """A tile in the registers of a block. The compiler decides which thread holds which element. Its elements start unspecified. With
-    ``scope="local"`` it is T.alloc_local.
+    """A tile in the registers of a block. The compiler decides which thread holds which element. Its elements start unspecified. Where no
+    tile operation, no T.Parallel loop and no other threads use it, each thread that writes an element has its own; with ``scope="local"`` it is
+    T.alloc_local.
     Shapes: any, of dimensions known at compile time. Dtypes: any that the IR has: see T.DType. Targets: all. Errors: as T.alloc_shared.
     CompileError where fragments take more than ``kiln.max_fragment_registers`` (of pass_configs; 640 by default) registers of a thread at a time."""
     if scope == "local":
@@ -376,7 +379,7 @@ def rename(value, name: str) -> None:
         value.name = name
 
 
-_HELPERS = {"annotations", "ir", "reducers", "signals", "math", "notices", "placement", "tr", "Buffer", "LocalVar",
+_HELPERS = {"annotations", "ir", "reducers", "signals", "privates", "math", "notices", "placement", "tr", "Buffer", "LocalVar",
             "VectorVar", "as_dtype", "int32", "Var", "as_expr", "constant_value",
             "representable", "rename"}
 __all__ = [name for name in dir() if not name.startswith("_") and name not in _HELPERS]

@@ -360,11 +360,13 @@ def _current(name: str) -> _Generator:
     kernel = tr.current(f"T.{name}").kernel
     if kernel is None or kernel.random is None:
         raise tr.error(f"T.{name} needs a generator: call T.rng_init above it, in the same kernel")
+    tr.current().draws += 1
     return kernel.random
 
 
 def rng_rand():
-    """A random number of 32 bits, from the thread's generator: curand(). Which thread draws for which iteration of a T.Parallel loop is inferred.
+    """A random number of 32 bits, from the thread's generator: curand(). In a T.Parallel loop the threads take iterations in turns, by number: thread t of n takes
+    t, t + n, and so on.
     Shapes: a scalar. Dtypes: uint32. Targets: all. Errors: TraceError without a T.rng_init above."""
     return _current("rng_rand").bits()
 

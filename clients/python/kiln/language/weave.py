@@ -6,12 +6,9 @@ woven in the same way. Whether that order is right for every turn is not asked h
 
 from __future__ import annotations
 
-import copy
-from dataclasses import fields, replace
-
 from . import program as ir
 from .affine import evaluated, finds
-from .buffer import Buffer, Region
+from .copies import Names
 from .expr import Expr, Var, as_expr, binary, const, constant_value, logical, logical_not
 from .signals import Late, Role, Signal, State, blocks_of, has_signals, of_threads, run, turns
 
@@ -158,7 +155,7 @@ class _Weaver:
         var = Var("LOOP", first.vars[0].dtype, first.vars[0].name)
         kind = first.kind if all(l.kind == first.kind for l in loops) else "SERIAL"
         loop = ir.For(kind, [var], list(first.extents), [], min(l.num_stages for l in loops), location=first.location)
-        bodies = [(s.cond, _Names({l.vars[0].expr: var.expr}).copied(l.body)) for s, l in zip(waiting, loops)]
+        bodies = [(s.cond, Names({l.vars[0].expr: var.expr}).copied(l.body)) for s, l in zip(waiting, loops)]
         loop.body[:] = _Weaver(bodies, self.state, {**self.values, var.expr: const(0, var.dtype)}).weave()
         for strand in waiting:
             strand.ahead.pop(0)
@@ -169,7 +166,7 @@ class _Weaver:
         loop, guard = strand.ahead[0]
         turns = range(constant_value(loop.extents[0]))
         strand.ahead[:1] = [(s, guard) for turn in turns
-                            for s in _Names({loop.vars[0].expr: const(turn, loop.vars[0].dtype)}).copied(loop.body)]
+                            for s in Names({loop.vars[0].expr: const(turn, loop.vars[0].dtype)}).copied(loop.body)]
 
 
 def _and(guard, cond):
@@ -190,50 +187,3 @@ def _writes(stmts, buffers: set) -> bool:
     if not buffers:
         return False
     return any(bool(buffers.intersection(ir.written(s))) or any(_writes(b, buffers) for b in blocks_of(s)) for s in stmts)
-
-
-class _Names:
-    """What stands for what in a copy: expressions for variables, buffers for buffers that are allocated in it."""
-
-    def __init__(self, values: dict):
-        self.values, self.buffers = dict(values), {}
-
-    def copied(self, stmts) -> list:
-        result = []
-        for stmt in stmts:
-            cond = constant_value(self.of(stmt.cond)) if isinstance(stmt, ir.If) else None
-            if cond is None:
-                result.append(self._copy(stmt))
-            else:
-                result += self.copied(stmt.then_body if cond else stmt.else_body)
-        return result
-
-    def of(self, value):
-        if isinstance(value, Expr):
-            return evaluated(value, self.values, self.buffers)
-        if isinstance(value, Buffer):
-            return self.buffers.get(value, value)
-        if isinstance(value, Region):
-            return Region(self.of(value.buffer), [self.of(as_expr(o)) for o in value.offsets], value.extents, value.dims)
-        if isinstance(value, ir.Element):
-            return ir.Element(self.of(value.buffer), self.of(value.indices))
-        if isinstance(value, list):
-            return self.copied(value) if value and isinstance(value[0], ir.Stmt) else [self.of(v) for v in value]
-        return value
-
-    def _copy(self, stmt):
-        """With variables and buffers of its own where it makes some."""
-        if isinstance(stmt, ir.Alloc):
-            old = stmt.buffer
-            self.buffers[old] = new = copy.copy(old)
-            return ir.Alloc(new, location=stmt.location)
-        if isinstance(stmt, ir.Let):
-            value, var = self.of(stmt.value), Var("LET", stmt.var.dtype, stmt.var.name)
-            self.values[stmt.var.expr] = var.expr
-            return ir.Let(var, value, location=stmt.location)
-        if isinstance(stmt, ir.For):
-            bound = [Var("LOOP", v.dtype, v.name) for v in stmt.vars]
-            extents = [self.of(e) for e in stmt.extents]
-            self.values.update((old.expr, new.expr) for old, new in zip(stmt.vars, bound))
-            return replace(stmt, vars=bound, extents=extents, body=self.copied(stmt.body))
-        return replace(stmt, **{part.name: self.of(getattr(stmt, part.name)) for part in fields(stmt) if part.name != "location"})
