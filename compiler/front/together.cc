@@ -72,7 +72,7 @@ bool HoldsOneOfBlock(const ir::Block& block) {
 bool HoldsAnExchange(const ir::Module& module, const ir::Block& block) {
   bool holds = false;
   ir::Walk(block, [&](const ir::Stmt& stmt) {
-    const ir::Block* body = std::holds_alternative<ir::For>(stmt.op) ? &std::get<ir::For>(stmt.op).body
+    const ir::Block* body = std::holds_alternative<ir::For>(stmt.op)     ? &std::get<ir::For>(stmt.op).body
                             : std::holds_alternative<ir::While>(stmt.op) ? &std::get<ir::While>(stmt.op).body
                                                                          : nullptr;
     if (body == nullptr) return;

@@ -365,8 +365,8 @@ def _current(name: str) -> _Generator:
 
 
 def rng_rand():
-    """A random number of 32 bits, from the thread's generator: curand(). In a T.Parallel loop the threads take iterations in turns, by number: thread t of n takes
-    t, t + n, and so on.
+    """A random number of 32 bits, from the thread's generator: curand(). In a T.Parallel loop the threads take iterations in turns, by number:
+    thread t of n takes t, t + n, and so on.
     Shapes: a scalar. Dtypes: uint32. Targets: all. Errors: TraceError without a T.rng_init above."""
     return _current("rng_rand").bits()
 
