@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fragments of which each thread has its own. A fragment is a tile of the block. Where no tile operation and no T.Parallel loop touches it, and all
-threads that come to a store write the same element, what they write may differ: TileLang keeps one for each thread then, an array of T.alloc_local."""
+"""Fragments of which each thread has its own. A fragment is a tile of the block. Where no tile operation and no T.Parallel loop touches it, and
+all threads that come to a store write the same element, what they write may differ: TileLang keeps one for each thread then, an array of
+T.alloc_local."""
 
 from __future__ import annotations
 
