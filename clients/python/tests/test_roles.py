@@ -122,6 +122,24 @@ def test_a_value_that_threads_keep_stays_theirs():
     assert "if (tx >= 128) and (tx < 256):\n            x[0] = 7" in main.script()
 
 
+def test_what_threads_keep_is_read_by_the_role_alone():
+    def traced_with(value):
+        @T.prim_func
+        def main(A: T.Tensor((256,), T.int32), n: T.int32):
+            with T.Kernel(1, threads=256):
+                tx, x, y = T.get_thread_binding(), T.alloc_var(T.int32, 0), T.alloc_var(T.int32, 0)
+                x = value(A, n, tx)
+                y = x + 1
+                with T.ws(1):
+                    A[n] = y
+
+        return main.script()
+
+    assert "if (tx >= 128)" in traced_with(lambda A, n, tx: A[tx])
+    for same in (lambda A, n, tx: n, lambda A, n, tx: A[n]):
+        assert "if" not in traced_with(same)
+
+
 @pytest.mark.parametrize("program, problem", [
     (lambda: in_one_loop(0, late=1), r"test_roles.py:\d+: this wait is for what stands further below"),
     (lambda: in_two_loops(4, False, consumed=64), "128 threads arrive at a barrier of 64"),

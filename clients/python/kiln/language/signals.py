@@ -169,7 +169,7 @@ def _deciding(stmts):
                 yield from _deciding(block)
 
 
-def _without_signals(stmts) -> list:
+def _without_signals(stmts, differing: set) -> list:
     """The statements of the block. Where nothing in a role depends on threads, it is everybody's."""
     result = []
     for s in stmts:
@@ -177,8 +177,8 @@ def _without_signals(stmts) -> list:
             continue
         for name in ("body", "then_body", "else_body"):
             if hasattr(s, name):
-                setattr(s, name, _without_signals(getattr(s, name)))
-        if isinstance(s, Role) and not _depends_on_threads(s.then_body, set()):
+                setattr(s, name, _without_signals(getattr(s, name), differing))
+        if isinstance(s, Role) and not _depends_on_threads(s.then_body, set(), differing):
             result += s.then_body
         elif isinstance(s, Role):
             result.append(ir.If(s.cond, s.then_body, location=s.location))
@@ -187,24 +187,56 @@ def _without_signals(stmts) -> list:
     return result
 
 
-def _depends_on_threads(stmts, own: set) -> bool:
-    """Whether it matters which threads execute the statements: they ask for their number, do something once each, or change what threads keep
-    for themselves outside. ``own``: private arrays that these statements allocate."""
+def _depends_on_threads(stmts, own: set, differing: set) -> bool:
+    """Whether it matters which threads execute the statements: they ask for their number or for what differs between them, do something once each,
+    or change what threads keep for themselves outside. ``own``: private arrays that these statements allocate."""
     for s in stmts:
         if isinstance(s, ir.Alloc) and s.buffer.space == "LOCAL":
             own = own | {s.buffer}
         if isinstance(s, ir.Atomic) and s.each_thread or isinstance(s, ir.Barrier):
             return True
-        if any(b.space == "LOCAL" and b not in own for b in ir.written(s)):
+        if any(b.space == "LOCAL" and b not in own for b in ir.written(s)) or any(_differs(e, differing) for e in ir.expressions(s)):
             return True
-        if any(of_threads(e) for e in ir.expressions(s)) or any(_depends_on_threads(b, own) for b in blocks_of(s)):
+        if any(_depends_on_threads(b, own, differing) for b in blocks_of(s)):
             return True
     return False
+
+
+def _differs(e: Expr, differing: set) -> bool:
+    """Whether threads may have different values of it. ``differing``: private arrays and variables of which that is so."""
+    return finds(e, lambda node: node.op == "VAR" and (node.value.kind == "THREAD" or node.value in differing)
+                 or node.op == "LOAD" and node.value in differing)
+
+
+def _differing(kernel: ir.Kernel) -> set:
+    """The private arrays and variables whose values may differ between threads: such values go in, or not all threads come to where they do."""
+    found: set = set()
+    while True:
+        before = len(found)
+        _find_differing(kernel.body, False, found)
+        if len(found) == before:
+            return found
+
+
+def _find_differing(stmts, apart: bool, found: set) -> None:
+    for s in stmts:
+        differs = apart or any(_differs(e, found) for e in ir.expressions(s))
+        if isinstance(s, ir.Let) and differs:
+            found.add(s.var)
+        if isinstance(s, ir.Atomic) or not isinstance(s, (ir.Store, ir.Fill)) or differs:
+            found.update(b for b in ir.written(s) if b.space == "LOCAL")
+        inner = differs if isinstance(s, (ir.If, ir.While, ir.For)) else apart
+        for block in blocks_of(s):
+            _find_differing(block, inner or isinstance(s, ir.For) and s.kind == "PARALLEL", found)
 
 
 def _are_conditional(stmts) -> bool:
     """Whether a barrier stands under a condition."""
     return any(has_signals(_all(s)) if isinstance(s, ir.If) else any(_are_conditional(b) for b in blocks_of(s)) for s in stmts)
+
+
+def _has_roles(stmts) -> bool:
+    return any(isinstance(s, (Role, Signal)) or any(_has_roles(b) for b in blocks_of(s)) for s in stmts)
 
 
 def _all(stmt) -> list:
@@ -232,6 +264,8 @@ def _order(kernel: ir.Kernel) -> None:
 
 def settle(kernel: ir.Kernel) -> None:
     """Tries the order of the kernel's statements where a condition says which threads come to a barrier, and takes roles and barriers out."""
+    if not _has_roles(kernel.body):
+        return
     if _are_conditional(kernel.body):
         _order(kernel)
-    kernel.body[:] = _without_signals(kernel.body)
+    kernel.body[:] = _without_signals(kernel.body, _differing(kernel))
