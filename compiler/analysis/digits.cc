@@ -15,7 +15,7 @@ using ir::ExprOp;
 using ir::VarId;
 using ir::VarKind;
 
-Digits::Digits(const ir::Module& module, const ir::Kernel& kernel) : module_(module), threads_(kernel.threads), facts_(module) {
+Digits::Digits(const ir::Module& module, const ir::Kernel& kernel) : module_(module), facts_(module) {
   facts_.EnterKernel(kernel);
   ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
     if (const auto* loop = std::get_if<ir::For>(&stmt.op)) facts_.EnterLoop(*loop);
@@ -56,23 +56,27 @@ bool Digits::AreTold(std::span<const Digit> digits) {
   return true;
 }
 
-bool Digits::TellThread(const std::vector<ExprId>& indices) const {
-  const auto [it, added] = tell_thread_.try_emplace(indices);
-  if (added) it->second = AreApart(indices);
+bool Digits::TellThread(const std::vector<ExprId>& indices, const ir::ThreadRange& threads) const {
+  const auto [it, added] = tell_thread_.try_emplace({threads.begin, threads.end, indices});
+  if (added) it->second = AreApart(indices, threads);
   return it->second;
 }
 
-bool Digits::AreApart(const std::vector<ExprId>& indices) const {
+bool Digits::AreApart(const std::vector<ExprId>& indices, const ir::ThreadRange& threads) const {
   std::vector<ExprId> told;
   for (const ExprId index : indices) {
-    const auto digits = Of(index);
-    if (!digits || !AreTold(*digits)) continue;
+    auto digits = Of(index);
+    if (!digits) continue;
+    for (Digit& digit : *digits) {
+      if (!digit.loop) digit.reach = Reach(digit.term, threads).value_or(digit.reach);
+    }
+    if (!AreTold(*digits)) continue;
     for (const Digit& digit : *digits) {
       if (!digit.loop) told.push_back(digit.term);
     }
   }
   std::set<std::vector<int64_t>> seen;
-  for (int64_t thread = 0; thread < threads_; ++thread) {
+  for (int64_t thread = threads.begin; thread < threads.end; ++thread) {
     std::vector<int64_t> values;
     for (const ExprId term : told) {
       const auto value = At(term, thread);
@@ -82,6 +86,17 @@ bool Digits::AreApart(const std::vector<ExprId>& indices) const {
     if (!seen.insert(std::move(values)).second) return false;
   }
   return true;
+}
+
+// Of a term that depends on the thread's number alone: from its least value in these threads to the greatest.
+std::optional<int64_t> Digits::Reach(ExprId term, const ir::ThreadRange& threads) const {
+  int64_t least = INT64_MAX, greatest = INT64_MIN;
+  for (int64_t thread = threads.begin; thread < threads.end; ++thread) {
+    const auto value = At(term, thread);
+    if (!value) return std::nullopt;
+    least = std::min(least, *value), greatest = std::max(greatest, *value);
+  }
+  return threads.begin < threads.end ? greatest - least : 0;
 }
 
 bool Digits::IsOfThread(ExprId id) const {

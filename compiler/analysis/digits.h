@@ -8,10 +8,12 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "compiler/analysis/facts.h"
 #include "ir/module.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 
@@ -29,20 +31,20 @@ class Digits {
   std::optional<std::vector<Digit>> Of(ir::ExprId index) const;
   // Whether the index determines all of its digits.
   static bool AreTold(std::span<const Digit> digits);
-  // Whether each element of this index belongs to one thread in all iterations. Two accesses with the same such index are by the same
-  // thread.
-  bool TellThread(const std::vector<ir::ExprId>& indices) const;
+  // Whether each element of this index belongs to one thread of the range in all iterations. Two accesses of these threads with the same such
+  // index are by the same thread.
+  bool TellThread(const std::vector<ir::ExprId>& indices, const ir::ThreadRange& threads) const;
 
  private:
-  bool AreApart(const std::vector<ir::ExprId>& indices) const;
+  bool AreApart(const std::vector<ir::ExprId>& indices, const ir::ThreadRange& threads) const;
+  std::optional<int64_t> Reach(ir::ExprId term, const ir::ThreadRange& threads) const;
   std::optional<Digit> OfTerm(ir::ExprId term, int64_t weight) const;
   bool IsOfThread(ir::ExprId id) const;
   std::optional<int64_t> At(ir::ExprId id, int64_t thread) const;
 
   const ir::Module& module_;
-  const int64_t threads_;
   Facts facts_;  // of all loops: none shares its variable with another
-  mutable std::map<std::vector<ir::ExprId>, bool> tell_thread_;
+  mutable std::map<std::tuple<uint32_t, uint32_t, std::vector<ir::ExprId>>, bool> tell_thread_;
 };
 
 }  // namespace kiln::compiler

@@ -2,6 +2,7 @@
 #include "compiler/analysis/iterations.h"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "compiler/analysis/facts.h"
@@ -18,9 +19,12 @@ std::optional<Version> VersionOf(const ir::Module& module, const Access& access,
   const Linear index = LinearOf(module.exprs, access.indices.front());
   if (index.terms.empty()) return Version{std::nullopt, index.constant, *modulus};
   if (*modulus > kMostVersions || index.terms.size() != 1 || index.terms.begin()->second != 1 || index.constant != 0) return std::nullopt;
-  const ir::ExprNode& node = module.exprs[ir::ExprId(index.terms.begin()->first)];
+  ir::ExprNode node = module.exprs[ir::ExprId(index.terms.begin()->first)];
+  const bool other = *modulus == 2 && node.op == ir::ExprOp::kBitXor && module.exprs.ConstInt(node.args[1]) == 1;  // of two
+  if (other) node = module.exprs[node.args[0]];
   if (node.op != ir::ExprOp::kFloorMod || module.exprs.ConstInt(node.args[1]) != modulus) return std::nullopt;
-  const Linear inner = LinearOf(module.exprs, node.args[0]);
+  Linear inner = LinearOf(module.exprs, node.args[0]);
+  inner.constant += other;
   if (inner.terms.size() != 1 || inner.terms.begin()->second != 1) return std::nullopt;
   const ir::ExprNode& term = module.exprs[ir::ExprId(inner.terms.begin()->first)];
   if (term.op != ir::ExprOp::kVar || !loops.contains(ir::VarId(term.ref))) return std::nullopt;
@@ -49,6 +53,19 @@ bool MayMeetItself(const Digits& digits, const Access& access, const std::set<ir
     }
   }
   return !std::ranges::includes(apart, moving);
+}
+
+bool NeverMeet(const ir::ExprPool& pool, const Access& a, const Access& b) {
+  if (a.tile || b.tile || a.indices.size() != b.indices.size()) return false;
+  for (size_t d = 0; d < a.indices.size(); ++d) {
+    if (a.indices[d] == b.indices[d]) continue;
+    const Linear x = LinearOf(pool, a.indices[d]), y = LinearOf(pool, b.indices[d]);
+    int64_t step = 0;
+    for (const Linear* index : {&x, &y})
+      for (const auto& [term, coefficient] : index->terms) step = std::gcd(step, coefficient);
+    if (step == 0 ? x.constant != y.constant : (x.constant - y.constant) % step != 0) return true;
+  }
+  return false;
 }
 
 }  // namespace kiln::compiler

@@ -34,4 +34,8 @@ std::optional<Version> VersionOf(const ir::Module& module, const Access& access,
 // iteration.
 bool MayMeetItself(const Digits& digits, const Access& access, const std::set<ir::VarId>& loops);
 
+// Whether two accesses to one buffer touch different elements in all iterations and threads: in some dimension all that varies moves both by
+// multiples of a number, and they begin at different remainders of it.
+bool NeverMeet(const ir::ExprPool& pool, const Access& a, const Access& b);
+
 }  // namespace kiln::compiler

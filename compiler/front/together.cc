@@ -67,6 +67,23 @@ bool HoldsOneOfBlock(const ir::Block& block) {
   return holds;
 }
 
+// Whether threads write shared memory in a loop of the block, each its own elements: one that reads what another wrote waits for it, among those
+// that come.
+bool HoldsAnExchange(const ir::Module& module, const ir::Block& block) {
+  bool holds = false;
+  ir::Walk(block, [&](const ir::Stmt& stmt) {
+    const ir::Block* body = std::holds_alternative<ir::For>(stmt.op)     ? &std::get<ir::For>(stmt.op).body
+                            : std::holds_alternative<ir::While>(stmt.op) ? &std::get<ir::While>(stmt.op).body
+                                                                         : nullptr;
+    if (body == nullptr) return;
+    ir::Walk(*body, [&](const ir::Stmt& inner) {
+      const auto* store = std::get_if<ir::Store>(&inner.op);
+      holds |= store != nullptr && module[store->buffer].space == ir::Space::kShared;
+    });
+  });
+  return holds;
+}
+
 // Goes over a kernel with what is known of its threads so far. Ranges may make more known: what a range's threads count up together is one
 // number to them, so a loop up to it is theirs, and may hold further ranges.
 class Round {
@@ -131,9 +148,11 @@ class Round {
     }
   }
 
-  // The threads that come to a branch with statements that they do together. nullopt: as many as come to the If, or it is not known.
+  // The threads that come to a branch with statements that they do together, or in which they may wait for each other. nullopt: as many as come
+  // to the If, or it is not known.
   std::optional<ir::ThreadRange> RangeOf(ir::ExprId cond, bool value, const ir::Block& body, const Scope& scope) const {
-    if (scope.reason || !divergence_.Differs(cond, scope.threads) || !HoldsOneOfBlock(body)) return std::nullopt;
+    if (scope.reason || !divergence_.Differs(cond, scope.threads)) return std::nullopt;
+    if (!HoldsOneOfBlock(body) && !HoldsAnExchange(module_, body)) return std::nullopt;
     return sets_.Where(cond, value, scope.threads);
   }
 

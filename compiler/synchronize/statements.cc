@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <iterator>
 
+#include "compiler/analysis/iterations.h"
 #include "compiler/rewrite/versions.h"
+#include "compiler/synchronize/shared_memory.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -27,6 +29,26 @@ void Find(const ir::Block& block, size_t depth, ByDepth& all) {
 bool IsTensor(const ir::Stmt& stmt) {
   const auto* copy = std::get_if<ir::Copy>(&stmt.op);
   return copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor;
+}
+
+bool IsOfSingleThreads(const ir::Stmt& stmt) {
+  const auto* loop = std::get_if<ir::For>(&stmt.op);
+  return loop == nullptr || loop->kind != ir::LoopKind::kParallel;
+}
+
+bool Overlap(const ir::Module& module, ir::BufferId a, ir::BufferId b) {
+  if (a == b) return IsMemory(module[a].space);
+  const ir::Buffer &x = module[a], &y = module[b];
+  if (x.space != ir::Space::kShared || y.space != ir::Space::kShared || !x.shared_offset || !y.shared_offset) return false;
+  return *x.shared_offset < *y.shared_offset + SharedBytes(y) && *y.shared_offset < *x.shared_offset + SharedBytes(x);
+}
+
+bool AreElementsApart(const ir::Module& module, const ir::Stmt& first, std::span<const Access> of_first, bool writes, const ir::Stmt& second,
+                      const Access& access) {
+  if (!IsOfSingleThreads(first) || !IsOfSingleThreads(second)) return false;
+  return std::ranges::all_of(of_first, [&](const Access& before) {
+    return before.buffer != access.buffer || before.write != writes || NeverMeet(module.exprs, before, access);
+  });
 }
 
 bool Commute(const ir::Stmt& a, const ir::Stmt& b) {

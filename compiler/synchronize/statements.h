@@ -3,6 +3,7 @@
 // What `synchronize` asks of single statements and of their places in loops.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "compiler/analysis/access.h"
@@ -16,6 +17,16 @@ inline bool IsMemory(ir::Space space) { return space == ir::Space::kShared || sp
 inline Access Whole(ir::BufferId buffer, bool write) { return {buffer, write, false, {}, true, {}, {}}; }
 
 bool IsTensor(const ir::Stmt& stmt);  // a tensor copy
+
+// Of single threads, each with elements of its own: no parallel loop.
+bool IsOfSingleThreads(const ir::Stmt& stmt);
+
+// Whether two buffers share memory.
+bool Overlap(const ir::Module& module, ir::BufferId a, ir::BufferId b);
+
+// Whether both statements access single elements of the buffer, `first` those that it writes or those that it reads, and never the same one.
+bool AreElementsApart(const ir::Module& module, const ir::Stmt& first, std::span<const Access> of_first, bool writes, const ir::Stmt& second,
+                      const Access& access);
 
 // Atomics of one kind on one buffer may come in either order. A sum of floats rounds by its order, which atomics leave open anyway.
 bool Commute(const ir::Stmt& a, const ir::Stmt& b);

@@ -407,12 +407,13 @@ class Analysis {
     if (p.met > 0) return false;
     if (orders_ && divergent_ == 0 && AreOrdered(module_, *p.stmt, p.buffer, stmt, access.buffer)) return true;
     if (!p.write && !access.write) return false;
-    if (!Overlap(p.buffer, access.buffer)) return false;
+    if (!Overlap(module_, p.buffer, access.buffer)) return false;
     if (p.buffer != access.buffer) return true;
     if (p.within_group || (p.write && access.write && (Commute(*p.stmt, stmt) || (divergent_ > 0 && AreAtomics(*p.stmt, stmt))))) return false;
     // A statement that runs again writes the same elements with the same threads.
     const bool same = module_[p.buffer].space == Space::kGlobal && p.write && access.write && p.stmt == &stmt;
     if (same && !MayMeetItself(digits_, access, loops_)) return false;
+    if (AreElementsApart(module_, *p.stmt, Accesses(*p.stmt), p.write, stmt, access)) return false;
     if (divergent_ > 0 && HaveTheSameThread(p, stmt, access)) return false;
     if (p.stmt != &stmt && OfAll(p, stmt, access, &Encounters::Apart)) return false;
     const std::optional<Version> version = VersionOf(module_, access, loops_);
@@ -422,21 +423,12 @@ class Analysis {
 
   // Whether the two statements access single elements that belong to one thread each. (Asked only where threads cannot meet.)
   bool HaveTheSameThread(const Pending& p, const Stmt& stmt, const Access& access) const {
-    const auto single = [](const Stmt& s) {
-      const auto* loop = std::get_if<ir::For>(&s.op);
-      return loop == nullptr || loop->kind != ir::LoopKind::kParallel;
-    };
-    if (access.tile || !single(stmt) || !single(*p.stmt) || !digits_.TellThread(access.indices)) return false;
+    // Another statement may be other threads'.
+    const ir::ThreadRange& threads = p.stmt == &stmt ? scopes_.back() : scopes_.front();
+    if (access.tile || !IsOfSingleThreads(stmt) || !IsOfSingleThreads(*p.stmt) || !digits_.TellThread(access.indices, threads)) return false;
     return std::ranges::all_of(Accesses(*p.stmt), [&](const Access& before) {
       return before.buffer != access.buffer || before.write != p.write || (!before.tile && before.indices == access.indices);
     });
-  }
-
-  bool Overlap(BufferId a, BufferId b) const {
-    if (a == b) return module_[a].space == Space::kShared || module_[a].space == Space::kGlobal;
-    const ir::Buffer &x = module_[a], &y = module_[b];
-    if (x.space != Space::kShared || y.space != Space::kShared || !x.shared_offset || !y.shared_offset) return false;
-    return *x.shared_offset < *y.shared_offset + SharedBytes(y) && *y.shared_offset < *x.shared_offset + SharedBytes(x);
   }
 
   void Repeat(const Stmt& stmt, const Block& body, std::optional<ir::VarId> var, State& state) {

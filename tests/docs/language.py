@@ -20,13 +20,14 @@ OLD = ("Buffer", "symbolic")  # names that another one has replaced
 
 # Sections, in the page's order: heading, the modules of kiln.language whose names it has.
 SECTIONS = (
-    ("Functions and tensors", ("function", "program", "trace")),
+    ("Functions and tensors", ("function", "pointers", "program", "trace")),
     ("Launches, memory and annotations", ("launch", "buffer", "layout", "views", "scripted")),
     ("Loops", ("loops", "lanes")),
-    ("Tile operations", ("tile_ops", "gathers", "reducers", "awaited")),
+    ("Tile operations", ("tile_ops", "gathers", "reducers", "awaited", "roles")),
     ("Atomic operations", ("atomics",)),
     ("Warps and blocks", ("votes", "thread_reductions")),
     ("Scalars", ("math", "rounding", "expr", "kinds")),
+    ("Random numbers", ("rng",)),
     ("Element types", ("dtypes", "fp8")),
 )
 
@@ -70,7 +71,7 @@ def _signature(name: str) -> str:
     thing = getattr(T, name)
     if isinstance(thing, type) and "__init__" not in vars(thing):  # programs get its objects from elsewhere
         return f"T.{name}"
-    if type(thing).__module__ == "kiln.language.function":  # an instance that stands for a type
+    if type(thing).__module__ in ("kiln.language.function", "kiln.language.pointers"):  # an instance that stands for a type
         return f"T.{name}{inspect.signature(type(thing).__call__).replace(parameters=_rest(type(thing).__call__))}"
     try:
         signature = inspect.signature(thing)

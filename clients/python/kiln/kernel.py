@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass
 
 from . import _proto
+from .addresses import Addresses
 from .language.dtypes import DType
 from .language.program import PrimFunc
 from .remote import RemoteKernel
@@ -83,8 +84,11 @@ class Kernel(Launcher):
         self._less_aligned: dict = {}
         self._lock, self._compiling = threading.Lock(), threading.Lock()
         self._launch = self._first_launch
+        self._addresses = Addresses(func)
         if self.target.startswith("emu:"):
             self._launch = RemoteKernel(self.name, self.target, self.artifact.launch, self.out_idx, self._emulate)
+        if self._addresses.needed:
+            self._plain_launch, self._launch = self._launch, self._launch_with_addresses
 
     def _emulate(self, arguments, **how):
         return self._run(arguments, self._options, **how)
@@ -105,6 +109,12 @@ class Kernel(Launcher):
                 kernel = Kernel(self.prim_func, self._ask(**options), self.config, self._ask, self._run, options)
                 self._less_aligned[alignment] = kernel
             return kernel
+
+    def _launch_with_addresses(self, *args, **keywords):
+        if self.target.startswith("emu:"):
+            return self._plain_launch(*self._addresses.on_host(args), **keywords)
+        index = _device_of(args)
+        return (self._loaded.get(index) or self.loaded(index))(*self._addresses.on_device(args, index), **keywords)
 
     def _first_launch(self, *args, **keywords):
         """Loads for the device of the first tensor. While one device is used, later calls go straight to the extension."""
@@ -157,7 +167,8 @@ class Kernel(Launcher):
     @property
     def params(self) -> list[KernelParam]:
         """What calls may pass: the parameters, in order."""
-        return [_describe(p, i in self.prim_func.outputs) for i, p in enumerate(self.prim_func.params)]
+        given = self.prim_func.params[: self.prim_func.given]
+        return [_describe(p, i in self.prim_func.outputs) for i, p in enumerate(given)]
 
     @property
     def out_idx(self) -> list[int]:

@@ -121,20 +121,6 @@ def traced(body):
 
 
 def test_what_barriers_refuse():
-    def under_a_condition(A, n):
-        bar = T.alloc_barrier(1)
-        bar_of = {"arrive": lambda: T.barrier_arrive(bar), "wait": lambda: T.mbarrier_wait_parity(bar, 0),
-                  "copy": lambda: T.tma_copy(A, T.alloc_shared((8,), T.float32), barrier=bar)}
-        for name, call in bar_of.items():
-            with pytest.raises(T.TraceError, match="under a condition: threads that work while others wait"):
-                conditional(n, call)
-
-    @T.macro
-    def conditional(n, call):
-        if n > 1:
-            call()
-
-    traced(under_a_condition)
     for body, problem in [(lambda A, n: T.alloc_barrier(0), "above 0"), (lambda A, n: T.alloc_barrier(n), "above 0"),
                           (lambda A, n: T.alloc_barrier([]), "above 0"), (lambda A, n: T.barrier_arrive(A), "what T.alloc_barrier gives"),
                           (lambda A, n: T.barrier_wait(T.alloc_barrier([1, 2]), 0), "index one"),
@@ -153,7 +139,11 @@ def test_what_barriers_refuse():
 @pytest.mark.parametrize("call, name", [
     (lambda bar, n: T.barrier_arrive(bar), "barrier_arrive"), (lambda bar, n: T.mbarrier_arrive(bar), "mbarrier_arrive"),
     (lambda bar, n: T.barrier_wait(bar, n), "barrier_wait"), (lambda bar, n: T.mbarrier_wait_parity(bar, n % 2), "mbarrier_wait_parity"),
-    (lambda bar, n: T.tma_store_wait(), "tma_store_wait"), (lambda bar, n: T.wait_wgmma(0), "wait_wgmma")])
+    (lambda bar, n: T.tma_store_wait(), "tma_store_wait"), (lambda bar, n: T.wait_wgmma(0), "wait_wgmma"),
+    (lambda bar, n: T.mbarrier_arrive_expect_tx(bar, 64), "mbarrier_arrive_expect_tx"),
+    (lambda bar, n: T.mbarrier_expect_tx(bar, n), "mbarrier_expect_tx"),
+    (lambda bar, n: T.cp_async_barrier_noinc(bar), "cp_async_barrier_noinc"), (lambda bar, n: T.ptx_commit_group(), "ptx_commit_group"),
+    (lambda bar, n: T.ptx_wait_group(0), "ptx_wait_group"), (lambda bar, n: T.fence_proxy_async(), "fence_proxy_async")])
 def test_what_has_no_effect_says_so(call, name):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

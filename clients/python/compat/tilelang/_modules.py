@@ -15,7 +15,6 @@ _GEMM = "use T.gemm; the compiler chooses the instruction"
 _LAYOUTS = "the layouts of tiles are inferred"
 _SOURCE = "there is no generated CUDA source to process: Kiln emits PTX"
 _TILES = "Kiln chooses tile sizes with kiln.autotune and kiln.tiles"
-_PAGE = "`kiln explain --html` draws the layouts and says what a program costs"
 
 _SCALARS = {name: f"kiln.language:{name}" for name in (
     "abs bitwise_and bitwise_not bitwise_or bitwise_xor cast ceil ceildiv cos erf exp exp10 exp2 floor floordiv floormod fmod "
@@ -54,14 +53,14 @@ _MODULES = {
         "DType", "dtype", "_TORCH_DTYPE_TO_STR", "_all_dtypes", "resolve_torch_storage_dtype")},
     "language.tir": {**_SCALARS, "prim_func": "kiln.language:prim_func", "macro": "kiln.language:macro"},
     "language.tir.entry": {"prim_func": "kiln.language:prim_func", "macro": "kiln.language:macro"},
-    "language.tir.ir": {**_SCALARS, "_VALID_CAST_ROUNDING_MODES": "kiln.language.rounding:CAST_ROUNDING_MODES"},
+    "language.tir.ir": {**_SCALARS, "Shuffle": "kiln.language:Shuffle", "extract_lane": "kiln.language:extract_lane",
+                        "_VALID_CAST_ROUNDING_MODES": "kiln.language.rounding:CAST_ROUNDING_MODES"},
     "language.tir.op": _SCALARS,
     "layout.swizzle": {
         f"make_{part}_bank_swizzled_layout": f"tilelang.layout:make_{part}_bank_swizzled_layout"
         for part in ("full", "half", "quarter")},
     "rocm": {},
     "rocm.target": {name: f"tilelang._versions:{name}" for name in ("check_hip_availability", "target_is_gfx950")},
-    "tools": {"Analyzer": (_PAGE,), "plot_layout": (_PAGE,)},
     "transform.simplify": {"apply_simplify": "tilelang.transform:simplify_prim_func", "simplify_prim_func": "tilelang.transform:simplify_prim_func"},
     "tvm.script": {},
     "tvm.script.ir_builder": {},

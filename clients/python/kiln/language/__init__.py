@@ -22,7 +22,10 @@ from .launch import Kernel
 from .layout import Fragment, Layout
 from .loops import Parallel, Persistent, Pipelined, grid, serial, unroll, vectorized
 from .math import *  # noqa: F403
+from .pointers import *  # noqa: F403
 from .program import PrimFunc
+from .roles import *  # noqa: F403
+from .rng import *  # noqa: F403
 from .rounding import *  # noqa: F403
 from .reducers import alloc_reducer, finalize_reducer, reducer_init, reducer_update
 from .thread_reductions import attr, comm_reducer, evaluate, tvm_thread_allreduce

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Questions about expressions: linear forms of index arithmetic, enough to see that ``(bx + 1) * 128 - bx * 128`` is 128; what kinds of
-nodes an expression holds."""
+nodes an expression holds; what it is for given values of its variables."""
 
 from __future__ import annotations
 
-from .expr import Expr, as_expr, binary, constant_value
+from .expr import COMPARISONS, Expr, as_expr, binary, cast, constant_value, logical, logical_not, make, select
 
 
 def linear(e) -> tuple[dict, int]:
@@ -72,3 +72,67 @@ def finds(e: Expr, wanted) -> bool:
             return True
         stack.extend(node.args)
     return False
+
+
+_FOLDED = frozenset(("ADD SUB MUL DIV MOD FLOOR_DIV FLOOR_MOD MIN MAX BIT_AND BIT_OR BIT_XOR SHL SHR").split()) | COMPARISONS
+
+
+def _made(node: Expr, args: tuple) -> Expr:
+    """The node with other operands, folded where it can be."""
+    if node.op in _FOLDED:
+        return binary(node.op, *args)
+    if node.op in ("AND", "OR"):
+        return logical(node.op, *args)
+    if node.op == "NOT":
+        return logical_not(args[0])
+    if node.op == "CAST":
+        return cast(args[0], node.dtype)
+    return select(*args) if node.op == "SELECT" else make(node.op, node.dtype, args, node.value)
+
+
+def evaluated(root: Expr, values: dict, buffers: dict | None = None) -> Expr:
+    """The expression with others for some of its nodes, and loads from other buffers. Not recursive, as the encoder's walk."""
+    done: dict[Expr, Expr] = {}
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        missing = [] if node in values else [a for a in node.args if a not in done]
+        if node in done or missing:
+            stack.pop() if node in done else stack.extend(missing)
+            continue
+        stack.pop()
+        if node in values:
+            done[node] = values[node]
+            continue
+        args = tuple(done[a] for a in node.args)
+        if node.op == "LOAD" and buffers and node.value in buffers:
+            done[node] = make("LOAD", node.dtype, args, buffers[node.value])
+        else:
+            done[node] = node if all(a is b for a, b in zip(args, node.args)) else _made(node, args)
+    return done[root]
+
+
+def advance(e: Expr, var: Expr, by: int):
+    """How much ``e`` grows where ``var`` grows by so much, if it is the same for all values; else None."""
+    if e is var:
+        return by
+    if not finds(e, lambda node: node is var):
+        return 0
+    steps = [advance(a, var, by) for a in e.args]
+    if None in steps:
+        return None
+    if e.op in ("ADD", "SUB"):
+        return steps[0] + steps[1] if e.op == "ADD" else steps[0] - steps[1]
+    if e.op == "NEG":
+        return -steps[0]
+    if e.op == "CAST" and e.dtype.is_int and e.dtype.bits >= 32:
+        return steps[0]
+    number = constant_value(e.args[1]) if len(e.args) == 2 else None
+    if e.op == "MUL":
+        other = constant_value(e.args[0])
+        return steps[0] * number if isinstance(number, int) else steps[1] * other if isinstance(other, int) else None
+    if isinstance(number, int) and number > 0:
+        width = {"FLOOR_DIV": number, "FLOOR_MOD": number, "SHR": 1 << min(number, 64), "BIT_AND": 1 << number.bit_length()}.get(e.op)
+        if width is not None and steps[0] % width == 0:
+            return steps[0] // width if e.op in ("FLOOR_DIV", "SHR") else 0
+    return 0 if not any(steps) else None

@@ -1,66 +1,90 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies and products that a program waits for itself. In Kiln each is complete where its statement ends, and the compiler makes it asynchronous
-where nothing tells the difference; so where all threads of a block arrive and wait, there is nothing left to do."""
+where nothing tells the difference; so where all threads of a block arrive and wait, there is nothing left to do. Where some do, ``signals`` asks
+whether the order of the statements is one that the barriers allow."""
 
 from __future__ import annotations
 
 from .. import notices
 from . import trace as tr
-from .expr import Expr, as_expr, constant_value
+from .branches import threads_here
+from .buffer import Buffer, Region, element, load
+from .expr import Expr, as_expr, condition, constant_value
+from .loops import vectorized
+from .scope import Branch
+from .signals import Signal
 from .tile_ops import GemmWarpPolicy, copy, gemm
-from .trace import error
+from .trace import error, store
 
 _COMPLETE = "the next statement sees the data of a copy and the sums of a product anyway; leave it out"
 _CHOSEN = "the compiler chooses the instruction; leave it out"
 
 
+class Barriers:
+    """Barriers of one T.alloc_barrier: how many threads arrive at each."""
+
+    __slots__ = ("counts",)
+
+    def __init__(self, counts):
+        self.counts = counts
+
+
 class Barrier:
     """What T.alloc_barrier gives: one barrier, or several that are indexed."""
 
-    __slots__ = ("counts", "single")
+    __slots__ = ("barriers", "index")
 
-    def __init__(self, counts, single: bool):
-        self.counts, self.single = counts, single
+    def __init__(self, barriers: Barriers, index: Expr | None):
+        self.barriers, self.index = barriers, index
 
     def __getitem__(self, index):
-        if self.single:
+        if self.index is not None:
             raise error("one barrier is not indexed; T.alloc_barrier([n, n]) makes two")
-        number = constant_value(as_expr(index))
-        if number is not None and not 0 <= number < len(self.counts):
-            raise IndexError(f"barrier {number} of {len(self.counts)}")
-        return Barrier(self.counts if number is None else [self.counts[number]], True)
+        index = as_expr(index)
+        number, count = constant_value(index), len(self.barriers.counts)
+        if number is not None and not 0 <= number < count:
+            raise IndexError(f"barrier {number} of {count}")
+        return Barrier(self.barriers, index)
 
     def __repr__(self):
-        return f"barriers of {self.counts} arrivals"
+        return f"barriers of {self.barriers.counts} arrivals"
 
 
 def alloc_barrier(arrive_count):
-    """A barrier of the threads of a block for T.tma_copy, or, of a list, as many as it has entries: ``bars[i]``. ``arrive_count``: how many
-    threads arrive.
+    """A barrier of the threads of a block for T.tma_copy and T.ws, or, of a list, as many as it has entries: ``bars[i]``. ``arrive_count``: how
+    many threads arrive.
     Shapes: a Python int above 0, or a list of them. Dtypes: none. Targets: all. Errors: TraceError for another count."""
     tr.current("T.alloc_barrier")
     several = isinstance(arrive_count, (list, tuple))
     counts = [constant_value(c) if isinstance(c, (Expr, int)) else None for c in (arrive_count if several else [arrive_count])]
     if not counts or not all(isinstance(c, int) and not isinstance(c, bool) and c > 0 for c in counts):
         raise error(f"T.alloc_barrier({arrive_count!r}): the number of arrivals is a Python int above 0, or a list of them")
-    return Barrier(counts, not several or len(counts) == 1)
+    return Barrier(Barriers(counts), None if several and len(counts) > 1 else as_expr(0))
 
 
-def _of_all_threads(name: str, barrier) -> None:
+def _one(name: str, barrier) -> Barrier:
     if not isinstance(barrier, Barrier):
         raise error(f"T.{name} of {barrier!r}: it takes what T.alloc_barrier gives")
-    if not barrier.single:
-        raise error(f"T.{name} of {len(barrier.counts)} barriers: index one, as bars[i]")
-    if "branch" in tr.current(f"T.{name}").loops:
-        raise error(f"T.{name} under a condition: threads that work while others wait are not part of this version: write the statements for all "
-                    "threads of the block, in the order in which they depend on each other; the compiler specialises warps")
+    if barrier.index is None:
+        raise error(f"T.{name} of {len(barrier.barriers.counts)} barriers: index one, as bars[i]")
+    return barrier
+
+
+def _signal(name: str, barrier, parity=None) -> None:
+    """An arrival, or a wait. It says so where it has nothing to do: where it stands for all threads."""
+    barrier = _one(name, barrier)
+    trace = tr.current(f"T.{name}")
+    trace.emit(Signal(barrier.barriers, barrier.index, threads_here(name), parity))
+    if "branch" not in trace.loops:
+        notices.no_effect(f"T.{name}", _COMPLETE)
 
 
 def barrier_arrive(mbarrier):
-    """Accepted where all threads of a block come to it, and does nothing, with a warning: the statement before it is complete.
-    Shapes: one barrier. Dtypes: none. Targets: all. Errors: TraceError for what is none of T.alloc_barrier, and under a condition."""
-    _of_all_threads("barrier_arrive", mbarrier)
-    notices.no_effect("T.barrier_arrive", _COMPLETE)
+    """The threads that come to it have done what stands before it. Where all threads of a block come to it, it does nothing, with a warning: the
+    statement before it is complete. Where some do, as in T.ws, the order of the statements must be one that the barriers allow.
+    Shapes: one barrier. Dtypes: none. Targets: all. Errors: TraceError for what is none of T.alloc_barrier, where values known at run time only
+    decide which threads come to it, and as of T.ws."""
+    _signal("barrier_arrive", mbarrier)
 
 
 def mbarrier_arrive(mbarrier, cta_id=None):
@@ -68,39 +92,138 @@ def mbarrier_arrive(mbarrier, cta_id=None):
     Shapes: one barrier. Dtypes: none. Targets: all. Errors: as of T.barrier_arrive. TraceError for ``cta_id``: a barrier is of one block."""
     if cta_id is not None:
         raise error("T.mbarrier_arrive(cta_id=…): a barrier is of one block; blocks of a cluster do not wait for each other in this version")
-    _of_all_threads("mbarrier_arrive", mbarrier)
-    notices.no_effect("T.mbarrier_arrive", _COMPLETE)
+    _signal("mbarrier_arrive", mbarrier)
+
+
+def mbarrier_arrive_expect_tx(mbarrier, tx):
+    """T.barrier_arrive. ``tx``, the bytes that copies are to bring: no effect, with a warning, for these are complete.
+    Shapes: one barrier, and a scalar. Dtypes: an integer. Targets: all. Errors: as of T.barrier_arrive."""
+    as_expr(tx)
+    _signal("mbarrier_arrive_expect_tx", mbarrier)
+
+
+def cp_async_barrier_noinc(barrier):
+    """T.barrier_arrive: the threads that come to it have done what stands before it, T.ptx_cp_async among it.
+    Shapes: one barrier. Dtypes: none. Targets: all. Errors: as of T.barrier_arrive."""
+    _signal("cp_async_barrier_noinc", barrier)
+
+
+def mbarrier_expect_tx(mbarrier, tx):
+    """Accepted, and does nothing, with a warning: copies are complete where their statements end. ``tx``: the bytes that they are to bring.
+    Shapes: one barrier, and a scalar. Dtypes: an integer. Targets: all. Errors: TraceError for what is none of T.alloc_barrier."""
+    as_expr(tx)
+    _one("mbarrier_expect_tx", mbarrier)
+    notices.no_effect("T.mbarrier_expect_tx", _COMPLETE)
 
 
 def barrier_wait(mbarrier, parity):
-    """Accepted where all threads of a block come to it, and does nothing, with a warning: what it waits for is complete.
+    """The threads that come to it need what those did that arrived. ``parity`` is that of the turn of the barrier, counted from 0, which must be
+    over. Where all threads of a block come to it, it does nothing, with a warning: what it waits for is complete. Where some do, as in T.ws, the
+    order of the statements must be one that the barriers allow.
     Shapes: one barrier, and a scalar. Dtypes: an integer or bool. Targets: all. Errors: as of T.barrier_arrive. TypeError for a ``parity`` that
     is no scalar."""
-    _of_all_threads("barrier_wait", mbarrier)
-    as_expr(parity)
-    notices.no_effect("T.barrier_wait", _COMPLETE)
+    _signal("barrier_wait", mbarrier, as_expr(parity))
 
 
 def mbarrier_wait_parity(mbarrier, parity):
     """T.barrier_wait.
     Shapes: as of it. Dtypes: as of it. Targets: all. Errors: as of it."""
-    _of_all_threads("mbarrier_wait_parity", mbarrier)
-    as_expr(parity)
-    notices.no_effect("T.mbarrier_wait_parity", _COMPLETE)
+    _signal("mbarrier_wait_parity", mbarrier, as_expr(parity))
 
 
 def tma_copy(src, dst, *, barrier=None, cluster_mask=None, leader_scope_threads=None, eviction_policy=None, annotations=None):
-    """T.copy. The compiler takes the TMA where the target has it and the shapes fit it. ``barrier``: one on which all threads arrive afterwards.
+    """T.copy. The compiler takes the TMA where the target has it and the shapes fit it. ``barrier``: one that is arrived at afterwards.
     ``leader_scope_threads`` and ``eviction_policy``: no effect, with a warning.
-    Shapes: as T.copy. Dtypes: as T.copy. Targets: all. Errors: as T.copy. TraceError for a ``barrier`` as of T.barrier_arrive, and for a
+    Shapes: as T.copy. Dtypes: as T.copy. Targets: all. Errors: as T.copy. TraceError for what is no ``barrier``, and for a
     ``cluster_mask``."""
     if cluster_mask is not None:
         raise error("T.tma_copy(cluster_mask=…): a copy goes to one block; leave it out, and each block copies for itself")
     if barrier is not None:
-        _of_all_threads("tma_copy", barrier)
+        _one("tma_copy", barrier)
     notices.unused("T.tma_copy", leader_scope_threads=(leader_scope_threads, (None,), _CHOSEN), eviction_policy=(eviction_policy, (None,), _CHOSEN),
                    annotations=(annotations, (None, {}), "what annotations say is inferred; leave them out"))
     copy(src, dst)
+
+
+def async_copy(src, dst, *, coalesced_width=None, annotations=None, loop_layout=None):
+    """T.copy from a tensor to shared memory. The compiler makes it asynchronous where nothing tells the difference, and waits for it.
+    Shapes: as T.copy. Dtypes: as T.copy. Targets: all. Errors: as T.copy. TraceError from and to other memory."""
+    spaces = [getattr(getattr(side, "buffer", side), "space", None) for side in (src, dst)]
+    if spaces != ["GLOBAL", "SHARED"]:
+        raise error(f"T.async_copy only supports global->shared/shared.dyn copies, and this one goes from {src!r} to {dst!r}: use T.copy")
+    copy(src, dst, coalesced_width=coalesced_width, annotations=annotations, loop_layout=loop_layout)
+
+
+class Pointer:
+    """What T.access_ptr gives: a place in a buffer."""
+
+    __slots__ = ("buffer", "indices")
+
+    def __init__(self, buffer, indices):
+        self.buffer, self.indices = buffer, list(indices)
+
+    def ahead(self, count) -> list:
+        """The index so many elements further, along the last dimension."""
+        return [*self.indices[:-1], self.indices[-1] + count]
+
+
+def access_ptr(base, access_type="r", *extents, offset=0, extent=None, ignore_last_ndim=0):
+    """A place in a buffer, for T.ptx_cp_async: that of an element ``A[i, j]``, of the first one of a slice, or of a whole buffer. ``offset``: so
+    many elements further, along the last dimension. What is read and written there, and how much, is seen without ``access_type``, ``extents`` and
+    ``extent``.
+    Shapes: one place. Dtypes: any. Targets: all. Errors: ValueError for another ``access_type`` than "r", "w" and "rw". TraceError for
+    ``ignore_last_ndim``, and for what names no place."""
+    if access_type not in ("r", "w", "rw", 1, 2, 3):
+        raise ValueError(f"T.access_ptr of access_type={access_type!r}; known: r, w, rw")
+    if ignore_last_ndim:
+        raise error("T.access_ptr(ignore_last_ndim=…): index the element at which it begins")
+    if isinstance(base, Buffer):
+        base = base.whole()
+    found = (base.buffer, [as_expr(o) for o in base.offsets]) if isinstance(base, Region) else element(base)
+    if found is None:
+        raise error(f"T.access_ptr of {base!r}: it takes a buffer, a slice or an element")
+    pointer = Pointer(*found)
+    return Pointer(pointer.buffer, pointer.ahead(as_expr(offset)))
+
+
+def ptx_cp_async(dst, src, num_elems, predicate=None):
+    """Each thread that comes to it copies ``num_elems`` neighbours from one T.access_ptr to another. ``predicate``: where it does not hold, zeros are
+    written. The next statement sees them.
+    Shapes: two places, and a Python int. Dtypes: one for both. Targets: all. Errors: TraceError for what is no T.access_ptr, for another number, and
+    for places of two dtypes."""
+    if not isinstance(dst, Pointer) or not isinstance(src, Pointer) or dst.buffer.dtype != src.buffer.dtype:
+        raise error("T.ptx_cp_async(dst, src, n) takes what T.access_ptr gives, of two buffers of one dtype")
+    count = constant_value(as_expr(num_elems))
+    if not isinstance(count, int) or count < 1:
+        raise error(f"T.ptx_cp_async of {num_elems!r} elements: how many is a Python int above 0")
+    branch = Branch(True if predicate is None else condition(predicate))
+
+    def copied(value):
+        for i in vectorized(count):
+            store(dst.buffer, dst.ahead(i), value(i))
+
+    if branch.then_():
+        with branch.then_block():
+            copied(lambda i: load(src.buffer, src.ahead(i)))
+    if branch.else_():
+        with branch.else_block():
+            copied(lambda i: 0)
+
+
+def _done(name: str, what: str):
+    def function(*args, **kwargs):
+        tr.current(f"T.{name}")
+        notices.no_effect(f"T.{name}", what)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = (f"Accepted, and does nothing, with a warning: {what}.\nShapes: any arguments. Dtypes: none. Targets: all. "
+                        "Errors: TraceError outside of a traced function.")
+    return function
+
+
+ptx_commit_group = _done("ptx_commit_group", "copies are complete where their statements end; leave it out")
+ptx_wait_group = _done("ptx_wait_group", "copies are complete where their statements end; leave it out")
+fence_proxy_async = _done("fence_proxy_async", "the compiler places the fences that tensor copies and products need; leave it out")
 
 
 def tma_store_wait(count=0, read=True):
@@ -125,5 +248,6 @@ def wait_wgmma(num_mma):
     notices.no_effect("T.wait_wgmma", _COMPLETE)
 
 
-__all__ = ["alloc_barrier", "barrier_arrive", "barrier_wait", "mbarrier_arrive", "mbarrier_wait_parity", "tma_copy", "tma_store_wait", "wait_wgmma",
-           "wgmma_gemm"]
+__all__ = ["access_ptr", "alloc_barrier", "async_copy", "barrier_arrive", "barrier_wait", "cp_async_barrier_noinc", "fence_proxy_async",
+           "mbarrier_arrive", "mbarrier_arrive_expect_tx", "mbarrier_expect_tx", "mbarrier_wait_parity", "ptx_commit_group", "ptx_cp_async",
+           "ptx_wait_group", "tma_copy", "tma_store_wait", "wait_wgmma", "wgmma_gemm"]

@@ -7,8 +7,8 @@ import math
 
 from . import program as ir
 from . import trace as tr
-from .affine import finds
-from .expr import Expr, binary, cast, const, constant_value, logical, logical_not
+from .affine import evaluated, finds
+from .expr import Expr, const, constant_value
 from .launch import get_thread_binding
 
 
@@ -20,30 +20,6 @@ def _conditions(trace) -> list:
         if isinstance(stmt, ir.If):
             found.append((stmt.cond, inner is not stmt.else_body))
     return found
-
-
-def _with(e: Expr, values: dict, done: dict):
-    """The expression with numbers for variables, or None where it has an operation that is not followed here."""
-    if e in done:
-        return done[e]
-    if e in values:
-        result = values[e]
-    elif e.op in ("VAR", "CONST_INT", "CONST_FLOAT"):
-        result = e
-    else:
-        args = [_with(a, values, done) for a in e.args]
-        if any(a is None for a in args):
-            result = None
-        elif e.op in ("AND", "OR"):
-            result = logical(e.op, *args)
-        elif e.op == "NOT":
-            result = logical_not(args[0])
-        elif e.op == "CAST":
-            result = cast(args[0], e.dtype)
-        else:
-            result = binary(e.op, *args) if len(args) == 2 and e.op != "POW" else None
-    done[e] = result
-    return result
 
 
 def threads_here(name: str) -> int:
@@ -62,8 +38,8 @@ def threads_here(name: str) -> int:
         values, rest = {}, number
         for variable, extent in variables:
             values[variable], rest = const(rest % extent, variable.dtype), rest // extent
-        comes = [_with(c, values, {}) for c, _ in deciding]
-        known = [None if c is None else constant_value(c) for c in comes]
+        comes = [evaluated(c, values) for c, _ in deciding]
+        known = [constant_value(c) for c in comes]
         if None in known:
             raise tr.error(f"T.{name} under {deciding[known.index(None)][0]!r}: which threads come here is not known while the program is traced")
         count += all(bool(k) == holds for k, (_, holds) in zip(known, deciding))

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 class DType(str):
     """One element type. It is a string, its canonical name: ``T.DType("half") is T.float16``. Called, it casts: ``T.float16(x)``.
-    Vectors have names alone, as ``T.float32x2``: a program may pass them around, and a buffer or a value of one is refused.
-    Shapes: called with a scalar. Dtypes: the table of this page lists all types and their other names. Targets: all. Where a target has no
-    instructions for a type, Kiln computes with a wider one. Errors: TypeError for a name that is no dtype, and for a value of a vector."""
+    That of a vector, as ``T.float32x2``, is called with a value for each lane; a T.alloc_var may be of it, and T.extract_lane reads a lane.
+    Buffers have elements of one number.
+    Shapes: called with a scalar, or as many as it has lanes. Dtypes: the table of this page lists all types and their other names. Targets:
+    all. Where a target has no instructions for a type, Kiln computes with a wider one. Errors: TypeError for a name that is no dtype, and for
+    another number of values."""
 
     __slots__ = ("wire", "bits", "kind", "lanes")
     _known: dict[str, "DType"] = {}
@@ -18,11 +20,12 @@ class DType(str):
         return as_dtype(name)
 
     def __call__(self, *values):
-        if self.lanes > 1:
-            raise TypeError(f"{self} is a vector type, and vectors are not values of the language: compute with its {self.lanes} elements, or "
-                            "copy them in a T.Parallel or T.vectorized loop")
         from . import expr
 
+        if self.lanes > 1:
+            from .lanes import vector
+
+            return vector(self, values or (0,))
         (value,) = values or (0,)
         return expr.cast(value, self)
 
@@ -34,6 +37,11 @@ class DType(str):
         return (self.bits + 7) // 8
 
     itemsize = bytes
+
+    @property
+    def element(self) -> "DType":
+        """Of a vector, the type of its lanes; else the type."""
+        return self if self.lanes == 1 else DType._known[self.rpartition("x")[0]]
 
     @property
     def is_float(self) -> bool:
@@ -94,7 +102,7 @@ _ROWS = (
 for _row in _ROWS:
     _define(*_row)
 
-# Names of vectors, which programs pass around and which are refused where a buffer or a value is to be of one.
+# Vectors: of values that programs pass around, and of T.alloc_var. A buffer of them is refused.
 for _name, _, _bits, _kind in _ROWS:
     if _name != "tfloat32":
         for _lanes in (2, 4, 8, 16, 32, 64):
@@ -120,6 +128,8 @@ def as_dtype(value) -> DType:
     Shapes: none. Dtypes: all. Targets: all. Errors: TypeError for what is no dtype."""
     if isinstance(value, DType):
         return value
+    if getattr(value, "is_pointer", False):
+        return int64
     if isinstance(value, type):
         name = {bool: "bool", int: "int32", float: "float32"}.get(value) or value.__name__
     else:
@@ -149,6 +159,7 @@ int32 = DType._known["int32"]
 int64 = DType._known["int64"]
 uint8 = DType._known["uint8"]
 uint32 = DType._known["uint32"]
+uint64 = DType._known["uint64"]
 float16 = DType._known["float16"]
 bfloat16 = DType._known["bfloat16"]
 float32 = DType._known["float32"]

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 _ROWS = (
     ("barriers are placed by the compiler: use T.copy and T.gemm, whose effects the next statement sees",
-     "alloc_cluster_barrier create_barriers mbarrier_arrive_expect_tx mbarrier_expect_tx named_barrier_arrive "
+     "alloc_cluster_barrier create_barriers named_barrier_arrive "
      "ptx_arrive_barrier ptx_arrive_barrier_expect_tx ptx_arrive_cluster_barrier ptx_fence_barrier_init ptx_init_barrier_thread_count "
-     "cp_async_barrier_noinc fence_proxy_async tvm_storage_sync"),
+     "tvm_storage_sync"),
     ("use T.copy; the compiler chooses the instruction",
      "tma_load tma_load_2sm tma_store_arrive create_tma_descriptor ptx_cp_async_bulk ptx_ldmatrix ldg32 "
      "ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32 sts64 sts128"),
-    ("use T.copy in a T.Pipelined loop; the compiler makes it asynchronous", "async_copy ptx_cp_async ptx_commit_group ptx_wait_group"),
     ("use T.gemm; the compiler chooses the instruction",
      "wgmma_mma warpgroup_arrive warpgroup_commit_batch warpgroup_wait warpgroup_fence_operand ptx_mma "
      "ptx_mma_sm70 ptx_wgmma_ss ptx_wgmma_rs mma_fill mma_store tvm_mfma tvm_mfma_store tvm_rdna_wmma tvm_rdna_wmma_store "
@@ -23,20 +22,19 @@ _ROWS = (
      "call_extern call_pure_extern import_source CUDASourceCodeKernel call_intrin call_llvm_intrin call_packed"),
     ("blocks of one launch do not wait for each other; open another T.Kernel in the same function, for launches run in order",
      "sync_grid sync_global"),
-    ("warp specialisation is inferred", "ws WarpSpecialize annotate_ws_schedule"),
+    ("warp specialisation is inferred", "annotate_ws_schedule"),
     ("a value passes between threads through a tile: store it with T.alloc_shared, and read it in the next statement",
-     "activemask match_any_sync match_all_sync tvm_warp_shuffle"),
+     "activemask match_any_sync match_all_sync"),
     ("blocks of a cluster are made to work together by the compiler; ask for clusters with T.ClusterKernel, if at all",
      "cluster_arrive cluster_arrive_relaxed cluster_wait cluster_sync block_rank_in_cluster clc_try_cancel "
      "clc_try_cancel_multicast clc_is_canceled"),
-    ("tensors are parameters: declare them as T.Tensor or T.StridedTensor",
-     "ptr make_tensor make_tensor_from_addr access_ptr address_of tvm_access_ptr"),
+    ("tensors are parameters: declare them as T.Tensor or T.StridedTensor, or make one of an address with T.ptr and T.make_tensor",
+     "address_of tvm_access_ptr"),
     ("launches are opened by T.Kernel; T.get_thread_binding and T.get_block_binding give indices",
      "launch_thread thread_return"),
     ("the order of tiles is T.Persistent's or the compiler's", "PersistentTileScheduler BaseTileScheduler"),
     ("it is not part of this version: compute it from T.exp, T.log, T.sqrt and their kin, or on the host",
      "asin acos atan atan2 asinh acosh atanh hypot copysign ldexp nextafter clz popcount __ffs __fns"),
-    ("random numbers are not part of this version: pass a tensor of them", "rng_init rng_rand rng_rand_float"),
     ("use T.alloc_shared, T.alloc_fragment, T.alloc_local or T.alloc_global", "allocate"),
 )
 

@@ -113,7 +113,17 @@ class Expr(Operators):
 
     @property
     def indices(self):
-        return self.args
+        return self.args[1:] if self.op == "LANE" else self.args
+
+    @property
+    def vectors(self):
+        if self.op != "LANE":
+            raise AttributeError(f"{self!r} is no lane of a vector")
+        return self.args[:1]
+
+    def same_as(self, other) -> bool:
+        """Whether it is the same expression."""
+        return self is other
 
     def __repr__(self):
         from .printer import show

@@ -12,8 +12,9 @@ from . import kinds
 from . import program as ir
 from . import trace as tr
 from .buffer import Buffer, LocalVar, Region, as_shape
-from .dtypes import DType, as_dtype, int32
+from .dtypes import DType, as_dtype, int32, int64
 from .expr import Expr, Var
+from .pointers import Pointer, ptr
 from .rewrite import enclosing_names, rewrite
 from .views import view
 
@@ -160,6 +161,9 @@ def declare(name: str, annotation, old):
         trace.func.params.append(ir.Param(name, var=var))
         trace.arguments[name] = var.expr
         return var.expr
+    if annotation is ptr:
+        trace.arguments[name] = _argument(trace, name, annotation)
+        return trace.arguments[name]
     return old
 
 
@@ -217,6 +221,9 @@ def _argument(trace, name: str, annotation):
         buffer = annotation.buffer(name)
         trace.func.params.append(ir.Param(name, buffer=buffer))
         return buffer
+    if annotation is ptr:
+        trace.func.params.append(ir.Param(name, var=Var("SCALAR", int64, name), address=ir.AtAddress()))
+        return Pointer(trace.func.params[-1])
     if annotation in (int, float, bool) or isinstance(annotation, DType):
         var = Var("SCALAR", as_dtype(annotation), name)
         trace.func.params.append(ir.Param(name, var=var))
@@ -231,8 +238,18 @@ def _argument(trace, name: str, annotation):
 def _finish(trace, returned) -> ir.PrimFunc:
     """Appends the T.empty tensors, in the order in which they are returned."""
     func = trace.func
-    if not trace.empties:
-        return func
+    if trace.empties:
+        _return(trace, returned)
+    for memory in func.memories.values():  # they are the others' memory, too
+        func.params.append(ir.Param(memory.name, buffer=memory))
+    if func.memories:
+        for buffer in func.buffer_map.values():
+            buffer.may_alias = True
+    return func
+
+
+def _return(trace, returned) -> None:
+    func = trace.func
     results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
     for buffer in trace.empties:
         if not any(r is buffer for r in results):
@@ -242,7 +259,6 @@ def _finish(trace, returned) -> ir.PrimFunc:
             raise tr.TraceError(f"{func.name} returns {buffer!r}, which is not made by T.empty")
         func.outputs.append(len(func.params))
         func.params.append(ir.Param(buffer.name, buffer=buffer))
-    return func
 
 
 def prim_func(function=None, *, private=False, check_well_formed=True):
@@ -321,7 +337,7 @@ def trace_eager(function, arguments: dict, consts=None, enclosing=None) -> tr.Tr
         try:
             for name in inspect.signature(function).parameters:
                 annotation = resolve(types.get(name))
-                if isinstance(annotation, TensorAnnotation):
+                if isinstance(annotation, TensorAnnotation) or annotation is ptr:
                     arguments = {**arguments, name: _argument(trace, name, annotation)}
             returned = rewrite(function, enclosing)(**arguments)
         except tr.DeclarationsDone:

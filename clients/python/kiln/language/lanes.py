@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from . import math
 from . import trace as tr
-from .buffer import Buffer, Region, load
-from .expr import Expr, as_expr, cast, constant_value, select
+from .buffer import Buffer, LocalVar, Region, load
+from .dtypes import as_dtype
+from .expr import Expr, Operators, as_expr, cast, const, constant_value, make, select
+from .kinds import Kind
 
 
 class Ramp:
@@ -145,4 +147,77 @@ max2 = _pairs("max2", 2, "The larger of x and y, as T.max gives it", math.max)
 min2 = _pairs("min2", 2, "The smaller of x and y, as T.min gives it", math.min)
 abs2 = _pairs("abs2", 1, "|x|", math.abs)
 
-__all__ = ["Ramp", "abs2", "add2", "fma2", "max2", "min2", "mul2", "sub2"]
+class VectorVar(LocalVar):
+    """What T.alloc_var of a vector's type gives: as many elements as it has lanes. A vector is assigned to it, and T.extract_lane reads a lane."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, buffer: Buffer, dtype):
+        super().__init__(buffer)
+        self.type = dtype
+
+    @property
+    def dtype(self):
+        return self.type
+
+    def as_scalar(self):
+        raise TypeError(f"{self.name} is a vector, {self.type}: T.extract_lane({self.name}, i) is one of its lanes")
+
+    def read(self) -> Lanes:
+        return Lanes(load(self.buffer, (lane,)) for lane in range(self.type.lanes)).read()
+
+    def store(self, value):
+        lanes = value.read() if isinstance(value, VectorVar) else value
+        if not isinstance(lanes, (tuple, list)) or len(lanes) != self.type.lanes:
+            raise tr.error(f"{self.name} is a {self.type}, and takes one: {self.type}(…) of {self.type.lanes} values, not {value!r}")
+        for lane, item in enumerate([tr.let("lane", as_expr(v)) for v in lanes]):
+            tr.store(self.buffer, (lane,), item)
+
+
+def vector(dtype, values) -> Lanes:
+    """What the type of a vector gives where it is called: of as many values, or of one for all lanes."""
+    if len(values) == 1 and isinstance(values[0], (Lanes, VectorVar)):
+        values = values[0].read()
+    values = list(values) * dtype.lanes if len(values) == 1 else list(values)
+    if len(values) != dtype.lanes:
+        raise TypeError(f"{dtype} of {len(values)} values: it has {dtype.lanes} lanes, and takes a value for each, or one for all")
+    return Lanes(cast(v, dtype.element) for v in values)
+
+
+class Shuffle(metaclass=Kind):
+    """The class of what T.extract_lane gives of a vector's expression. ``T.Shuffle([vector], [lane])`` makes one.
+    Shapes: a vector and a Python int. Dtypes: any; the element's. Targets: all. Errors: as T.extract_lane. TraceError for several."""
+
+    def __new__(cls, vectors, indices, span=None):
+        if len(vectors) != 1 or len(indices) != 1:
+            raise tr.error("T.Shuffle takes one vector and one lane; write a tuple of T.extract_lane for several")
+        return extract_lane(vectors[0], indices[0])
+
+    @staticmethod
+    def holds(value) -> bool:
+        return isinstance(value, Expr) and value.op == "LANE"
+
+
+def extract_lane(vector, lane, span=None):
+    """One lane of a vector: of a T.alloc_var of a vector's type as T.bfloat16x2, of what such a type gives, ``T.bfloat16x2(x, y)``, or of a
+    tuple of elements, ``A[T.Ramp(i, 1, 2)]``.
+    Shapes: a scalar; ``lane`` is a Python int. Dtypes: the element's. Targets: all. Errors: TypeError for what is no expression, and where
+    ``lane`` is known at run time only. ValueError for a scalar, IndexError for a lane that the vector does not have."""
+    if not isinstance(vector, (Operators, Lanes)):
+        raise TypeError(f"T.extract_lane expects a PrimExpr, a vector, not {vector!r}")
+    count = len(vector) if isinstance(vector, Lanes) else vector.dtype.lanes
+    if count == 1:
+        raise ValueError(f"T.extract_lane expects a vector expression, and {vector!r} is a scalar of {vector.dtype}")
+    number = constant_value(lane) if isinstance(lane, (Expr, int)) else None
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise TypeError(f"T.extract_lane expects a compile-time integer lane, not {lane!r}")
+    if not 0 <= number < count:
+        raise IndexError(f"lane {number} is out of bounds: the vector has {count}")
+    if isinstance(vector, Lanes):
+        return vector[number]
+    if isinstance(vector, VectorVar):
+        return load(vector.buffer, (number,))
+    return make("LANE", vector.dtype.element, (vector, const(number, as_dtype("int32"))))
+
+
+__all__ = ["Ramp", "Shuffle", "abs2", "add2", "extract_lane", "fma2", "max2", "min2", "mul2", "sub2"]

@@ -7,12 +7,15 @@ import math
 
 from .. import notices
 from . import placement
+from . import privates
 from . import program as ir
 from . import reducers
+from . import signals
 from . import trace as tr
 from .buffer import Buffer, LocalVar
 from .dtypes import as_dtype, int32
 from .expr import Var, as_expr, constant_value, representable
+from .lanes import VectorVar
 from .math import max_value, min_value
 
 
@@ -87,6 +90,8 @@ class Kernel:
             reducers.check(trace)
         kernel, trace.kernel = trace.kernel, None
         if exc[0] is None:
+            privates.settle(kernel)
+            signals.settle(kernel)
             placement.apply(kernel, trace.views)
 
 
@@ -197,9 +202,13 @@ def alloc_shared(shape, dtype, scope="shared.dyn"):
 
 
 def alloc_fragment(shape, dtype, scope="local.fragment"):
-    """A tile in the registers of a block. The compiler decides which thread holds which element. Its elements start unspecified.
+    """A tile in the registers of a block. The compiler decides which thread holds which element. Its elements start unspecified. Where no
+    tile operation, no T.Parallel loop and no other threads use it, each thread that writes an element has its own; with ``scope="local"`` it is
+    T.alloc_local.
     Shapes: any, of dimensions known at compile time. Dtypes: any that the IR has: see T.DType. Targets: all. Errors: as T.alloc_shared.
     CompileError where fragments take more than ``kiln.max_fragment_registers`` (of pass_configs; 640 by default) registers of a thread at a time."""
+    if scope == "local":
+        return alloc_local(shape, dtype)
     _scope("T.alloc_fragment", scope, "local.fragment")
     return tr.allocate("FRAGMENT", shape, dtype, "fragment")
 
@@ -215,8 +224,8 @@ def alloc_local(shape, dtype, scope="local"):
 def alloc_var(dtype, *args, scope="local.var", init=None):
     """A mutable scalar of which each thread has its own. Its name is its value; assigning to the name stores. ``init`` is its first value,
     also as ``alloc_var(dtype, init)``; without one it starts unspecified.
-    Shapes: a scalar. Dtypes: any that the IR has, of 8 bits or more. Targets: all. Errors: TypeError for no dtype, and for two initial
-    values. TraceError for a number that the dtype does not have, and for another ``scope``."""
+    Shapes: a scalar. Dtypes: any that the IR has, of 8 bits or more, and vectors of them, as T.bfloat16x2. Targets: all. Errors: TypeError for no
+    dtype, and for two initial values. TraceError for a number that the dtype does not have, and for another ``scope``."""
     for arg in args:
         if isinstance(arg, str):
             scope = arg
@@ -225,6 +234,8 @@ def alloc_var(dtype, *args, scope="local.var", init=None):
         else:
             init = arg
     _scope("T.alloc_var", scope, "local.var")
+    if as_dtype(dtype).lanes > 1:
+        return _vector(as_dtype(dtype), init)
     number = None if init is None else constant_value(init)
     if number is not None and not representable(number, as_dtype(dtype)):
         low, high = constant_value(min_value(dtype)), constant_value(max_value(dtype))
@@ -232,6 +243,13 @@ def alloc_var(dtype, *args, scope="local.var", init=None):
         raise tr.value_error(f"T.alloc_var({as_dtype(dtype)}, init={number!r}): it {side} {as_dtype(dtype)}: the type has no such number; use a "
                              "wider one, or T.cast(…) for what a cast makes of it")
     return tr.variable(dtype, "var", init)
+
+
+def _vector(dtype, init) -> VectorVar:
+    handle = VectorVar(tr.allocate("LOCAL", (dtype.lanes,), dtype.element, "var"), dtype)
+    if init is not None:
+        handle.store(init)
+    return handle
 
 
 def alloc_global(shape, dtype, scope="global"):
@@ -361,7 +379,7 @@ def rename(value, name: str) -> None:
         value.name = name
 
 
-_HELPERS = {"annotations", "ir", "reducers", "math", "notices", "placement", "tr", "Buffer", "LocalVar", "as_dtype", "int32", "Var", "as_expr",
-            "constant_value",
+_HELPERS = {"annotations", "ir", "reducers", "signals", "privates", "math", "notices", "placement", "tr", "Buffer", "LocalVar",
+            "VectorVar", "as_dtype", "int32", "Var", "as_expr", "constant_value",
             "representable", "rename"}
 __all__ = [name for name in dir() if not name.startswith("_") and name not in _HELPERS]

@@ -11,6 +11,7 @@ import warnings
 from .. import notices
 from . import program as ir
 from . import reducers
+from .copies import in_turns
 from .expr import Expr, Var, as_expr, binary, cast, constant_value, floordiv, logical
 from .dtypes import int32, promote
 from .trace import current, error
@@ -39,13 +40,15 @@ class Loop:
         stmt = ir.For(self.kind, loop_vars, list(self.extents), [], self.num_stages, self.coalesced_width)
         trace.emit(stmt)
         values = [begin + var.expr * step for var, begin, step in zip(loop_vars, self.begins, self.steps)]
-        block = trace.blocks[-1]
+        block, draws = trace.blocks[-1], trace.draws
         trace.open_loops.append(stmt)
         with trace.inside(stmt.body, "parallel" if self.kind == "PARALLEL" else "ir"):
             yield values[0] if len(values) == 1 else tuple(values)
         trace.open_loops.pop()
         if trace.contributions and self.kind == "PARALLEL":
             reducers.close(trace, block, stmt)
+        if trace.draws != draws and self.kind == "PARALLEL":
+            in_turns(stmt, trace.kernel.threads)
 
     def _inside_parallel(self, names):
         """Threads are given out by the outermost parallel loop; one inside it is walked by each of them."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import ClassVar, Optional
 
 from .buffer import Buffer, Region
@@ -22,6 +22,29 @@ class Stmt:
     ON_TENSORS: ClassVar[bool] = True  # and whether an operand may be a tensor
 
     location: Location = field(default_factory=Location)
+
+
+def expressions(stmt: Stmt):
+    """The operands of a statement, without those of statements within it."""
+    for part in fields(stmt):
+        value = getattr(stmt, part.name)
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, Expr):
+                yield one
+            elif isinstance(one, Region):
+                yield from (o for o in one.offsets if isinstance(o, Expr))
+            elif isinstance(one, Element):
+                yield from one.indices
+
+
+def written(stmt: Stmt) -> list:
+    """The buffers that a statement itself changes."""
+    found = [stmt.buffer] if isinstance(stmt, (Store, Atomic)) else []
+    if isinstance(getattr(stmt, stmt.WRITTEN, None), Region):
+        found.append(getattr(stmt, stmt.WRITTEN).buffer)
+    if isinstance(stmt, Atomic) and stmt.old is not None:
+        found.append(stmt.old.buffer)
+    return found
 
 
 @dataclass(slots=True)
@@ -153,6 +176,7 @@ class Kernel:
     min_blocks: int = 0
     thread_var: Optional[Var] = None  # the linear index of the thread in its block
     placements: dict = field(default_factory=dict)  # of tensors that are not row-major, while it is traced
+    random: object = None  # the generator that T.rng_init began last, while it is traced
 
     @property
     def threads(self) -> int:
@@ -160,12 +184,22 @@ class Kernel:
 
 
 @dataclass(slots=True)
+class AtAddress:
+    """What a tensor is like that a call gives by its address: dimensions and strides follow from the call's scalars. ``shape`` None: it is an address
+    and no tensor."""
+
+    shape: Optional[tuple] = None
+    strides: Optional[tuple] = None
+
+
+@dataclass(slots=True, eq=False)
 class Param:
-    """A tensor (``buffer``) or a scalar (``var``)."""
+    """A tensor (``buffer``) or a scalar (``var``). ``address``: of one that a call may give by its address."""
 
     name: str
     buffer: Optional[Buffer] = None
     var: Optional[Var] = None
+    address: Optional[AtAddress] = None
 
 
 class PrimFunc:
@@ -182,13 +216,24 @@ class PrimFunc:
         self.pass_configs: dict = {}
         self.compile_flags: list[str] = []
         self.workspaces: list[Buffer] = []
+        self.memories: dict = {}  # by dtype: the last parameters, which calls do not give
         self._module = None
+
+    @property
+    def given(self) -> int:
+        """How many parameters calls may give."""
+        return len(self.params) - len(self.memories)
+
+    @property
+    def buffer_map(self) -> dict:
+        """The tensor of each parameter that is one."""
+        return {param: param.buffer for param in self.params if param.buffer is not None}
 
     @property
     def attrs(self) -> dict:
         """What the function says of itself, under TileLang's names: "global_symbol", and where there is such, "tilelang_out_idx" (the T.empty
         tensors, from the end), "tilelang_pass_configs" and "tilelang_compile_flags"."""
-        count = len(self.params)
+        count = self.given
         given = {"tilelang_out_idx": [index - count for index in self.outputs], "tilelang_pass_configs": dict(self.pass_configs),
                  "tilelang_compile_flags": list(self.compile_flags)}
         return {"global_symbol": self.name, **{name: value for name, value in given.items() if value}}
@@ -209,7 +254,7 @@ class PrimFunc:
 
     def with_outputs(self, outputs) -> "PrimFunc":
         """The same function with these parameters (negative: from the end) allocated and returned by the launcher."""
-        count = len(self.params)
+        count = self.given
         wanted = [outputs] if isinstance(outputs, int) else list(outputs)
         resolved = []
         for index in wanted:

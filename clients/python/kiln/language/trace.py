@@ -85,6 +85,7 @@ class Trace:
         self.blocks: list[list] = []
         self.loops: list[str] = []
         self.open_loops: list = []  # statements, the outermost first
+        self.draws = 0  # of random numbers, so far
         self.reducers: list = []  # T.alloc_reducer of this kernel
         self.contributions: dict = {}  # to reducers, of the T.Parallel loop that is open
         self.reduce_scopes: list = []  # T.attr(…, "reduce_scope", …) that are open

@@ -296,6 +296,31 @@ def shfl_down(value, delta, width=WARP, mask=None):
     return _shuffle("shfl_down", value, width, mask, lambda lane, n: (lane + delta, binary("LT", floormod(lane, n) + delta, n)))
 
 
+def tvm_warp_shuffle(mask, value, warp_id, width, warp_size):
+    """T.shfl_sync(value, warp_id, width, mask), as TVM writes it. ``warp_size`` is 32, or the threads of a smaller block.
+    Shapes: as T.shfl_sync. Dtypes: as T.shfl_sync. Targets: all. Errors: as T.shfl_sync. TraceError for another ``warp_size``."""
+    return shfl_sync(value, warp_id, _of_32("tvm_warp_shuffle", width, warp_size), mask)
+
+
+def tvm_warp_shuffle_up(mask, value, offset, width, warp_size):
+    """T.shfl_up(value, offset, width, mask), as TVM writes it. ``warp_size`` is 32, or the threads of a smaller block.
+    Shapes: as T.shfl_up. Dtypes: as T.shfl_up. Targets: all. Errors: as T.shfl_up. TraceError for another ``warp_size``."""
+    return shfl_up(value, offset, _of_32("tvm_warp_shuffle_up", width, warp_size), mask)
+
+
+def tvm_warp_shuffle_down(mask, value, offset, width, warp_size):
+    """T.shfl_down(value, offset, width, mask), as TVM writes it. ``warp_size`` is 32, or the threads of a smaller block.
+    Shapes: as T.shfl_down. Dtypes: as T.shfl_down. Targets: all. Errors: as T.shfl_down. TraceError for another ``warp_size``."""
+    return shfl_down(value, offset, _of_32("tvm_warp_shuffle_down", width, warp_size), mask)
+
+
+def _of_32(name: str, width, warp_size):
+    """The width: of a block with fewer threads than a warp, programs give their number for both."""
+    if constant_value(warp_size) not in (1, 2, 4, 8, 16, WARP):
+        raise error(f"T.{name}(warp_size={warp_size!r}): a warp has {WARP} threads on every target here")
+    return width
+
+
 def get_lane_idx(warp_size=None):
     """The thread's number in its warp.
     Shapes: a scalar. Dtypes: int32. Targets: all; a warp is 32 threads by number on each, or ``warp_size``. Errors: TraceError outside of

@@ -63,7 +63,9 @@ def any(*conditions):
     return functools.reduce(functools.partial(logical, "OR"), conditions)
 
 
-__all__ = ["And", "BufferLoad", "Call", "Cast", "FloatImm", "IntImm", "Not", "Or", "PrimExpr", "PrimFunc", "Select", "Var", "all", "any", "const",
+Shuffle = language.Shuffle
+__all__ = ["And", "BufferLoad", "Call", "Cast", "FloatImm", "IntImm", "Not", "Or", "PrimExpr", "PrimFunc", "Select", "Shuffle", "Var",
+           "all", "any", "const",
            "reinterpret", *_BINARY]
 __path__ = []  # so that "tvm.tirx.expr" can be imported
 sys.modules[f"{__name__}.expr"] = expr = sys.modules[__name__]

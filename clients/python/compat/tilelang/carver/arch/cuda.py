@@ -35,6 +35,16 @@ class CUDA:
         self.smem_cap = driver.get_shared_memory_per_block()
         self.compute_max_core = driver.get_num_sms()
 
+    @property
+    def clock(self) -> int:
+        """Of its multiprocessors, in Hz."""
+        return driver.get_clock()
+
+    @property
+    def bandwidth(self) -> list[int]:
+        """Of its memory, in MB/s: twice, as TileLang's list has two entries."""
+        return [driver.get_memory_bandwidth() // 10**6] * 2
+
     def __repr__(self):
         return f"CUDA({self.target})"
 

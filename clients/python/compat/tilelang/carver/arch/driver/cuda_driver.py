@@ -9,6 +9,7 @@ from .... import _absent
 
 # CUDA Driver API, CUdevice_attribute.
 _SHARED_PER_BLOCK, _REGISTERS_PER_BLOCK, _SHARED_PER_MULTIPROCESSOR, _PERSISTING_L2 = 8, 12, 81, 108
+_CLOCK, _MEMORY_CLOCK, _MEMORY_BITS = 13, 36, 37
 _UNITS = {"bytes": 1, "kb": 1 << 10, "mb": 1 << 20}
 
 
@@ -70,6 +71,16 @@ def get_num_sms(device_id: int = 0) -> int:
     if properties is None:
         raise RuntimeError("torch finds no GPU here, whose multiprocessors are asked for")
     return properties.multi_processor_count
+
+
+def get_clock(device_id: int = 0) -> int:
+    """Of the multiprocessors, in Hz."""
+    return get_device_attribute(_CLOCK, device_id) * 1000
+
+
+def get_memory_bandwidth(device_id: int = 0) -> int:
+    """Bytes of memory that move in a second: on both edges of its clock, over the width of its bus."""
+    return get_device_attribute(_MEMORY_CLOCK, device_id) * 1000 * 2 * get_device_attribute(_MEMORY_BITS, device_id) // 8
 
 
 def get_registers_per_block(device_id: int = 0) -> int:
