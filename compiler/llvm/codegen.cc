@@ -10,6 +10,7 @@
 #include "compiler/llvm/complaints.h"
 #include "compiler/llvm/emit.h"
 #include "compiler/llvm/lower/lower.h"
+#include "compiler/llvm/outline.h"
 #include "compiler/llvm/pressure.h"
 #include "compiler/stage_timer.h"
 
@@ -135,6 +136,7 @@ class Generator {
     std::expected<std::string, std::string> ptx;
     {
       const StageTimer timer("emit", hooks_, result_);
+      if (machine_->getOptLevel() == llvm::CodeGenOptLevel::None) OutlineLongKernels(*code_);
       ptx = EmitAssembly(*code_, *machine_);
     }
     if (!Succeeded("emit")) return false;

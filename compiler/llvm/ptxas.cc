@@ -36,11 +36,12 @@ class Log {
 
   void Line(std::string_view line) {
     if (line.find("Compiling entry function '") != std::string_view::npos) return Entry(line);
+    if (const size_t at = line.find(kFunction); at != std::string_view::npos) function_ = line.substr(at + kFunction.size());
     if (line.find("warning") != std::string_view::npos || line.find("(C7") != std::string_view::npos) {
       output_.warnings.emplace_back(line);
       return;
     }
-    if (output_.kernels.empty()) return;
+    if (output_.kernels.empty() || function_ != output_.kernels.back().entry()) return;  // a function that the kernel calls
     v1::KernelResources& kernel = output_.kernels.back();
     if (auto bytes = NumberBefore(line, " bytes stack frame")) kernel.set_local_bytes(*bytes);
     if (auto bytes = NumberBefore(line, " bytes spill stores")) kernel.set_spill_bytes(*bytes);
@@ -51,10 +52,13 @@ class Log {
  private:
   void Entry(std::string_view line) {
     const size_t begin = line.find('\'') + 1;
-    output_.kernels.emplace_back().set_entry(std::string(line.substr(begin, line.find('\'', begin) - begin)));
+    function_ = line.substr(begin, line.find('\'', begin) - begin);
+    output_.kernels.emplace_back().set_entry(function_);
   }
 
+  static constexpr std::string_view kFunction = "Function properties for ";
   PtxasOutput& output_;
+  std::string function_;  // that the lines are about
 };
 
 // Runs `argv` with both output streams in `log`; the exit status.
@@ -96,9 +100,17 @@ std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, cons
   if (!log.ok() || !input.ok() || !cubin.ok() || !input.Write(ptx.data(), ptx.size())) {
     return std::unexpected(PtxasFailure{std::string("no memory file for ptxas: ") + std::strerror(errno), true});
   }
-  const auto status = Run({ptxas, "-v", optimized ? "-O3" : "-O0", "-arch=" + std::string(target.arch), "-o", cubin.Path(), input.Path()}, log);
+  std::vector<std::string> command = {ptxas, "-v", optimized ? "-O3" : "-O0", "-arch=" + std::string(target.arch), "-o", cubin.Path(), input.Path()};
+  // With this option ptxas leaves functions apart; without it, it takes time that grows with the square of all of them.
+  if (!optimized) command.insert(command.end(), {"--Ofast-compile", "max"});
+  auto status = Run(command, log);
+  std::string text = log.Read();
+  if (!optimized && status && *status != 0 && text.find("nknown option") != std::string::npos) {  // before CUDA 12.9
+    command.resize(command.size() - 2);
+    status = Run(command, log);
+    text = log.Read().substr(text.size());
+  }
   if (!status) return std::unexpected(status.error());
-  const std::string text = log.Read();
   if (*status != 0) return std::unexpected(PtxasFailure{text.empty() ? "ptxas failed with status " + std::to_string(*status) : text});
   PtxasOutput output{.cubin = cubin.Read(), .kernels = {}, .warnings = {}};
   Log parser(output);
