@@ -86,7 +86,7 @@ class HostRanges::Query {
 
   HostRange OfQuotient(const HostRange& a, const HostRange& b) {
     if (!IsNatural(a) || !b.low || !IsAtLeast(*b.low, 1)) return {};
-    const std::optional<ExprId> low = Both(ExprOp::kFloorDiv, a.low, b.high);
+    const std::optional<ExprId> low = pool_.IsConst(*a.low, 0) ? std::nullopt : Both(ExprOp::kFloorDiv, a.low, b.high);
     return {low ? low : Wide(0), Both(ExprOp::kFloorDiv, a.high, b.low)};
   }
 
