@@ -47,7 +47,17 @@ class Finder {
   }
 
  private:
-  // The expression with x in place of each x % m that a variable moves. nullopt: something needs the remainder itself.
+  // The bound of a natural x, below which x % m, min(x, m - 1) and x < m ? x : y are x.
+  std::optional<ExprId> WrapsAt(const ExprNode& node) {
+    if (node.op == ExprOp::kMod || node.op == ExprOp::kFloorMod) return HostOnly(node.args[1]);
+    if (node.op == ExprOp::kMin && HostOnly(node.args[1])) return pool_.Add(node.args[1], pool_.Int(1, pool_.Type(node.args[1])));
+    if (node.op != ExprOp::kSelect) return std::nullopt;
+    const ExprNode condition = pool_[node.args[0]];
+    return condition.op == ExprOp::kLt && condition.args[0] == node.args[1] ? HostOnly(condition.args[1]) : std::nullopt;
+  }
+  std::optional<ExprId> HostOnly(ExprId id) const { return IsForHost(pool_, module_.vars, id) ? std::optional(id) : std::nullopt; }
+
+  // The expression with x in place of each such part that a variable moves. nullopt: something needs the part itself.
   std::optional<ExprId> WithoutWraps(ExprId id, std::map<uint32_t, ExprId>& replaced) {
     if (const auto known = replaced.find(ir::Index(id)); known != replaced.end()) return known->second;
     ExprNode node = pool_[id];
@@ -57,13 +67,13 @@ class Finder {
         if (!arg) return std::nullopt;
         node.args[size_t(i)] = *arg;
       }
-      if (node.op == ExprOp::kMod || node.op == ExprOp::kFloorMod) {
-        const std::optional<size_t> position = OnlyVar(node.args[0]);
-        if (!position || !IsForHost(pool_, module_.vars, node.args[1])) return std::nullopt;
-        if (!ranges_.IsNatural(node.args[0], positive_) || !is_wanted_(node.args[0], *position, node.args[1])) return std::nullopt;
-        wraps_.emplace_back(node.args[0], node.args[1]);
-        replaced.emplace(ir::Index(id), node.args[0]);
-        return node.args[0];
+      if (const std::optional<ExprId> bound = WrapsAt(node)) {
+        const ExprId x = node.args[node.op == ExprOp::kSelect ? 1 : 0];
+        const std::optional<size_t> position = OnlyVar(x);
+        if (!position || !ranges_.IsNatural(x, positive_) || !is_wanted_(x, *position, *bound)) return std::nullopt;
+        wraps_.emplace_back(x, *bound);
+        replaced.emplace(ir::Index(id), x);
+        return x;
       }
     }
     const ExprId result = pool_.Simplified(node);
@@ -192,7 +202,7 @@ class Finder {
       extent = extent ? pool_.Make(ExprOp::kMin, {*extent, next}) : next;
     }
     if (extent) return extent;
-    const std::optional<ExprId> last = ranges_.Of(index, positive_).high;
+    const std::optional<ExprId> last = ranges_.High(index, positive_);
     return last ? std::optional(pool_.Add(*last, pool_.Int(1, ir::DType::kI64))) : std::nullopt;
   }
 

@@ -12,50 +12,55 @@ namespace kiln::compiler {
 using ir::ExprId;
 using ir::ExprNode;
 using ir::ExprOp;
+using End = std::optional<ExprId>;
 
 class HostRanges::Query {
  public:
   Query(const HostRanges& ranges, std::vector<ExprId>& positive) : ranges_(ranges), pool_(ranges.module_.exprs), positive_(positive) {}
 
-  HostRange Of(ExprId id) {
-    if (const auto known = known_.find(ir::Index(id)); known != known_.end()) return known->second;
-    const HostRange range = Compute(id);
-    known_.emplace(ir::Index(id), range);
-    return range;
-  }
-
-  bool IsNatural(const HostRange& range) { return range.low && IsAtLeast(*range.low, 0); }
+  End Low(ExprId id) { return Known(low_, id, /*low=*/true); }
+  End High(ExprId id) { return Known(high_, id, /*low=*/false); }
+  bool IsNatural(ExprId id) { return IsAtLeast(id, 0); }
 
  private:
-  HostRange Compute(ExprId id) {
+  // Each end asks for no more conditions than it needs.
+  End Known(std::map<uint32_t, End>& known, ExprId id, bool low) {
+    if (const auto it = known.find(ir::Index(id)); it != known.end()) return it->second;
+    const End end = Compute(id, low);
+    known.emplace(ir::Index(id), end);
+    return end;
+  }
+  End Of(ExprId id, bool low) { return low ? Low(id) : High(id); }
+
+  End Compute(ExprId id, bool low) {
     const ExprNode node = pool_[id];
     if (IsForHost(pool_, ranges_.module_.vars, id)) return OfHost(id);
+    const ExprId a = node.args[0], b = node.args[1];
     switch (node.op) {
-      case ExprOp::kVar: return OfVar(ir::VarId(node.ref));
-      case ExprOp::kAdd: return {Both(ExprOp::kAdd, Of(node.args[0]).low, Of(node.args[1]).low), Both(ExprOp::kAdd, Of(node.args[0]).high, Of(node.args[1]).high)};
-      case ExprOp::kSub: return {Both(ExprOp::kSub, Of(node.args[0]).low, Of(node.args[1]).high), Both(ExprOp::kSub, Of(node.args[0]).high, Of(node.args[1]).low)};
+      case ExprOp::kVar: return OfVar(ir::VarId(node.ref), low);
+      case ExprOp::kAdd: return Both(node.op, Of(a, low), Of(b, low));
+      case ExprOp::kSub: return Both(node.op, Of(a, low), Of(b, !low));
       case ExprOp::kMin:
-      case ExprOp::kMax: return {Both(node.op, Of(node.args[0]).low, Of(node.args[1]).low), Both(node.op, Of(node.args[0]).high, Of(node.args[1]).high)};
-      case ExprOp::kMul: return OfProduct(Of(node.args[0]), Of(node.args[1]));
+      case ExprOp::kMax: return Both(node.op, Of(a, low), Of(b, low));
+      case ExprOp::kMul: return OfProduct(a, b, low);
       case ExprOp::kDiv:
-      case ExprOp::kFloorDiv: return OfQuotient(Of(node.args[0]), Of(node.args[1]));
+      case ExprOp::kFloorDiv: return OfQuotient(a, b, low);
       case ExprOp::kMod:
-      case ExprOp::kFloorMod: return OfRest(node.op, Of(node.args[0]), Of(node.args[1]));
-      case ExprOp::kSelect: return {Both(ExprOp::kMin, Of(node.args[1]).low, Of(node.args[2]).low), Both(ExprOp::kMax, Of(node.args[1]).high, Of(node.args[2]).high)};
+      case ExprOp::kFloorMod: return OfRest(node.op, a, b, low);
+      case ExprOp::kSelect: return Both(low ? ExprOp::kMin : ExprOp::kMax, Of(node.args[1], low), Of(node.args[2], low));
       case ExprOp::kCast: {
-        const ir::DType from = pool_.Type(node.args[0]);
+        const ir::DType from = pool_.Type(a);
         const bool widens = ir::IsInteger(from) && ir::IsSigned(from) && ir::IsInteger(node.dtype) && ir::Bits(node.dtype) >= ir::Bits(from);
-        return widens ? Of(node.args[0]) : HostRange{};
+        return widens ? Of(a, low) : std::nullopt;
       }
-      default: return {};
+      default: return std::nullopt;
     }
   }
 
   // The launcher rounds divisions downwards, so it is to check that nothing negative is divided.
-  HostRange OfHost(ExprId id) {
+  ExprId OfHost(ExprId id) {
     CheckDivisions(id);
-    const ExprId wide = pool_.Cast(ir::DType::kI64, id);
-    return {wide, wide};
+    return pool_.Cast(ir::DType::kI64, id);
   }
 
   void CheckDivisions(ExprId id) {
@@ -63,53 +68,50 @@ class HostRanges::Query {
     const ExprNode node = pool_[id];
     for (ExprId arg : node.Args()) CheckDivisions(arg);
     if (node.op != ExprOp::kDiv && node.op != ExprOp::kMod && node.op != ExprOp::kFloorDiv && node.op != ExprOp::kFloorMod) return;
-    IsAtLeast(node.args[0], 0);
-    IsAtLeast(node.args[1], 1);
+    Require(node.args[0], 0);
+    Require(node.args[1], 1);
   }
 
-  HostRange OfVar(ir::VarId var) {
+  End OfVar(ir::VarId var, bool low) {
     const auto extent = ranges_.extents_.find(var);
-    if (extent == ranges_.extents_.end()) return {};
-    const std::optional<ExprId> end = Of(extent->second).high;
-    return {Wide(0), end ? std::optional(pool_.Sub(*end, Wide(1))) : std::nullopt};
+    if (extent == ranges_.extents_.end()) return std::nullopt;
+    if (low) return Wide(0);
+    return Both(ExprOp::kSub, High(extent->second), Wide(1));
   }
 
-  HostRange OfProduct(HostRange a, HostRange b) {
-    if (a.low && a.low == a.high && pool_.ConstInt(*a.low)) std::swap(a, b);
-    if (const std::optional<int64_t> factor = b.low && b.low == b.high ? pool_.ConstInt(*b.low) : std::nullopt) {
-      if (*factor < 0) std::swap(a.low, a.high);
-      return {Both(ExprOp::kMul, a.low, b.low), Both(ExprOp::kMul, a.high, b.low)};
-    }
-    if (!IsNatural(a) || !IsNatural(b)) return {};
-    return {Both(ExprOp::kMul, a.low, b.low), Both(ExprOp::kMul, a.high, b.high)};
+  End OfProduct(ExprId a, ExprId b, bool low) {
+    if (pool_.ConstInt(a)) std::swap(a, b);
+    if (const std::optional<int64_t> factor = pool_.ConstInt(b)) return Both(ExprOp::kMul, Of(a, *factor < 0 ? !low : low), Wide(*factor));
+    if (!IsNatural(a) || !IsNatural(b)) return std::nullopt;
+    return Both(ExprOp::kMul, Of(a, low), Of(b, low));
   }
 
-  HostRange OfQuotient(const HostRange& a, const HostRange& b) {
-    if (!IsNatural(a) || !b.low || !IsAtLeast(*b.low, 1)) return {};
-    const std::optional<ExprId> low = pool_.IsConst(*a.low, 0) ? std::nullopt : Both(ExprOp::kFloorDiv, a.low, b.high);
-    return {low ? low : Wide(0), Both(ExprOp::kFloorDiv, a.high, b.low)};
+  End OfQuotient(ExprId a, ExprId b, bool low) {
+    if (!IsNatural(a) || !IsAtLeast(b, 1)) return std::nullopt;
+    if (!low) return Both(ExprOp::kFloorDiv, High(a), Low(b));
+    const End least = Low(a), most = pool_.IsConst(*least, 0) ? std::nullopt : High(b);
+    return most ? Both(ExprOp::kFloorDiv, least, most) : Wide(0);
   }
 
   // What is left of a natural number is one, whatever divides.
-  HostRange OfRest(ExprOp op, const HostRange& a, const HostRange& b) {
-    if (!IsNatural(a)) return {};
-    if (op == ExprOp::kFloorMod && !(b.low && IsAtLeast(*b.low, 1))) return {};
-    HostRange range{Wide(0), a.high};
-    if (b.high && b.low && IsAtLeast(*b.low, 1)) range.high = Smaller(a.high, pool_.Sub(*b.high, Wide(1)));
-    return range;
+  End OfRest(ExprOp op, ExprId a, ExprId b, bool low) {
+    if (!IsNatural(a) || (op == ExprOp::kFloorMod && !IsAtLeast(b, 1))) return std::nullopt;
+    if (low) return Wide(0);
+    const End most = High(b) && IsAtLeast(b, 1) ? Both(ExprOp::kSub, High(b), Wide(1)) : std::nullopt;
+    return most && High(a) ? Both(ExprOp::kMin, High(a), most) : most ? most : High(a);
   }
 
-  std::optional<ExprId> Smaller(std::optional<ExprId> a, ExprId b) { return a ? pool_.Make(ExprOp::kMin, {*a, b}) : b; }
-
-  std::optional<ExprId> Both(ExprOp op, std::optional<ExprId> a, std::optional<ExprId> b) {
-    if (!a || !b) return std::nullopt;
-    return pool_.Make(op, {*a, *b});
-  }
+  End Both(ExprOp op, End a, End b) { return a && b ? End(pool_.Make(op, {*a, *b})) : std::nullopt; }
 
   ExprId Wide(int64_t value) { return pool_.Int(value, ir::DType::kI64); }
 
-  // Whether a host expression is at least 0 or 1, which the launcher is to check where it is no constant.
   bool IsAtLeast(ExprId id, int64_t least) {
+    const End low = Low(id);
+    return low && Require(*low, least);
+  }
+
+  // Whether an expression for the launcher is at least 0 or 1, which the launcher is to check where it is no constant.
+  bool Require(ExprId id, int64_t least) {
     if (const std::optional<int64_t> value = pool_.ConstInt(id)) return *value >= least;
     const ExprId wide = pool_.Cast(ir::DType::kI64, id);
     const ExprId one = least == 1 ? wide : pool_.Add(wide, Wide(1 - least));
@@ -120,7 +122,7 @@ class HostRanges::Query {
   const HostRanges& ranges_;
   ir::ExprPool& pool_;
   std::vector<ExprId>& positive_;
-  std::map<uint32_t, HostRange> known_;
+  std::map<uint32_t, End> low_, high_;
   std::set<uint32_t> checked_;
 };
 
@@ -130,11 +132,8 @@ HostRanges::HostRanges(ir::Module& module, const ir::Kernel& kernel) : module_(m
 
 void HostRanges::Enter(ir::VarId var, ExprId extent) { extents_.insert_or_assign(var, extent); }
 
-HostRange HostRanges::Of(ExprId id, std::vector<ExprId>& positive) const { return Query(*this, positive).Of(id); }
-
-bool HostRanges::IsNatural(ExprId id, std::vector<ExprId>& positive) const {
-  Query query(*this, positive);
-  return query.IsNatural(query.Of(id));
-}
+std::optional<ExprId> HostRanges::Low(ExprId id, std::vector<ExprId>& positive) const { return Query(*this, positive).Low(id); }
+std::optional<ExprId> HostRanges::High(ExprId id, std::vector<ExprId>& positive) const { return Query(*this, positive).High(id); }
+bool HostRanges::IsNatural(ExprId id, std::vector<ExprId>& positive) const { return Query(*this, positive).IsNatural(id); }
 
 }  // namespace kiln::compiler

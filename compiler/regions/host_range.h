@@ -13,10 +13,6 @@
 
 namespace kiln::compiler {
 
-struct HostRange {
-  std::optional<ir::ExprId> low, high;  // i64, both reachable ends
-};
-
 class HostRanges {
  public:
   // Of the kernel's block variables.
@@ -24,9 +20,10 @@ class HostRanges {
   // A variable of a loop, which counts from 0 to below the extent.
   void Enter(ir::VarId var, ir::ExprId extent);
 
-  // What must be 1 or more for a range to hold is added to `positive`.
-  HostRange Of(ir::ExprId id, std::vector<ir::ExprId>& positive) const;
-  // Whether it is 0 or more, if each of `positive` is 1 or more.
+  // The least and the greatest value, i64. What must be 1 or more for that to hold is added to `positive`.
+  std::optional<ir::ExprId> Low(ir::ExprId id, std::vector<ir::ExprId>& positive) const;
+  std::optional<ir::ExprId> High(ir::ExprId id, std::vector<ir::ExprId>& positive) const;
+  // Whether it is 0 or more, likewise.
   bool IsNatural(ir::ExprId id, std::vector<ir::ExprId>& positive) const;
 
  private:

@@ -46,8 +46,8 @@ class RegionsTest : public testing::Test {
   }
   std::string RangeOf(ExprId id) {
     std::vector<ExprId> positive;
-    const HostRange range = Ranges().Of(id, positive);
-    return Text(range.low) + " … " + Text(range.high) + (positive.empty() ? "" : " if " + Text(positive));
+    const std::optional<ExprId> low = Ranges().Low(id, positive), high = Ranges().High(id, positive);
+    return Text(low) + " … " + Text(high) + (positive.empty() ? "" : " if " + Text(positive));
   }
   std::optional<Box> Found(ExprId offset, std::vector<ExprId> conditions = {}) {
     const auto never = [](ExprId, size_t, ExprId) { return false; };

@@ -104,6 +104,10 @@ def odd_product(a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, s
     for start in range(0, K, BK):
         k = start + at_k
         rows = c_m % M
+        if HOW == "chosen":
+            rows = tl.where(c_m < M, c_m, 0)
+        if HOW == "least":
+            rows = tl.minimum(c_m, M - 1)
         a_mask = k[None, :] < K
         if HOW == "even":
             a_mask = a_mask & (k[None, :] % 2 == 0)
@@ -124,6 +128,15 @@ def odd_product(a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, s
 
 _ODD = {"even": lambda a: a * (np.arange(48) % 2 == 0), "diagonal": lambda a: a * (np.arange(48) <= np.arange(64)[:, None]),
         "quotient": lambda a: a[np.arange(64) // 2], "other": lambda a: a, "wrap": lambda a: a[np.arange(55) % 50]}
+
+
+@pytest.mark.parametrize("how", ["", "chosen", "least"])
+def test_rows_that_nothing_needs_may_be_any(how):
+    a, b = matrix(18, 50, 48), matrix(19, 48, 64)
+    c = np.full((64, 64), 77, np.float16)
+    kernel = odd_product[(1,)](a, b, c, 50, 64, 48, *strides(a), *strides(b), *strides(c), BM=64, BN=64, BK=32, GROUP=1, LEAKY=False, HOW=how)
+    check(a, b, c[:50])
+    assert (c[50:] == 77).all() and seen(kernel) == (3, 3)
 
 
 @pytest.mark.parametrize("how", list(_ODD))
