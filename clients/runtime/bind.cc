@@ -127,9 +127,10 @@ Result<void> Binder::ParseViews(const std::vector<bool>& integer_scalar) {
       return ArtifactError("a view is of a parameter that is not there or no tensor");
     const LaunchParam& param = info_.params[view.tensor];
     if (!param.strides.empty() || view.shape.size() > kMaxRank || view.shape.size() != view.strides.size())
-      return ArtifactError(fmt::format("a view of {} has {} dimensions and {} strides, and the tensor {} strides; as many, at most {}, and none are "
-                                       "needed",
-                                       param.name, view.shape.size(), view.strides.size(), param.strides.size(), kMaxRank));
+      return ArtifactError(
+          fmt::format("a view of {} has {} dimensions and {} strides, and the tensor {} strides; as many, at most {}, and none are "
+                      "needed",
+                      param.name, view.shape.size(), view.strides.size(), param.strides.size(), kMaxRank));
     ParsedView parsed;
     for (const auto& [from, to] : {std::pair{&view.shape, &parsed.shape}, {&view.strides, &parsed.strides}, {&view.positive, &parsed.positive}}) {
       auto exprs = ParseAll(*from, symbols, integer_scalar);
@@ -275,7 +276,8 @@ Result<void> Binder::BindViews(std::span<const Arg> args, const HostValues& valu
   for (size_t i = 0; i < views_.size(); ++i) {
     const size_t tensor = info_.views[i].tensor;
     auto view = Evaluate(i, args[tensor], values);
-    if (!view) return ForLessAlignment(args, fmt::format("{}.{} is not the tensor that it is taken for: {}", name_, info_.params[tensor].name, view.error()));
+    if (!view)
+      return ForLessAlignment(args, fmt::format("{}.{} is not the tensor that it is taken for: {}", name_, info_.params[tensor].name, view.error()));
     binding.views.push_back(std::move(*view));
   }
   return {};
@@ -287,7 +289,8 @@ std::expected<BoundView, std::string> Binder::Evaluate(size_t index, const Arg& 
   if (arg.kind != Arg::Kind::kTensor) return std::unexpected("it is absent");
   for (const HostExpr& expr : view.positive) {
     const auto value = expr.Evaluate(values);
-    if (!value || **value < 1) return std::unexpected(fmt::format("{} is {}, not positive", expr.Text(info_), value ? fmt::to_string(**value) : value.error().message));
+    if (!value || **value < 1)
+      return std::unexpected(fmt::format("{} is {}, not positive", expr.Text(info_), value ? fmt::to_string(**value) : value.error().message));
   }
   for (const auto& [exprs, list] : {std::pair{&view.shape, &bound.shape}, {&view.strides, &bound.strides}}) {
     for (const HostExpr& expr : *exprs) {

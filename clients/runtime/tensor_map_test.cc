@@ -243,8 +243,8 @@ Artifact ProgramOfView() {
 TEST_F(TensorMapTest, AViewsMapHasTheViewsShape) {
   auto kernel = Load(ProgramOfView());
   const auto launch = [&](int64_t size, int64_t rows, int64_t row) {
-    return kernel->Launch(std::vector<Arg>{TensorOf(DType::kF16, 0x10000, {size}), TensorOf(DType::kF32, 0x20000, {320}), Arg::Of(rows), Arg::Of(row)},
-                          nullptr);
+    return kernel->Launch(
+        std::vector<Arg>{TensorOf(DType::kF16, 0x10000, {size}), TensorOf(DType::kF32, 0x20000, {320}), Arg::Of(rows), Arg::Of(row)}, nullptr);
   };
   ASSERT_TRUE(launch(9 * 512 + 320, 10, 512));
   EXPECT_THAT(MapAt(0, 1).dims, ElementsAre(320, 10, 0, 0, 0));

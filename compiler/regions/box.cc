@@ -30,7 +30,12 @@ struct Dim {
 class Finder {
  public:
   Finder(ir::Module& module, const HostRanges& ranges, const Elements& elements, const IsWantedBelow& is_wanted)
-      : module_(module), pool_(module.exprs), ranges_(ranges), elements_(elements), is_wanted_(is_wanted), sums_(module),
+      : module_(module),
+        pool_(module.exprs),
+        ranges_(ranges),
+        elements_(elements),
+        is_wanted_(is_wanted),
+        sums_(module),
         vars_(elements.vars.begin(), elements.vars.end()) {}
 
   std::optional<Box> Run() {

@@ -32,8 +32,9 @@ struct Box {
   std::vector<ir::ExprId> positive;        // as View has it
 };
 
-// `is_wanted(x, position, m)`: whether something needs an iteration only if the natural number x is below m. Its elements may then
-// be any where x % m, min(x, m - 1) or a choice by x < m is asked for and x is not below m. nullopt: they are no box with neighbours in memory along one of its variables.
+// `is_wanted(x, position, m)`: whether something needs an iteration only if the natural number x is below m. Its elements may then be any
+// where x % m, min(x, m - 1) or a choice by x < m is asked for and x is not below m. nullopt: they are no box with neighbours in memory along
+// one of the loop's variables.
 using IsWantedBelow = std::function<bool(ir::ExprId x, size_t position, ir::ExprId m)>;
 std::optional<Box> BoxOf(ir::Module& module, const HostRanges& ranges, const Elements& elements, const IsWantedBelow& is_wanted);
 

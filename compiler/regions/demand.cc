@@ -41,7 +41,8 @@ class Demand::Query {
       return IsBelowIn(loop->body, *loop, {}, place);
     }
     if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) return IsBelow(*gemm, place);
-    const bool reads = std::ranges::any_of(AccessesOf(module_, stmt), [&](const Access& access) { return !access.write && access.buffer == place.tile; });
+    const bool reads =
+        std::ranges::any_of(AccessesOf(module_, stmt), [&](const Access& access) { return !access.write && access.buffer == place.tile; });
     bool below = !reads;
     ir::ForEachBody(stmt.op, [&](const ir::Block& body) { below = below && IsBelow(body, place); });
     return below;
@@ -93,7 +94,8 @@ class Demand::Query {
       return std::ranges::any_of(conditions, [&](ExprId condition) { return Says(condition, row); });
     }
     for (size_t d = 0; d < store.indices.size(); ++d) {
-      if (module_.exprs[store.indices[d]].op == ExprOp::kVar && module_.exprs[store.indices[d]].ref == ir::Index(row)) return IsBelow(store.buffer, d);
+      if (module_.exprs[store.indices[d]].op == ExprOp::kVar && module_.exprs[store.indices[d]].ref == ir::Index(row))
+        return IsBelow(store.buffer, d);
     }
     return false;
   }

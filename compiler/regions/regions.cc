@@ -36,7 +36,12 @@ bool IsFlat(const ir::Buffer& buffer) {
 class Rewriter {
  public:
   Rewriter(ir::Module& module, ir::Kernel& kernel, const Context& context)
-      : module_(module), kernel_(kernel), context_(context), lets_(module, kernel), demand_(module, kernel, lets_), ranges_(module, kernel),
+      : module_(module),
+        kernel_(kernel),
+        context_(context),
+        lets_(module, kernel),
+        demand_(module, kernel, lets_),
+        ranges_(module, kernel),
         uses_(CountAllAccesses(module, kernel.body)) {}
 
   void Run() {
@@ -243,8 +248,8 @@ class Rewriter {
   Demand demand_;
   HostRanges ranges_;
   AccessCounts uses_;
-  std::set<BufferId> operands_;            // of products
-  std::map<BufferId, BufferId> turned_;    // tiles by those that hold their transpose
+  std::set<BufferId> operands_;          // of products
+  std::map<BufferId, BufferId> turned_;  // tiles by those that hold their transpose
   bool stores_ = false;
 };
 

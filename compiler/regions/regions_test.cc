@@ -2,15 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "compiler/regions/box.h"
-#include "compiler/regions/demand.h"
 #include "compiler/regions/host_range.h"
-#include "compiler/front/canonicalize.h"
-#include "compiler/regions/regions.h"
 #include "compiler/regions/sums.h"
-#include "ir/text/parse.h"
 #include "ir/text/print.h"
-#include "ir/verify/verify.h"
-#include "tests/golden/golden.h"
 
 namespace kiln::compiler {
 namespace {
@@ -119,48 +113,11 @@ TEST_F(RegionsTest, ABatchIsADimension) {
 }
 
 TEST_F(RegionsTest, OtherPlacesAreNoBoxes) {
-  EXPECT_EQ(BoxText(pool().Add(pool().Mul(Ref(i_), Ref(s_)), pool().Mul(Ref(j_), Int(2)))), "none");                      // no neighbours
-  EXPECT_EQ(BoxText(pool().Add(pool().Mul(Ref(i_), Ref(s_)), Make(ExprOp::kDiv, Ref(j_), Int(2)))), "none");              // twice the same
-  EXPECT_EQ(BoxText(Ref(j_)), "none");                                                                                    // all rows the same
-  EXPECT_EQ(BoxText(pool().Add(pool().Mul(Ref(i_), Ref(s_)), pool().Sub(Ref(j_), Int(1)))), "none");                      // before the start
-  EXPECT_EQ(BoxText(pool().Add(pool().Mul(Make(ExprOp::kMod, Ref(i_), Ref(m_)), Ref(s_)), Ref(j_))), "none");             // a wrap that is needed
-}
-
-// A program of tests/golden/regions as the pass leaves it.
-ir::Module Left(const std::string& name, uint32_t alignment = 16) {
-  ir::Diagnostics diagnostics;
-  auto module = ir::Parse(golden::ReadFile("tests/golden/regions/" + name + ".sm_90a.kiln"), diagnostics);
-  if (!module) throw std::invalid_argument(name + ": " + diagnostics.all()[0].message);
-  Context context{*target::Find("cuda:sm_90a"), {}};
-  context.options.set_pointer_alignment(alignment);
-  EXPECT_TRUE(Canonicalize(*module, context, diagnostics)) << name;
-  for (ir::Kernel& kernel : module->kernels) Regions(*module, kernel, context);
-  EXPECT_TRUE(ir::Verify(*module, diagnostics)) << name << ": " << diagnostics.all()[0].message;
-  return *std::move(module);
-}
-
-size_t Views(const ir::Module& module) {
-  return size_t(std::ranges::count_if(module.buffers, [](const ir::Buffer& buffer) { return buffer.view.has_value(); }));
-}
-
-TEST(Regions, WhatIsNoTileStays) {
-  EXPECT_EQ(Views(Left("matmul")), 3u);
-  EXPECT_EQ(Views(Left("turned")), 3u);
-  EXPECT_EQ(Views(Left("batch")), 3u);
-  EXPECT_EQ(Views(Left("unmasked")), 3u);
-  for (const char* name : {"live_wrap", "mask_of_halves", "other", "strides_of_columns", "unaligned", "written"}) EXPECT_EQ(Views(Left(name)), 2u) << name;
-  EXPECT_EQ(Views(Left("alias")), 0u);
-}
-
-TEST(Regions, LessAlignmentMeansNoViews) { EXPECT_EQ(Views(Left("matmul", 8)), 0u); }
-
-TEST(Regions, AViewSurvivesItsText) {
-  const std::string text = ir::Print(Left("batch"));
-  ir::Diagnostics diagnostics;
-  const auto parsed = ir::Parse(text, diagnostics);
-  ASSERT_TRUE(parsed) << diagnostics.all()[0].message;
-  EXPECT_EQ(ir::Print(*parsed), text);
-  EXPECT_EQ(ir::Print(Left("batch")), text);
+  EXPECT_EQ(BoxText(pool().Add(pool().Mul(Ref(i_), Ref(s_)), pool().Mul(Ref(j_), Int(2)))), "none");           // no neighbours
+  EXPECT_EQ(BoxText(pool().Add(pool().Mul(Ref(i_), Ref(s_)), Make(ExprOp::kDiv, Ref(j_), Int(2)))), "none");   // twice the same
+  EXPECT_EQ(BoxText(Ref(j_)), "none");                                                                         // all rows the same
+  EXPECT_EQ(BoxText(pool().Add(pool().Mul(Ref(i_), Ref(s_)), pool().Sub(Ref(j_), Int(1)))), "none");           // before the start
+  EXPECT_EQ(BoxText(pool().Add(pool().Mul(Make(ExprOp::kMod, Ref(i_), Ref(m_)), Ref(s_)), Ref(j_))), "none");  // a wrap that is needed
 }
 
 }  // namespace

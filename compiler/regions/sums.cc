@@ -13,9 +13,9 @@ using ir::ExprId;
 using ir::ExprNode;
 using ir::ExprOp;
 
-constexpr size_t kMostProducts = 64;                  // of one sum; indices have a handful
-constexpr int64_t kLargest = int64_t{1} << 40;        // coefficient; a larger one leaves every tensor
-constexpr size_t kLargestHostExpression = 256;        // parts
+constexpr size_t kMostProducts = 64;            // of one sum; indices have a handful
+constexpr int64_t kLargest = int64_t{1} << 40;  // coefficient; a larger one leaves every tensor
+constexpr size_t kLargestHostExpression = 256;  // parts
 
 bool IsInt(ir::DType type) { return type == ir::DType::kI32 || type == ir::DType::kI64; }
 

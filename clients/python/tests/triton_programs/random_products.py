@@ -144,6 +144,7 @@ class RandomProduct:
         return values(self.c.base[:, :, self.n :], self.dtype)
 
     def launch(self, kernel, argument):
-        strides = [[s // x.itemsize for s in x.strides] for x in (self.a, self.b, self.c)]
-        return kernel[self.grid()](*(argument(x, self.dtype) for x in (self.a, self.b, self.c)), self.m, self.n, self.k, *sum(strides, []), BM=self.bm,
-                                   BN=self.bn, BK=self.bk, num_warps=self.warps, num_stages=self.stages)
+        arrays = (self.a, self.b, self.c)
+        strides = [step // x.itemsize for x in arrays for step in x.strides]
+        return kernel[self.grid()](*(argument(x, self.dtype) for x in arrays), self.m, self.n, self.k, *strides, BM=self.bm, BN=self.bn, BK=self.bk,
+                                   num_warps=self.warps, num_stages=self.stages)
