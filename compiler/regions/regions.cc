@@ -61,11 +61,12 @@ class Rewriter {
 
  private:
   void Visit(ir::Block& block, Facts facts) {
+    ir::Block result;
     for (ir::Stmt& stmt : block) {
       if (auto* loop = std::get_if<ir::For>(&stmt.op)) {
         for (size_t d = 0; d < loop->vars.size(); ++d) ranges_.Enter(loop->vars[d], loop->extents[d]);
         if (loop->kind == ir::LoopKind::kParallel) {
-          stores_ ? ReplaceStore(stmt, facts) : ReplaceLoad(stmt, facts);
+          stores_ ? ReplaceStore(stmt, facts, result) : ReplaceLoad(stmt, facts);
         } else {
           Facts inner = facts;
           inner.EnterLoop(*loop);
@@ -83,7 +84,9 @@ class Rewriter {
       } else if (auto* assume = std::get_if<ir::Assume>(&stmt.op)) {
         facts.Assume(assume->cond);
       }
+      result.push_back(std::move(stmt));
     }
+    block = std::move(result);
   }
 
   std::optional<std::vector<int64_t>> ExtentsOf(const ir::For& loop) const {
@@ -130,8 +133,8 @@ class Rewriter {
     stmt.op = std::move(copy);
   }
 
-  // Elements of a fragment, to memory where a mask holds.
-  void ReplaceStore(ir::Stmt& stmt, const Facts& facts) {
+  // Elements of a fragment, or what is computed of them, to memory where a mask holds. `before`: what stands before the statement.
+  void ReplaceStore(ir::Stmt& stmt, const Facts& facts, ir::Block& before) {
     const ir::For& loop = std::get<ir::For>(stmt.op);
     const ir::Block* body = &loop.body;
     const std::optional<std::vector<int64_t>> extents = ExtentsOf(loop);
@@ -144,17 +147,34 @@ class Rewriter {
     const auto* store = body->size() == 1 ? std::get_if<ir::Store>(&(*body)[0].op) : nullptr;
     if (store == nullptr || !IsFlat(module_[store->buffer]) || uses_[store->buffer].all() != 1) return;
     const BufferId root = store->buffer;
-    const std::optional<BufferId> tile = TileOf(store->value, loop);
-    if (!tile) return;
     elements.offset = lets_.Expanded(store->indices[0]);
     const auto never = [](ExprId, size_t, ExprId) { return false; };
     const std::optional<Box> box = BoxOf(module_, ranges_, elements, never);
     if (!box || !IsInOrder(*box)) return;
     std::optional<ir::Region> dst = RegionOf(root, *box, elements, facts);
     if (!dst) return;
+    std::optional<BufferId> tile = TileOf(store->value, loop);
+    if (!tile) tile = Computed(*store, loop, *extents, stmt.loc, before);
     ir::Copy copy{Whole(*tile), std::move(*dst)};
     Decide(root, "a tile is copied to it", stmt.loc);
     stmt.op = std::move(copy);
+  }
+
+  // A fragment of the values that a loop stores, those of masked elements too: loads outside of tensors give zeros.
+  BufferId Computed(const ir::Store& store, const ir::For& loop, std::span<const int64_t> extents, ir::SourceLoc loc, ir::Block& before) {
+    const BufferId tile = FreshOfShape(module_, store.buffer, Space::kFragment, extents, "_stored");
+    ir::For computes = loop;
+    computes.body.clear();
+    for (VarId& var : computes.vars) var = FreshVar(module_, ir::VarKind::kLoop, module_[var].dtype, "e");
+    ir::Store own{tile, {}, store.value};
+    for (size_t d = 0; d < loop.vars.size(); ++d) {
+      own.indices.push_back(module_.VarRef(computes.vars[d]));
+      own.value = module_.exprs.Substitute(own.value, loop.vars[d], own.indices.back());
+    }
+    computes.body.push_back({std::move(own), loc});
+    before.push_back({ir::Alloc{tile}, loc});
+    before.push_back({std::move(computes), loc});
+    return tile;
   }
 
   // Whether the loop's variables run along the box in their order.

@@ -39,7 +39,7 @@ def check(a, b, c):
     assert error(c, a.astype(np.float64) @ b.astype(np.float64)) < BOUND["float16"]
 
 
-@pytest.mark.parametrize("m, n, k, apart", [(64, 64, 64, 64), (100, 72, 80, 80), (77, 45, 93, 96), (1, 1, 1, 16), (130, 20, 50, 64)])
+@pytest.mark.parametrize("m, n, k, apart", [(64, 64, 64, 64), (100, 72, 80, 80), (77, 45, 93, 96), (2, 3, 5, 16), (130, 20, 50, 64)])
 def test_a_product_copies_tiles_of_three_tensors(m, n, k, apart):
     a, b = matrix(1, m, k, apart), matrix(2, k, n, 80)
     c, kernel = multiplied(a, b, m, n, k)
