@@ -54,7 +54,7 @@ class RandomProduct:
         return array.transpose(0, 2, 1) if turned else array
 
     def _below(self, index: str, bound: str, way: int) -> str:
-        return [f"{index} < {bound}", f"{bound} > {index}", f"{index} <= {bound} - 1", f"({index} - {bound}) < 0"][way]
+        return [f"{index} < {bound}", f"{bound} > {index}", f"{index} <= {bound} - 1", f"{index} - ({bound}) < 0"][way]
 
     def _body(self):
         yield "pid = tl.program_id(0)"
