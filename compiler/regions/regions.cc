@@ -151,16 +151,30 @@ class Rewriter {
     const auto never = [](ExprId, size_t, ExprId) { return false; };
     const std::optional<Box> box = BoxOf(module_, ranges_, elements, never);
     if (!box || !IsInOrder(*box)) return;
+    std::optional<BufferId> tile = TileOf(store->value, loop);
+    if (!tile && !StaysInside(store->value, loop, facts)) return;
     std::optional<ir::Region> dst = RegionOf(root, *box, elements, facts);
     if (!dst) return;
-    std::optional<BufferId> tile = TileOf(store->value, loop);
     if (!tile) tile = Computed(*store, loop, *extents, stmt.loc, before);
     ir::Copy copy{Whole(*tile), std::move(*dst)};
     Decide(root, "a tile is copied to it", stmt.loc);
     stmt.op = std::move(copy);
   }
 
-  // A fragment of the values that a loop stores, those of masked elements too: loads outside of tensors give zeros.
+  // Whether the value may be computed where the mask does not hold: loads outside of tensors give zeros, those outside of tiles are errors.
+  bool StaysInside(ExprId value, const ir::For& loop, Facts facts) const {
+    facts.EnterLoop(loop);
+    std::vector<Access> loads;
+    CollectLoads(module_.exprs, value, loads);
+    return std::ranges::all_of(loads, [&](const Access& load) {
+      const ir::Buffer& buffer = module_[load.buffer];
+      bool inside = true;
+      for (size_t d = 0; d < load.indices.size(); ++d) inside &= buffer.space == Space::kGlobal || facts.Inside(load.indices[d], 1, buffer.shape[d]);
+      return inside;
+    });
+  }
+
+  // A fragment of the values that a loop stores, those of masked elements too.
   BufferId Computed(const ir::Store& store, const ir::For& loop, std::span<const int64_t> extents, ir::SourceLoc loc, ir::Block& before) {
     const BufferId tile = FreshOfShape(module_, store.buffer, Space::kFragment, extents, "_stored");
     ir::For computes = loop;
