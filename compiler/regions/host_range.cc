@@ -76,6 +76,8 @@ class HostRanges::Query {
     const auto extent = ranges_.extents_.find(var);
     if (extent == ranges_.extents_.end()) return std::nullopt;
     if (low) return Wide(0);
+    // An extent of the block's own, as where blocks share out tiles, says little of what is added to the variable: conditions might never hold.
+    if (!IsForHost(pool_, ranges_.module_.vars, extent->second)) return std::nullopt;
     return Both(ExprOp::kSub, High(extent->second), Wide(1));
   }
 

@@ -83,6 +83,17 @@ TEST_F(RegionsTest, RangesAreWhatTheLauncherComputes) {
   EXPECT_EQ(RangeOf(pool().Cast(DType::kI32, pool().Cast(DType::kI8, Ref(pid_)))), "none … none");
 }
 
+TEST_F(RegionsTest, ALoopOfTheBlocksOwnHasNoEnd) {
+  HostRanges ranges = Ranges();
+  const VarId turn = Var(VarKind::kLoop, "turn"), step = Var(VarKind::kLoop, "step");
+  ranges.Enter(turn, pool().Sub(Ref(m_), Ref(pid_))), ranges.Enter(step, Ref(m_));
+  std::vector<ExprId> positive;
+  EXPECT_EQ(Text(ranges.Low(Ref(turn), positive)), "0:i64");
+  EXPECT_EQ(Text(ranges.High(Ref(turn), positive)), "none");
+  EXPECT_EQ(Text(ranges.High(Ref(step), positive)), "i64(%m) - 1:i64");
+  EXPECT_TRUE(positive.empty());
+}
+
 TEST_F(RegionsTest, AnUnknownSignIsForTheLauncher) {
   std::vector<ExprId> positive;
   EXPECT_TRUE(Ranges().IsNatural(pool().Sub(Ref(m_), Ref(i_)), positive));
