@@ -170,8 +170,8 @@ Accessed AccessedBy(const ir::Module& module) {
   for (const ir::Kernel& kernel : module.kernels) {
     ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
       for (const Access& access : AccessesOf(module, stmt)) {
-        accessed.any.insert(access.buffer);
-        if (access.write && !IsOfAnAlias(module, access)) accessed.written.insert(access.buffer);
+        accessed.any.insert(module.RootOf(access.buffer));
+        if (access.write && !IsOfAnAlias(module, access)) accessed.written.insert(module.RootOf(access.buffer));
       }
     });
   }
@@ -228,11 +228,35 @@ std::set<uint32_t> Flags(const ir::Module& module) {
   return flags;
 }
 
+std::vector<BufferId> Views(const ir::Module& module) {
+  std::vector<BufferId> views;
+  for (uint32_t id = 0; id < module.buffers.size(); ++id)
+    if (module.buffers[id].view) views.push_back(BufferId(id));
+  return views;
+}
+
+uint32_t ParamOf(const ir::Module& module, BufferId tensor) {
+  return uint32_t(std::ranges::find(module.params, ir::Param(tensor)) - module.params.begin());
+}
+
+void WriteViews(const ir::Module& module, v1::LaunchInfo& info) {
+  HostExprWriter host(module);
+  for (const BufferId id : Views(module)) {
+    const ir::Buffer& buffer = module[id];
+    v1::View& view = *info.add_views();
+    view.set_tensor(ParamOf(module, buffer.view->of));
+    for (ExprId extent : buffer.shape) *view.add_shape() = host.Write(extent);
+    for (ExprId stride : buffer.strides) *view.add_strides() = host.Write(stride);
+    for (ExprId expr : buffer.view->positive) *view.add_positive() = host.Write(expr);
+  }
+}
+
 void WriteTensorMaps(const ir::Module& module, v1::LaunchInfo& info) {
+  const std::vector<BufferId> views = Views(module);
   for (const TensorMap& map : TensorMapsOf(module)) {
     v1::TensorMap& out = *info.add_tensor_maps();
-    const auto param = std::ranges::find(module.params, ir::Param(map.buffer));
-    out.set_tensor(uint32_t(param - module.params.begin()));
+    out.set_tensor(ParamOf(module, module.RootOf(map.buffer)));
+    if (module[map.buffer].view) out.set_view(uint32_t(std::ranges::find(views, map.buffer) - views.begin()) + 1);
     for (int64_t extent : map.box) out.add_box(uint32_t(extent));
     out.set_swizzle_bytes(uint32_t(map.swizzle));
     if (map.panels > 1) out.set_panels(uint32_t(map.panels));
@@ -298,6 +322,7 @@ v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context) 
     if (at_launch) launch.set_dynamic_shared_bytes(uint32_t(kernel.shared_bytes));
     WriteArgs(module, flags, launch);
   }
+  WriteViews(module, info);
   WriteTensorMaps(module, info);
   return info;
 }

@@ -33,6 +33,7 @@
 #include "compiler/mapping/split_stores.h"
 #include "compiler/mapping/tensor_copies.h"
 #include "compiler/mapping/threads.h"
+#include "compiler/regions/regions.h"
 #include "compiler/stage_timer.h"
 #include "compiler/synchronize/shared_memory.h"
 #include "compiler/synchronize/synchronize.h"
@@ -57,6 +58,7 @@ constexpr Pass kPasses[] = {
     {"bounds", Bounds},               // needs: folded expressions, lets in their places
     {"conflicts", Conflicts},         // needs: the same, and indices that are inside
     {"hand_over", HandOver},          // needs: which threads reach what, and fragments of their last shapes
+    {"regions", Each<Regions>},       // needs: folded offsets; before anything is chosen: pointers and masks become copies
     {"split_rows", Each<SplitRows>},  // before anything is chosen: tiles become parts
     {"instructions", Instructions},
     {"split_k", Each<SplitK>},                // needs: each gemm's instruction

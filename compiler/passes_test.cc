@@ -21,6 +21,7 @@
 #include "compiler/grid/persist.h"
 #include "compiler/grid/stream_k.h"
 #include "compiler/rules/gemm.h"
+#include "compiler/rules/tensor.h"
 #include "compiler/synchronize/shared_memory.h"
 #include "ir/grammar/random_module.h"
 #include "ir/text/parse.h"
@@ -173,6 +174,54 @@ TEST(Passes, ProductsNameRowsOfTheirTarget) {
     }
   }
   EXPECT_EQ(teams.size(), 3u) << "some kind of product is in none of the programs";
+}
+
+// A program of tests/golden/regions as that pass leaves it.
+ir::Module WithRegions(const std::string& name, uint32_t alignment = 16) {
+  const std::filesystem::path path = "tests/golden/regions/" + name + ".sm_90a.kiln";
+  ir::Module module = Parsed(path);
+  Context context = ContextOf(path);
+  context.options.set_pointer_alignment(alignment);
+  RunUpTo("regions", module, context);
+  return module;
+}
+
+int64_t Views(const ir::Module& module) {
+  return std::ranges::count_if(module.buffers, [](const ir::Buffer& buffer) { return buffer.view.has_value(); });
+}
+
+TEST(Passes, WhatIsNoTileStaysAsItIs) {
+  for (const char* name : {"matmul", "turned", "batch", "unmasked", "computed"}) EXPECT_EQ(Views(WithRegions(name)), 3) << name;
+  for (const char* name : {"live_wrap", "mask_of_halves", "other", "strides_of_columns", "unaligned", "written"})
+    EXPECT_EQ(Views(WithRegions(name)), 2) << name;
+  EXPECT_EQ(Views(WithRegions("guarded")), 1);  // the store, whose mask keeps an index inside, needs a column of B besides
+  EXPECT_EQ(Views(WithRegions("alias")), 0);
+  EXPECT_EQ(Views(WithRegions("matmul", 8)), 0);
+}
+
+TEST(Passes, ViewsSurviveTheirText) {
+  const std::string text = ir::Print(WithRegions("batch"));
+  EXPECT_EQ(ir::Print(ParsedText(text, "batch")), text);
+  EXPECT_EQ(ir::Print(WithRegions("batch")), text);
+}
+
+// Pointers and masks become what a program with tiles would have become: loads by warps of their own, and a tensor store.
+TEST(Passes, RegionsAreMovedByTensorCopies) {
+  for (const auto& [name, tensor] : {std::pair("matmul", 3), {"turned", 3}, {"batch", 3}, {"unmasked", 3}, {"computed", 3}, {"alias", 0}}) {
+    const std::filesystem::path path = std::string("tests/golden/regions/") + name + ".sm_90a.kiln";
+    ir::Module module = Parsed(path);
+    RunUpTo("accesses", module, ContextOf(path));
+    int copies = 0, rings = 0;
+    ir::Walk(module.kernels[0].body, [&](const ir::Stmt& stmt) {
+      const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+      copies += copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor;
+      rings += copy != nullptr && copy->plan && copy->plan->ring;
+    });
+    EXPECT_EQ(copies, tensor) << name;
+    EXPECT_EQ(rings, tensor == 0 ? 0 : 2) << name;
+    EXPECT_EQ(module.kernels[0].producers, tensor == 0 ? 0u : 128u) << name;
+    EXPECT_EQ(TensorMapsOf(module).size(), size_t(tensor)) << name;
+  }
 }
 
 TEST(Passes, ReportsNameRowsOfTheTableInItsOrder) {

@@ -15,7 +15,7 @@ class Writer {
   explicit Writer(const Module& module) : module_(module), vars_(module.vars.size()), buffers_(module.buffers.size()), exprs_(module.exprs.size()) {}
 
   std::string Run() {
-    Put(uint64_t(3));  // of this format
+    Put(uint64_t(4));  // of this format
     Put(module_.params.size());
     for (const Param& param : module_.params) {
       Put(param.index());
@@ -63,6 +63,11 @@ class Writer {
   void Put(const std::string& text) {
     Put(uint64_t(text.size()));
     out_ += text;
+  }
+  void Put(const View& view) {
+    const auto& [of, positive] = view;
+    Put(of);
+    List(positive);
   }
   void Put(const Layout& layout) { Put(layout.ToString()); }
   // A field that is added to a plan fails to compile here.
@@ -128,6 +133,7 @@ class Writer {
     Put(buffer.may_alias);
     Put(buffer.layout);
     Put(uint64_t(buffer.shared_offset.value_or(-1)));
+    Put(buffer.view);
   }
   void Put(ExprId id) {
     // Operands come first, both in the numbering and in the bytes.

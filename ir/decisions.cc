@@ -33,8 +33,8 @@ Result RefuseDecisions(const Module& module, Diagnostics& diagnostics) {
   Names names(module);
   for (uint32_t i = 0; i < module.buffers.size(); ++i) {
     const Buffer& buffer = module.buffers[i];
-    if (!buffer.layout && !buffer.shared_offset) continue;
-    diagnostics.Error(fmt::format("buffer %{} has a layout or an offset, which only passes decide", names.Of(BufferId(i))), kHint);
+    if (!buffer.layout && !buffer.shared_offset && !buffer.view) continue;
+    diagnostics.Error(fmt::format("buffer %{} has a layout or an offset, or is a view, which only passes decide", names.Of(BufferId(i))), kHint);
   }
   for (const Kernel& kernel : module.kernels) {
     if (kernel.shared_bytes != 0 || kernel.producers != 0)

@@ -33,6 +33,13 @@ struct Var {
   std::string name;  // never part of a key; unique in text form
 };
 
+// What a tensor that a pass made is a view of: of another tensor, a parameter, from its first element on. The launcher checks that the view's
+// elements lie in that tensor's, and that each of `positive` is 1 or more.
+struct View {
+  BufferId of;
+  std::vector<ExprId> positive;
+};
+
 struct Buffer {
   Space space;
   DType dtype;
@@ -47,6 +54,7 @@ struct Buffer {
   std::optional<Layout> layout;          // fragments: (thread, register); shared: address in elements + swizzle
   std::optional<int64_t> shared_offset;  // bytes in the block's shared memory
   uint32_t versions = 1;                 // the outermost dimension selects one of them, if there are several
+  std::optional<View> view;              // of a tensor that is no parameter: its shape and strides may depend on scalars, too
 };
 
 struct Stmt;  // ir/op.h
@@ -108,6 +116,8 @@ struct Module {
   // Constant shape of a buffer, nullopt where a dimension is symbolic.
   std::optional<std::vector<int64_t>> ConstShape(BufferId id) const;
   std::vector<int64_t> ShapeOf(BufferId id) const;  // of a buffer outside global memory, which the verifier made constant
+  // The tensor that a view is of; another buffer itself.
+  BufferId RootOf(BufferId id) const { return (*this)[id].view ? (*this)[id].view->of : id; }
 };
 
 }  // namespace kiln::ir

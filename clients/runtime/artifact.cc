@@ -152,6 +152,16 @@ bool DecodeTensorMap(const Field& field, TensorMap& map) {
     case 2: return Numbers(field, map.box);
     case 3: return Number(field, map.swizzle_bytes);
     case 4: return Number(field, map.panels);
+    case 5: return Number(field, map.view);
+    default: return true;
+  }
+}
+bool DecodeView(const Field& field, LaunchView& view) {
+  switch (field.id) {
+    case 1: return Number(field, view.tensor);
+    case 2: return Nested(field, view.shape, DecodeExpr);
+    case 3: return Nested(field, view.strides, DecodeExpr);
+    case 4: return Nested(field, view.positive, DecodeExpr);
     default: return true;
   }
 }
@@ -189,6 +199,7 @@ bool DecodeLaunchInfo(const Field& field, LaunchInfo& info) {
     case 3: return Nested(field, info.workspaces, DecodeWorkspace);
     case 4: return Nested(field, info.launches, DecodeLaunch);
     case 5: return Nested(field, info.tensor_maps, DecodeTensorMap);
+    case 6: return Nested(field, info.views, DecodeView);
     default: return true;
   }
 }

@@ -61,6 +61,15 @@ struct TensorMap {
   std::vector<uint32_t> box;  // elements along each of its dimensions
   uint32_t swizzle_bytes = 0;
   uint32_t panels = 0;  // boxes that are moved as one
+  uint32_t view = 0;    // not 0: of views[view - 1]
+};
+
+// A tensor that a kernel sees in a parameter, which is contiguous, from its first element on.
+struct LaunchView {
+  uint32_t tensor = 0;  // params[tensor]
+  std::vector<HostNodes> shape;
+  std::vector<HostNodes> strides;   // in elements
+  std::vector<HostNodes> positive;  // what is 1 or more
 };
 
 struct KernelArg {
@@ -90,6 +99,7 @@ struct LaunchInfo {
   std::vector<Workspace> workspaces;
   std::vector<LaunchSpec> launches;
   std::vector<TensorMap> tensor_maps;
+  std::vector<LaunchView> views;
 };
 
 struct Artifact {

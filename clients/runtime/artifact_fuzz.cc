@@ -16,7 +16,7 @@ void DescribeMaps(const LaunchInfo& info, const Binding& binding, const std::vec
     for (const KernelArg& arg : info.launches[i].args) {
       if (binding.grids[i].empty || arg.kind != KernelArg::Kind::kTensorMap) continue;
       const TensorMap& map = info.tensor_maps[arg.index];
-      if (!DescribeTensor(map, info.params[map.tensor], args[map.tensor].tensor)) __builtin_trap();
+      if (!DescribeTensor(map, info.params[map.tensor], MappedTensor(map, args[map.tensor].tensor, binding.views))) __builtin_trap();
     }
   }
 }

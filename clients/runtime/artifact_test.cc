@@ -109,6 +109,13 @@ TEST(Artifact, EveryFieldTheLauncherUsesArrivesAsProtobufWroteIt) {
   EXPECT_EQ(map.tensor(), got.launch.tensor_maps[1].tensor);
   EXPECT_EQ(std::vector<uint32_t>(map.box().begin(), map.box().end()), got.launch.tensor_maps[1].box);
   EXPECT_EQ(map.swizzle_bytes(), got.launch.tensor_maps[1].swizzle_bytes);
+  EXPECT_EQ(map.view(), got.launch.tensor_maps[1].view);
+  ASSERT_EQ(size_t(want.launch().views_size()), got.launch.views.size());
+  const auto& view = want.launch().views(1);
+  EXPECT_EQ(view.tensor(), got.launch.views[1].tensor);
+  ExpectAll(view.shape(), got.launch.views[1].shape);
+  ExpectAll(view.strides(), got.launch.views[1].strides);
+  ExpectAll(view.positive(), got.launch.views[1].positive);
 }
 
 TEST(Artifact, BoxesArePackedOrNot) {
@@ -132,8 +139,8 @@ TEST(Artifact, NoFieldWasAddedUnseen) {
   const std::pair<const google::protobuf::Descriptor*, int> known[] = {
       {v1::HostExpr::descriptor(), 1},     {v1::HostExpr::Node::descriptor(), 4}, {v1::LaunchParam::descriptor(), 10},
       {v1::LaunchSymbol::descriptor(), 2}, {v1::Workspace::descriptor(), 3},      {v1::KernelArg::descriptor(), 6},
-      {v1::Launch::descriptor(), 9},       {v1::LaunchInfo::descriptor(), 5},     {v1::Artifact::descriptor(), 8},
-      {v1::TensorMap::descriptor(), 4},    {v1::Assumption::descriptor(), 3}};
+      {v1::Launch::descriptor(), 9},       {v1::LaunchInfo::descriptor(), 6},     {v1::Artifact::descriptor(), 8},
+      {v1::TensorMap::descriptor(), 5},    {v1::Assumption::descriptor(), 3},     {v1::View::descriptor(), 4}};
   for (const auto& [descriptor, count] : known) EXPECT_EQ(descriptor->field_count(), count) << descriptor->full_name();
   EXPECT_EQ(v1::HostExpr::Op_descriptor()->value_count(), int(HostOp::kMax) + 1);
   EXPECT_EQ(v1::CodeKind_descriptor()->value_count(), int(CodeKind::kEmulator) + 1);

@@ -12,7 +12,7 @@ namespace kiln::runtime {
 namespace {
 
 constexpr int kMaxLaunches = 256;
-constexpr size_t kMaxTensorMaps = 256;
+constexpr size_t kMaxTensorMaps = 256, kMaxViews = 256;
 constexpr uint32_t kMaxThreads = 1024;
 constexpr std::array<int64_t, 3> kMaxGrid = {0x7fffffff, 65535, 65535};
 
@@ -74,6 +74,7 @@ Result<Binder> Binder::Create(LaunchInfo info, std::string name, Place place, in
   std::vector<bool> integer_scalar;
   for (const auto& param : binder.info_.params) integer_scalar.push_back(!param.tensor && IsInteger(param.dtype));
   if (auto ok = binder.ParseParams(integer_scalar); !ok) return std::unexpected(ok.error());
+  if (auto ok = binder.ParseViews(integer_scalar); !ok) return std::unexpected(ok.error());
   if (auto ok = binder.ParseTensorMaps(); !ok) return std::unexpected(ok.error());
   if (auto ok = binder.ParseLaunches(integer_scalar); !ok) return std::unexpected(ok.error());
   std::vector<bool> in_key(binder.params_.size());
@@ -81,6 +82,7 @@ Result<Binder> Binder::Create(LaunchInfo info, std::string name, Place place, in
     for (const HostExpr& expr : exprs) expr.MarkScalars(in_key);
   };
   for (const Param& param : binder.params_) mark(param.shape), mark(param.strides);
+  for (const ParsedView& view : binder.views_) mark(view.shape), mark(view.strides), mark(view.positive);
   for (const auto& exprs : binder.grids_) mark(exprs);
   for (const auto& launch : binder.assumed_)
     for (const Assumed& assumed : launch) mark({assumed.left, assumed.right});
@@ -116,6 +118,30 @@ Result<void> Binder::ParseParams(const std::vector<bool>& integer_scalar) {
   return {};
 }
 
+Result<void> Binder::ParseViews(const std::vector<bool>& integer_scalar) {
+  const size_t symbols = size_t(info_.symbols.size());
+  if (info_.views.size() > kMaxViews)
+    return ArtifactError(fmt::format("the artifact has {} views; at most {} are allowed", info_.views.size(), kMaxViews));
+  for (const LaunchView& view : info_.views) {
+    if (view.tensor >= params_.size() || !info_.params[view.tensor].tensor)
+      return ArtifactError("a view is of a parameter that is not there or no tensor");
+    const LaunchParam& param = info_.params[view.tensor];
+    if (!param.strides.empty() || view.shape.size() > kMaxRank || view.shape.size() != view.strides.size())
+      return ArtifactError(
+          fmt::format("a view of {} has {} dimensions and {} strides, and the tensor {} strides; as many, at most {}, and none are "
+                      "needed",
+                      param.name, view.shape.size(), view.strides.size(), param.strides.size(), kMaxRank));
+    ParsedView parsed;
+    for (const auto& [from, to] : {std::pair{&view.shape, &parsed.shape}, {&view.strides, &parsed.strides}, {&view.positive, &parsed.positive}}) {
+      auto exprs = ParseAll(*from, symbols, integer_scalar);
+      if (!exprs) return std::unexpected(exprs.error());
+      *to = std::move(*exprs);
+    }
+    views_.push_back(std::move(parsed));
+  }
+  return {};
+}
+
 Result<void> Binder::ParseTensorMaps() {
   if (info_.tensor_maps.empty()) return {};
   if (place_ != Place::kCuda && place_ != Place::kHost)  // the emulator is at the host
@@ -123,7 +149,7 @@ Result<void> Binder::ParseTensorMaps() {
   if (info_.tensor_maps.size() > kMaxTensorMaps)
     return ArtifactError(fmt::format("the artifact has {} tensor maps; at most {} are allowed", info_.tensor_maps.size(), kMaxTensorMaps));
   for (const TensorMap& map : info_.tensor_maps) {
-    if (auto ok = CheckTensorMap(map, info_.params); !ok) return ok;
+    if (auto ok = CheckTensorMap(map, info_.params, info_.views); !ok) return ok;
     uint32_t& alignment = info_.params[map.tensor].alignment;
     alignment = std::max(alignment, kTensorMapAlignment);
   }
@@ -220,25 +246,71 @@ Result<void> Binder::CheckTensorMaps(std::span<const Arg> args, const Binding& b
     if (binding.grids[i].empty) continue;
     for (const KernelArg& arg : info_.launches[i].args) {
       if (arg.kind != KernelArg::Kind::kTensorMap) continue;
-      if (auto ok = CheckMapped(info_.tensor_maps[arg.index], args); !ok) return ok;
+      if (auto ok = CheckMapped(info_.tensor_maps[arg.index], args, binding); !ok) return ok;
     }
   }
   return {};
 }
 
 // A tensor that no map can describe is treated as misaligned: a compile for less alignment does not use tensor copies for it.
-Result<void> Binder::CheckMapped(const TensorMap& map, std::span<const Arg> args) const {
+Result<void> Binder::CheckMapped(const TensorMap& map, std::span<const Arg> args, const Binding& binding) const {
   const LaunchParam& param = info_.params[map.tensor];
   const Arg& arg = args[map.tensor];
-  auto described = arg.kind == Arg::Kind::kTensor ? DescribeTensor(map, param, arg.tensor) : std::unexpected(std::string("it is absent"));
+  auto described = arg.kind == Arg::Kind::kTensor ? DescribeTensor(map, param, MappedTensor(map, arg.tensor, binding.views))
+                                                  : std::unexpected(std::string("it is absent"));
   if (described) return {};
+  return ForLessAlignment(args, fmt::format("{}.{} cannot be moved by tensor copies (TMA): {}", name_, param.name, described.error()),
+                          ", or with disable_tma");
+}
+
+// A compile for less alignment has neither tensor copies nor views.
+std::unexpected<Error> Binder::ForLessAlignment(std::span<const Arg> args, std::string_view problem, std::string_view otherwise) const {
   const uint32_t alignment = std::min(CommonAlignment(args), kTensorMapAlignment / 2);
-  auto error =
-      ArgumentError(fmt::format("{}.{} cannot be moved by tensor copies (TMA): {}; compile with pointer_alignment = {}, or with "
-                                "disable_tma",
-                                name_, param.name, described.error(), alignment));
+  auto error = ArgumentError(fmt::format("{}; compile with pointer_alignment = {}{}", problem, alignment, otherwise));
   error.error().alignment = alignment;
   return error;
+}
+
+Result<void> Binder::BindViews(std::span<const Arg> args, const HostValues& values, Binding& binding) const {
+  if (std::ranges::all_of(binding.grids, [](const Binding::Grid& grid) { return grid.empty; })) return {};
+  for (size_t i = 0; i < views_.size(); ++i) {
+    const size_t tensor = info_.views[i].tensor;
+    auto view = Evaluate(i, args[tensor], values);
+    if (!view)
+      return ForLessAlignment(args, fmt::format("{}.{} is not the tensor that it is taken for: {}", name_, info_.params[tensor].name, view.error()));
+    binding.views.push_back(std::move(*view));
+  }
+  return {};
+}
+
+std::expected<BoundView, std::string> Binder::Evaluate(size_t index, const Arg& arg, const HostValues& values) const {
+  const ParsedView& view = views_[index];
+  BoundView bound;
+  if (arg.kind != Arg::Kind::kTensor) return std::unexpected("it is absent");
+  for (const HostExpr& expr : view.positive) {
+    const auto value = expr.Evaluate(values);
+    if (!value || **value < 1)
+      return std::unexpected(fmt::format("{} is {}, not positive", expr.Text(info_), value ? fmt::to_string(**value) : value.error().message));
+  }
+  for (const auto& [exprs, list] : {std::pair{&view.shape, &bound.shape}, {&view.strides, &bound.strides}}) {
+    for (const HostExpr& expr : *exprs) {
+      const auto value = expr.Evaluate(values);
+      if (!value || **value < 0)
+        return std::unexpected(fmt::format("{} {} is {}", list == &bound.shape ? "an extent," : "a stride,", expr.Text(info_),
+                                           value ? fmt::to_string(**value) : value.error().message));
+      list->push_back(**value);
+    }
+  }
+  const uint64_t elements = *ElementCount(arg.tensor.shape);  // Bind has checked it
+  __int128 last = 0;
+  for (size_t d = 0; d < bound.shape.size(); ++d) {
+    if (bound.shape[d] == 0) return bound;
+    last += __int128(bound.shape[d] - 1) * bound.strides[d];
+    if (last >= __int128(elements))
+      return std::unexpected(fmt::format("its {} elements do not hold a tensor of shape ({}) with strides ({})", elements,
+                                         fmt::join(bound.shape, ", "), fmt::join(bound.strides, ", ")));
+  }
+  return bound;
 }
 
 // The largest power of two that divides the addresses of all tensors, but no larger than what a parameter relies on; 0 if a tensor starts
@@ -273,12 +345,13 @@ Result<Binding> Binder::Bind(std::span<const Arg> args) const {
   if (!symbols) return std::unexpected(symbols.error());
   auto binding = Finish(solver.values(), std::move(*symbols));
   if (!binding) return binding;
+  if (auto ok = BindViews(args, solver.values(), *binding); !ok) return std::unexpected(ok.error());
   if (auto ok = CheckTensorMaps(args, *binding); !ok) return std::unexpected(ok.error());
   return binding;
 }
 
 Result<Binding> Binder::Finish(const HostValues& values, std::vector<int64_t> symbols) const {
-  Binding binding{.symbols = std::move(symbols), .grids = {}, .workspace_bytes = {}, .workspace_shapes = {}};
+  Binding binding{.symbols = std::move(symbols), .grids = {}, .workspace_bytes = {}, .workspace_shapes = {}, .views = {}};
   for (size_t i = 0; i < grids_.size(); ++i) {
     auto grid = EvaluateGrid(i, values);
     if (!grid) return std::unexpected(grid.error());

@@ -44,6 +44,11 @@ struct OutputShape {
   std::vector<int64_t> shape;
 };
 
+// A view as a launch has it.
+struct BoundView {
+  std::vector<int64_t> shape, strides;
+};
+
 // What holds for every call whose arguments agree in Binder::Key.
 struct Binding {
   std::vector<int64_t> symbols;
@@ -54,6 +59,7 @@ struct Binding {
   std::vector<Grid> grids;                // one for each launch
   std::vector<uint64_t> workspace_bytes;  // one for each workspace
   std::vector<std::vector<int64_t>> workspace_shapes;
+  std::vector<BoundView> views;  // one for each view; none where nothing is launched
 };
 
 class Binder {
@@ -93,13 +99,17 @@ class Binder {
 
   Binder() = default;
   Result<void> ParseParams(const std::vector<bool>& integer_scalar);
+  Result<void> ParseViews(const std::vector<bool>& integer_scalar);
   Result<void> ParseTensorMaps();
   Result<void> ParseLaunches(const std::vector<bool>& integer_scalar);
   Result<void> CheckKernelArg(const KernelArg& arg);
   Result<void> CheckTensor(size_t index, const Arg& arg) const;
   Result<void> CheckAlignment(std::span<const Arg> args) const;
   Result<void> CheckTensorMaps(std::span<const Arg> args, const Binding& binding) const;
-  Result<void> CheckMapped(const TensorMap& map, std::span<const Arg> args) const;
+  Result<void> CheckMapped(const TensorMap& map, std::span<const Arg> args, const Binding& binding) const;
+  Result<void> BindViews(std::span<const Arg> args, const HostValues& values, Binding& binding) const;
+  std::expected<BoundView, std::string> Evaluate(size_t view, const Arg& arg, const HostValues& values) const;
+  std::unexpected<Error> ForLessAlignment(std::span<const Arg> args, std::string_view problem, std::string_view otherwise = {}) const;
   uint32_t CommonAlignment(std::span<const Arg> args) const;
   Result<Binding> Finish(const HostValues& values, std::vector<int64_t> symbols) const;
   Result<void> CheckAssumptions(size_t launch, const HostValues& values) const;
@@ -116,6 +126,10 @@ class Binder {
     HostExpr left, right;
     Assumption::Relation relation;
   };
+  struct ParsedView {
+    std::vector<HostExpr> shape, strides, positive;
+  };
+  std::vector<ParsedView> views_;
   std::vector<std::vector<HostExpr>> grids_;
   std::vector<std::vector<Assumed>> assumed_;  // one for each launch
   std::vector<std::vector<HostExpr>> workspaces_;

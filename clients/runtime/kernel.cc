@@ -78,6 +78,7 @@ void Kernel::PointAtParams(size_t index, Plan& plan) const {
 std::unique_ptr<Kernel::Plan> Kernel::MakePlan(const Binding& binding) const {
   auto plan = std::make_unique<Plan>();
   plan->workspace_bytes = binding.workspace_bytes;
+  plan->views = binding.views;
   plan->maps.resize(binder_.info().tensor_maps.size());
   for (size_t i = 0; i < binding.grids.size(); ++i) plan->entries.push_back(MakeEntry(i, binding));
   for (size_t i = 0; i < binding.grids.size(); ++i) PointAtParams(i, *plan);
@@ -187,7 +188,7 @@ Result<void> Kernel::EncodeMaps(Plan& plan, std::span<const Arg> args) const {
     if (!cached.used || cached.address == tensor.data) [[likely]]
       continue;
     const LaunchParam& param = info.params[map.tensor];
-    auto spec = DescribeTensor(map, param, tensor);
+    auto spec = DescribeTensor(map, param, MappedTensor(map, tensor, plan.views));
     if (!spec) return ArgumentError(fmt::format("{}.{}: {}", binder_.name(), param.name, spec.error()));
     cached.address = 0;
     if (auto ok = EncodeTensorMap(device_->driver(), *spec, binder_.name(), param.name, cached.encoded); !ok) return ok;

@@ -66,6 +66,7 @@ class Kernel {
     std::vector<uint64_t> key;
     std::vector<Entry> entries;
     std::vector<CachedMap> maps;  // one for each of the artifact's
+    std::vector<BoundView> views;
     std::vector<uint64_t> workspace_bytes;
   };
   struct StreamWorkspaces {

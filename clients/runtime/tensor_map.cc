@@ -45,12 +45,13 @@ std::optional<int> TensorMapType(DType dtype) {
 // Panels are counted by a dimension of their own.
 size_t RankOf(const TensorMap& map) { return map.box.size() + (map.panels > 1); }
 
-Result<void> CheckBox(const TensorMap& map, const LaunchParam& param) {
-  if (map.box.empty() || RankOf(map) > kMaxTensorMapRank || map.box.size() != param.shape.size())
+// `rank`: of the tensor or view that it is of.
+Result<void> CheckBox(const TensorMap& map, const LaunchParam& param, size_t rank) {
+  if (map.box.empty() || RankOf(map) > kMaxTensorMapRank || map.box.size() != rank)
     return ArtifactError(
         fmt::format("a tensor map of {} has a box of {} dimensions; it needs the tensor's, of which there are {}, and 1 to {}, one "
                     "fewer where it has panels",
-                    param.name, map.box.size(), param.shape.size(), kMaxTensorMapRank));
+                    param.name, map.box.size(), rank, kMaxTensorMapRank));
   if (map.panels > kMaxBox)
     return ArtifactError(fmt::format("a tensor map of {} has {} panels; 1 to {} are possible", param.name, map.panels, kMaxBox));
   for (uint32_t extent : map.box)
@@ -105,13 +106,15 @@ std::string Describe(const TensorMapSpec& spec) {
 
 }  // namespace
 
-Result<void> CheckTensorMap(const TensorMap& map, std::span<const LaunchParam> params) {
+Result<void> CheckTensorMap(const TensorMap& map, std::span<const LaunchParam> params, std::span<const LaunchView> views) {
   if (map.tensor >= params.size() || !params[map.tensor].tensor)
     return ArtifactError("a tensor map is of a parameter that is not there or no tensor");
   const LaunchParam& param = params[map.tensor];
   if (!TensorMapType(param.dtype))
     return ArtifactError(fmt::format("a tensor map is of {}, whose type {} it cannot have", param.name, Name(param.dtype)));
-  if (auto ok = CheckBox(map, param); !ok) return ok;
+  if (map.view > views.size() || (map.view != 0 && views[map.view - 1].tensor != map.tensor))
+    return ArtifactError(fmt::format("a tensor map of {} is of a view that is not there or of another tensor", param.name));
+  if (auto ok = CheckBox(map, param, map.view == 0 ? param.shape.size() : views[map.view - 1].shape.size()); !ok) return ok;
   if (std::ranges::find(kSwizzles, map.swizzle_bytes) == kSwizzles.end())
     return ArtifactError(
         fmt::format("a tensor map of {} has a swizzle of {} bytes; {} are possible", param.name, map.swizzle_bytes, fmt::join(kSwizzles, ", ")));
@@ -122,6 +125,12 @@ Result<void> CheckTensorMap(const TensorMap& map, std::span<const LaunchParam> p
                     "and fit in the swizzle",
                     param.name, row, map.swizzle_bytes, kUnit));
   return {};
+}
+
+Tensor MappedTensor(const TensorMap& map, const Tensor& tensor, std::span<const BoundView> views) {
+  Tensor mapped = tensor;
+  if (map.view != 0) mapped.shape = views[map.view - 1].shape, mapped.strides = views[map.view - 1].strides.data();
+  return mapped;
 }
 
 std::expected<TensorMapSpec, std::string> DescribeTensor(const TensorMap& map, const LaunchParam& param, const Tensor& tensor) {
@@ -175,7 +184,7 @@ Result<std::vector<EncodedTensorMap>> EmulateTensorMaps(const Binder& binder, st
     for (const KernelArg& arg : info.launches[i].args) {
       if (binding.grids[i].empty || arg.kind != KernelArg::Kind::kTensorMap) continue;
       const TensorMap& map = info.tensor_maps[arg.index];
-      auto spec = DescribeTensor(map, info.params[map.tensor], args[map.tensor].tensor);
+      auto spec = DescribeTensor(map, info.params[map.tensor], MappedTensor(map, args[map.tensor].tensor, binding.views));
       if (!spec) return ArgumentError(fmt::format("{}.{}: {}", binder.name(), info.params[map.tensor].name, spec.error()));
       if (auto ok = Emulate(*spec, maps[arg.index]); !ok) return std::unexpected(ok.error());
     }

@@ -37,7 +37,10 @@ struct TensorMapSpec {
 };
 
 // Whether `map`, of an artifact with these parameters, can be encoded for some tensor.
-Result<void> CheckTensorMap(const TensorMap& map, std::span<const LaunchParam> params);
+Result<void> CheckTensorMap(const TensorMap& map, std::span<const LaunchParam> params, std::span<const LaunchView> views = {});
+
+// What the map describes: the tensor, or its view, whose shape and strides stay in `views`.
+Tensor MappedTensor(const TensorMap& map, const Tensor& tensor, std::span<const BoundView> views);
 
 // For a map that CheckTensorMap accepted and a tensor that Binder accepted. The error names the property of the tensor that no map can
 // hold.

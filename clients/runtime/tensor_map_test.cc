@@ -222,6 +222,54 @@ TEST_F(TensorMapTest, TensorsThatNoMapHoldsAskForACompileWithoutThem) {
   EXPECT_EQ(Encoded(), 0u);
 }
 
+// A flat tensor, of which the kernel copies tiles of a view of `rows` × 320 elements, rows `row` apart.
+Artifact ProgramOfView() {
+  Artifact artifact = Program();
+  LaunchInfo& info = artifact.launch;
+  const auto scalar = [](uint32_t param) { return HostNodes{{HostOp::kScalar, int64_t(param), 0, 0}}; };
+  info.symbols = {{"size", DType::kI64}};
+  info.params[0].shape = {Symbol(0)};
+  info.params[0].strides.clear();
+  info.params[1].shape = {Constant(320)};
+  info.params.push_back({.name = "rows", .dtype = DType::kI32});
+  info.params.push_back({.name = "row", .dtype = DType::kI32});
+  info.views = {{.tensor = 0, .shape = {scalar(2), Constant(320)}, .strides = {scalar(3), Constant(1)}, .positive = {scalar(3)}}};
+  info.tensor_maps[0].view = 1;
+  info.launches[0].grid = {scalar(2)};
+  info.launches.pop_back();
+  return artifact;
+}
+
+TEST_F(TensorMapTest, AViewsMapHasTheViewsShape) {
+  auto kernel = Load(ProgramOfView());
+  const auto launch = [&](int64_t size, int64_t rows, int64_t row) {
+    return kernel->Launch(
+        std::vector<Arg>{TensorOf(DType::kF16, 0x10000, {size}), TensorOf(DType::kF32, 0x20000, {320}), Arg::Of(rows), Arg::Of(row)}, nullptr);
+  };
+  ASSERT_TRUE(launch(9 * 512 + 320, 10, 512));
+  EXPECT_THAT(MapAt(0, 1).dims, ElementsAre(320, 10, 0, 0, 0));
+  EXPECT_THAT(MapAt(0, 1).strides, ElementsAre(1024, 0, 0, 0));
+  ASSERT_TRUE(launch(9 * 512 + 320, 5, 1024));  // other scalars, another plan
+  EXPECT_THAT(MapAt(1, 1).dims, ElementsAre(320, 5, 0, 0, 0));
+  EXPECT_THAT(MapAt(1, 1).strides, ElementsAre(2048, 0, 0, 0));
+}
+
+TEST_F(TensorMapTest, ArgumentsThatHoldNoViewAskForACompileWithout) {
+  auto kernel = Load(ProgramOfView());
+  const auto refusal = [&](int64_t size, int64_t rows, int64_t row) {
+    const Error error =
+        Refused(*kernel, {TensorOf(DType::kF16, 0x10000, {size}), TensorOf(DType::kF32, 0x20000, {320}), Arg::Of(rows), Arg::Of(row)});
+    EXPECT_EQ(error.alignment, 8u) << error.message;
+    return error.message;
+  };
+  EXPECT_EQ(refusal(9 * 512 + 319, 10, 512),
+            "scale.A is not the tensor that it is taken for: its 4927 elements do not hold a tensor of shape (10, 320) with strides (512, 1); "
+            "compile with pointer_alignment = 8");
+  EXPECT_THAT(refusal(5000, 10, -512), HasSubstr("row is -512, not positive"));
+  EXPECT_THAT(refusal(5000, 10, 0), HasSubstr("row is 0, not positive"));
+  EXPECT_THAT(refusal(int64_t{1} << 40, int64_t{1} << 30, 1 << 30), HasSubstr("do not hold"));
+}
+
 TEST_F(TensorMapTest, AnAbsentTensorIsEmpty) {
   Artifact artifact = Program();
   artifact.launch.symbols.pop_back();
@@ -311,6 +359,24 @@ TEST_F(TensorMapTest, TheEmulatorGetsItsOwn) {
   EXPECT_EQ(b.rank, 1);
   binding->grids[0].empty = binding->grids[1].empty = true;
   EXPECT_EQ(std::bit_cast<emulator::TensorMap>((*EmulateTensorMaps(*binder, args, *binding))[0]).address, 0u);
+}
+
+TEST_F(TensorMapTest, DamagedViewsAreRefused) {
+  const auto refuse = [](auto change) {
+    LaunchInfo info = ProgramOfView().launch;
+    change(info);
+    auto binder = Binder::Create(info, "scale", Place::kCuda, 0);
+    EXPECT_FALSE(binder);
+    return binder ? "" : binder.error().message;
+  };
+  EXPECT_THAT(refuse([](LaunchInfo& info) { info.views[0].tensor = 2; }), HasSubstr("no tensor"));
+  EXPECT_THAT(refuse([](LaunchInfo& info) { info.views[0].tensor = 9; }), HasSubstr("not there"));
+  EXPECT_THAT(refuse([](LaunchInfo& info) { info.views[0].strides.pop_back(); }), HasSubstr("2 dimensions and 1 strides"));
+  EXPECT_THAT(refuse([](LaunchInfo& info) { info.views[0].shape[0] = Symbol(7); }), HasSubstr("symbol"));
+  EXPECT_THAT(refuse([](LaunchInfo& info) { info.views.resize(300, info.views[0]); }), HasSubstr("300 views"));
+  EXPECT_THAT(refuse([](LaunchInfo& info) { info.tensor_maps[0].view = 2; }), HasSubstr("a view that is not there"));
+  EXPECT_THAT(refuse([](LaunchInfo& info) { info.tensor_maps[1].view = 1; }), HasSubstr("of another tensor"));
+  EXPECT_THAT(refuse([](LaunchInfo& info) { info.tensor_maps[0].box = {64}; }), HasSubstr("a box of 1 dimensions"));
 }
 
 TEST_F(TensorMapTest, DamagedMapsAreRefused) {

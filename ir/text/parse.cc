@@ -168,6 +168,13 @@ BufferId Parser::Declare(const Token& name, bool workspace) {
       Expect("(");
       buffer.shared_offset = ParseInt(0, INT32_MAX, "an offset");
       Expect(")");
+    } else if (Accept("of")) {
+      Expect("(");
+      buffer.view = View{ParseBuffer(), {}};
+      Expect(")");
+      if (!Accept("positive")) continue;
+      Expect("(");
+      buffer.view->positive = ParseExprs(")");
     } else break;
   }
   if (failed_) return BufferId(0);
@@ -277,6 +284,7 @@ std::expected<Module, Failed> Parser::Run() {
   Recover(/*blocks_follow=*/true);
   Expect("{");
   while (Accept("workspace")) ParseGlobal(true), Recover();
+  while (Accept("view")) ParseGlobal(false), Recover();
   while (Accept("scratch")) ParseGlobal(false), Recover();
   while (Accept("kernel")) ParseKernel(), Recover();
   if (!At("}")) Expected("kernel or '}'");

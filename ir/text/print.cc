@@ -43,6 +43,9 @@ class ModulePrinter {
     for (uint32_t i = 0; i < module_.buffers.size(); ++i) {
       if (module_.buffers[i].workspace) Line(1, fmt::format("workspace {}: {}", exprs_(BufferId(i)), stmts_.Type(module_.buffers[i])));
     }
+    for (uint32_t i = 0; i < module_.buffers.size(); ++i) {
+      if (module_.buffers[i].view) Line(1, fmt::format("view {}: {}", exprs_(BufferId(i)), stmts_.Type(module_.buffers[i])));
+    }
     PrintScratch();
     Uniquifier unique;
     for (size_t i = 0; i < module_.kernels.size(); ++i) {

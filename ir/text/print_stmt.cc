@@ -143,6 +143,8 @@ std::string StmtPrinter::Type(const Buffer& buffer) const {
   if (buffer.may_alias) text += " may_alias";
   if (buffer.layout) text += LayoutClause(*buffer.layout);
   if (buffer.shared_offset) text += fmt::format(" offset({})", *buffer.shared_offset);
+  if (buffer.view) text += fmt::format(" of({})", exprs_(buffer.view->of));
+  if (buffer.view && !buffer.view->positive.empty()) text += fmt::format(" positive({})", exprs_(buffer.view->positive));
   return text;
 }
 

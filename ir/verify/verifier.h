@@ -80,6 +80,7 @@ class Verifier {
   void CheckBuffers(Which&& which);
   void CheckTile(BufferId id);
   void CheckTensor(BufferId id);
+  void CheckView(BufferId id);
   void CheckKernel(const Kernel& kernel);
   void CheckGrid(const Kernel& kernel);
   void CheckHostExpr(ExprId id, bool scalars, std::string_view what);

@@ -193,16 +193,26 @@ void Verifier::CheckBuffer(BufferId id) {
   checked_buffer_[Index(id)] = true;
   bool is_global = buffer.space == Space::kGlobal;
   if (buffer.workspace && !is_global) Error(fmt::format("a workspace in {} memory", ir::Name(buffer.space)), "workspaces are global");
-  if (is_global && !buffer.workspace && !is_param_[Index(id)]) {
+  if (is_global && !buffer.workspace && !buffer.view && !is_param_[Index(id)]) {
     Error("a global buffer that is neither a parameter nor a workspace", "make it a parameter, or a workspace");
   }
+  if (buffer.view) CheckView(id);
   if (buffer.may_alias && !is_param_[Index(id)])
     Error("may_alias on a buffer that is not a tensor parameter", "only tensor parameters can share memory");
   if (buffer.pad_value && !is_global) Error("a pad value outside global memory", "an index outside this buffer is an error of the program");
-  for (ExprId extent : buffer.shape) CheckHostExpr(extent, false, "the shape");
-  for (ExprId stride : buffer.strides) CheckHostExpr(stride, false, "a stride");
+  for (ExprId extent : buffer.shape) CheckHostExpr(extent, buffer.view.has_value(), "the shape");
+  for (ExprId stride : buffer.strides) CheckHostExpr(stride, buffer.view.has_value(), "a stride");
   is_global ? CheckTensor(id) : CheckTile(id);
   if (is_global) buffer_scope_[Index(id)] = true;
+}
+
+void Verifier::CheckView(BufferId id) {
+  const Buffer &view = module_[id], &root = module_[view.view->of];
+  const bool made = view.space == Space::kGlobal && !view.workspace && !is_param_[Index(id)];
+  if (!made || !is_param_[Index(view.view->of)] || root.space != Space::kGlobal || root.dtype != view.dtype)
+    Error(fmt::format("a view of {}", Name(view.view->of)), "a view is a global buffer of its own, and of a tensor parameter of the same type");
+  if (view.strides.size() != view.shape.size()) Error("a view without strides", "name one for each dimension");
+  for (ExprId expr : view.view->positive) CheckHostExpr(expr, true, "what a view asks to be positive");
 }
 
 void Verifier::CheckTensor(BufferId id) {

@@ -30,6 +30,7 @@ RANK = {
     "compiler/rules/": 5,
     "compiler/rewrite/": 6,
     "compiler/front/": 7,
+    "compiler/regions/": 7,
     "compiler/mapping/": 8,
     "compiler/loops/": 9,
     "compiler/grid/": 10,

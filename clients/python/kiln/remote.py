@@ -11,6 +11,7 @@ import contextlib
 import contextvars
 import ctypes
 import functools
+import re
 from dataclasses import dataclass
 
 from . import _proto
@@ -212,6 +213,14 @@ def collect(replies) -> tuple:
     return result, outputs
 
 
+def _refusal(message: str) -> ValueError:
+    """Of arguments. As the extension's, it has ``alignment`` where a compile for other addresses takes them: the daemon says so in words."""
+    refusal = ValueError(message)
+    if asked := re.search(r"compile with pointer_alignment = (\d+)", message):
+        refusal.alignment = int(asked[1])
+    return refusal
+
+
 class RemoteKernel:
     """What a Kernel for an ``emu:`` target launches. ``run(arguments, **options)`` asks the daemon."""
 
@@ -273,7 +282,7 @@ class RemoteKernel:
             result, data = self._run(arguments, **options)
         except CompileError as refusal:
             if refusal.code == "INVALID_ARGUMENT" and not refusal.diagnostics:
-                raise ValueError(str(refusal)) from None
+                raise _refusal(str(refusal)) from None
             raise
         if result.faults:
             raise KernelFault(self.name, self.target, result.faults, options.get("seed", 0))

@@ -85,7 +85,7 @@ void KernelLowering::MarkReadOnly(llvm::Function* function) const {
   std::set<uint32_t> written;
   ir::Walk(kernel().body, [&](const ir::Stmt& stmt) {
     for (const compiler::Access& access : compiler::AccessesOf(module(), stmt))
-      if (access.write) written.insert(ir::Index(access.buffer));
+      if (access.write) written.insert(ir::Index(module().RootOf(access.buffer)));
     if (const auto* sum = std::get_if<ir::StreamSum>(&stmt.op)) written.insert({ir::Index(sum->partials), ir::Index(sum->flags)});
   });
   unsigned i = 0;
@@ -120,6 +120,9 @@ void KernelLowering::BindParameters(llvm::Function* function) {
     } else {
       evaluator_.Bind(param.index, argument);
     }
+  }
+  for (uint32_t id = 0; id < module().buffers.size(); ++id) {
+    if (const ir::Buffer& buffer = module().buffers[id]; buffer.view) memory_.places().Bind(id, memory_.places().Of(buffer.view->of));
   }
   for (size_t map = 0; map < copies_.MapCount(); ++map) copies_.BindMap(function->getArg(i++));
 }

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks of pointers that are tiles of a tensor: what is copied as such (``regions`` in compiler/PASSES.md), and that nothing changes by it."""
+
+import importlib.util
+import os
+
+import numpy as np
+import pytest
+import triton
+import triton.language as tl
+from numbers_of import BOUND, argument, error, normal, rounded, strides
+from products_test import attention, product
+from random_products import RandomProduct
+
+_FIRST, _COUNT = map(int, os.environ.get("KILN_TRITON_SEEDS", "1:40").split(":"))
+
+
+def matrix(seed, rows, columns, apart=None, before=0):
+    """float16 with rows ``apart`` elements from each other, from element ``before`` of its memory on."""
+    apart = apart or columns
+    memory = rounded(normal(seed, before + rows * apart), "float16").astype(np.float16)
+    return memory[before:].reshape(rows, apart)[:, :columns]
+
+
+def seen(kernel) -> tuple:
+    """(views, tensor maps) of a kernel."""
+    return len(kernel.artifact.launch.views), len(kernel.artifact.launch.tensor_maps)
+
+
+def multiplied(a, b, m, n, k, kernel=product, **more):
+    c = np.full((m, (n + 15) // 16 * 16), 77, np.float16)
+    found = kernel[lambda meta: (triton.cdiv(m, meta["BM"]) * triton.cdiv(n, meta["BN"]),)](
+        a, b, c, m, n, k, *strides(a), *strides(b), *strides(c), BM=64, BN=64, BK=32, GROUP=2, **{"LEAKY": False, "num_warps": 4, **more})
+    assert (c[:, n:] == 77).all()
+    return c[:, :n], found
+
+
+def check(a, b, c):
+    assert error(c, a.astype(np.float64) @ b.astype(np.float64)) < BOUND["float16"]
+
+
+@pytest.mark.parametrize("m, n, k, apart", [(64, 64, 64, 64), (100, 72, 80, 80), (77, 45, 93, 96), (2, 3, 5, 16), (130, 20, 50, 64)])
+def test_a_product_copies_tiles_of_three_tensors(m, n, k, apart):
+    a, b = matrix(1, m, k, apart), matrix(2, k, n, 80)
+    c, kernel = multiplied(a, b, m, n, k)
+    check(a, b, c)
+    assert seen(kernel) == (3, 3)
+
+
+@pytest.mark.parametrize("m, n, k", [(64, 64, 64), (77, 45, 93)])
+def test_operands_may_be_transposed(m, n, k):
+    a, b = matrix(3, k, m, 80).T, matrix(4, n, k, 96).T
+    c, kernel = multiplied(a, b, m, n, k)
+    check(a, b, c)
+    assert seen(kernel) == (3, 3)
+
+
+@pytest.mark.parametrize("before, tiles", [(8, 3), (3, 3)])
+def test_pointers_into_the_middle_of_memory(before, tiles):
+    a, b = matrix(5, 70, 64, before=before), matrix(6, 64, 70, 80, before=before)
+    c, kernel = multiplied(a, b, 70, 70, 64)
+    check(a, b, c)
+    assert seen(kernel)[0] == tiles  # what starts between 16-byte addresses is launched by a kernel that copies no tiles
+
+
+def test_no_columns_of_a_give_zeros():
+    a, b = np.ones((70, 16), np.float16), np.ones((16, 70), np.float16)
+    c = np.full((70, 80), 77, np.float16)
+    product[(4,)](a, b, c, 70, 70, 0, 16, 1, 80, 1, 80, 1, BM=64, BN=64, BK=32, GROUP=2, LEAKY=False)
+    assert (c[:, :70] == 0).all() and (c[:, 70:] == 77).all()
+
+
+def test_rows_beyond_the_storage_are_zero():
+    a, b = matrix(7, 40, 64), matrix(8, 64, 64)
+    whole = np.zeros((100, 64), np.float16)
+    whole[:40] = a
+    c, kernel = multiplied(a, b, 100, 64, 64)
+    check(whole, b, c)
+    assert seen(kernel) == (3, 3)
+
+
+def test_rows_that_are_not_16_bytes_apart_are_loaded_by_elements():
+    a, b = matrix(9, 64, 33, 33), matrix(10, 33, 64)
+    c, kernel = multiplied(a, b, 64, 64, 33)
+    check(a, b, c)
+    assert seen(kernel) == (2, 2)
+
+
+def test_the_result_may_lie_in_an_operand():
+    a = matrix(11, 64, 64)
+    b, before = matrix(12, 64, 64), a.copy()
+    kernel = product[(1,)](a, b, a, 64, 64, 64, 64, 1, 64, 1, 64, 1, BM=64, BN=64, BK=64, GROUP=2, LEAKY=False)
+    check(before, b, a)
+    assert seen(kernel) == (0, 0)
+
+
+@triton.jit
+def odd_product(a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn, BM: tl.constexpr,
+                BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, LEAKY: tl.constexpr, HOW: tl.constexpr):
+    columns = tl.cdiv(N, BN)
+    m, n = tl.program_id(0) // columns, tl.program_id(0) % columns
+    c_m, c_n, at_k = m * BM + tl.arange(0, BM), n * BN + tl.arange(0, BN), tl.arange(0, BK)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in range(0, K, BK):
+        k = start + at_k
+        rows = c_m % M
+        if HOW == "chosen":
+            rows = tl.where(c_m < M, c_m, 0)
+        if HOW == "least":
+            rows = tl.minimum(c_m, M - 1)
+        a_mask = k[None, :] < K
+        if HOW == "even":
+            a_mask = a_mask & (k[None, :] % 2 == 0)
+        if HOW == "diagonal":
+            a_mask = a_mask & (k[None, :] <= c_m[:, None])
+        if HOW == "quotient":
+            a = tl.load(a_ptr + (c_m // 2)[:, None] * stride_am + k[None, :] * stride_ak, mask=a_mask & (c_m[:, None] < M), other=0.0)
+        else:
+            a = tl.load(a_ptr + rows[:, None] * stride_am + k[None, :] * stride_ak, mask=a_mask, other=1.0 if HOW == "other" else 0.0)
+        b = tl.load(b_ptr + k[:, None] * stride_bk + c_n[None, :] * stride_bn, mask=(k[:, None] < K) & (c_n[None, :] < N), other=0.0)
+        total = tl.dot(a, b, total)
+    c = c_ptr + stride_cm * c_m[:, None] + stride_cn * c_n[None, :]
+    if HOW == "wrap":
+        tl.store(c, total.to(tl.float16), mask=(c_m[:, None] < M + 5) & (c_n[None, :] < N))
+    else:
+        tl.store(c, total.to(tl.float16), mask=(c_m[:, None] < M) & (c_n[None, :] < N))
+
+
+_ODD = {"even": lambda a: a * (np.arange(48) % 2 == 0), "diagonal": lambda a: a * (np.arange(48) <= np.arange(64)[:, None]),
+        "quotient": lambda a: a[np.arange(64) // 2], "other": lambda a: a, "wrap": lambda a: a[np.arange(55) % 50]}
+
+
+@pytest.mark.parametrize("how", ["", "chosen", "least"])
+def test_rows_that_nothing_needs_may_be_any(how):
+    a, b = matrix(18, 50, 48), matrix(19, 48, 64)
+    c = np.full((64, 64), 77, np.float16)
+    kernel = odd_product[(1,)](a, b, c, 50, 64, 48, *strides(a), *strides(b), *strides(c), BM=64, BN=64, BK=32, GROUP=1, LEAKY=False, HOW=how)
+    check(a, b, c[:50])
+    assert (c[50:] == 77).all() and seen(kernel) == (3, 3)
+
+
+@pytest.mark.parametrize("how", list(_ODD))
+def test_what_is_no_tile_is_loaded_by_elements(how):
+    m = 50 if how == "wrap" else 64
+    a, b = matrix(13, m, 48), matrix(14, 48, 64)
+    c = np.full((64, 64), 77, np.float16)
+    kernel = odd_product[(1,)](a, b, c, m, 64, 48, *strides(a), *strides(b), *strides(c), BM=64, BN=64, BK=32, GROUP=1, LEAKY=False, HOW=how)
+    wanted = _ODD[how](a.astype(np.float64)) @ b.astype(np.float64)
+    assert error(c[: len(wanted)], wanted) < BOUND["float16"] and (c[len(wanted) :] == 77).all()
+    assert seen(kernel) == (2, 2)  # the right operand and the result
+
+
+def test_attention_copies_tiles_of_each_head():
+    q, k, v = (rounded(normal(s, 2, 100, 64), "float16").astype(np.float16) for s in (15, 16, 17))
+    out = np.zeros_like(q)
+    kernel = attention[(2, 2)](q, k, v, out, 100, 0.125, CAUSAL=False, D=64, BM=64, BN=32)
+    scores = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 2, 1) * 0.125
+    p = np.exp(scores - scores.max(-1, keepdims=True))
+    assert error(out, p / p.sum(-1, keepdims=True) @ v.astype(np.float64)) < 4e-3
+    assert seen(kernel)[0] == 4
+
+
+@pytest.mark.parametrize("seed", range(_FIRST, _FIRST + _COUNT))
+def test_random_products_agree_with_numpy(seed, tmp_path):
+    program = RandomProduct(seed)
+    path = tmp_path / f"product_{seed}.py"
+    path.write_text(program.text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found.append(seen(program.launch(module.kernel, argument))[0])
+    assert error(program.result(), program.expected()) < BOUND[program.dtype], program.text
+    assert (program.around() == 77).all(), program.text
+
+
+found: list = []
+
+
+def test_random_products_copy_tiles():
+    if len(found) < 40:
+        pytest.skip("only some of the programs ran")
+    assert sum(found) > len(found), f"{sum(found)} views in {len(found)} programs"

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/regions/host_range.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "compiler/regions/sums.h"
+
+namespace kiln::compiler {
+
+using ir::ExprId;
+using ir::ExprNode;
+using ir::ExprOp;
+using End = std::optional<ExprId>;
+
+class HostRanges::Query {
+ public:
+  Query(const HostRanges& ranges, std::vector<ExprId>& positive) : ranges_(ranges), pool_(ranges.module_.exprs), positive_(positive) {}
+
+  End Low(ExprId id) { return Known(low_, id, /*low=*/true); }
+  End High(ExprId id) { return Known(high_, id, /*low=*/false); }
+  bool IsNatural(ExprId id) { return IsAtLeast(id, 0); }
+
+ private:
+  // Each end asks for no more conditions than it needs.
+  End Known(std::map<uint32_t, End>& known, ExprId id, bool low) {
+    if (const auto it = known.find(ir::Index(id)); it != known.end()) return it->second;
+    const End end = Compute(id, low);
+    known.emplace(ir::Index(id), end);
+    return end;
+  }
+  End Of(ExprId id, bool low) { return low ? Low(id) : High(id); }
+
+  End Compute(ExprId id, bool low) {
+    const ExprNode node = pool_[id];
+    if (IsForHost(pool_, ranges_.module_.vars, id)) return OfHost(id);
+    const ExprId a = node.args[0], b = node.args[1];
+    switch (node.op) {
+      case ExprOp::kVar: return OfVar(ir::VarId(node.ref), low);
+      case ExprOp::kAdd: return Both(node.op, Of(a, low), Of(b, low));
+      case ExprOp::kSub: return Both(node.op, Of(a, low), Of(b, !low));
+      case ExprOp::kMin:
+      case ExprOp::kMax: return Both(node.op, Of(a, low), Of(b, low));
+      case ExprOp::kMul: return OfProduct(a, b, low);
+      case ExprOp::kDiv:
+      case ExprOp::kFloorDiv: return OfQuotient(a, b, low);
+      case ExprOp::kMod:
+      case ExprOp::kFloorMod: return OfRest(node.op, a, b, low);
+      case ExprOp::kSelect: return Both(low ? ExprOp::kMin : ExprOp::kMax, Of(node.args[1], low), Of(node.args[2], low));
+      case ExprOp::kCast: {
+        const ir::DType from = pool_.Type(a);
+        const bool widens = ir::IsInteger(from) && ir::IsSigned(from) && ir::IsInteger(node.dtype) && ir::Bits(node.dtype) >= ir::Bits(from);
+        return widens ? Of(a, low) : std::nullopt;
+      }
+      default: return std::nullopt;
+    }
+  }
+
+  // The launcher rounds divisions downwards, so it is to check that nothing negative is divided.
+  ExprId OfHost(ExprId id) {
+    CheckDivisions(id);
+    return pool_.Cast(ir::DType::kI64, id);
+  }
+
+  void CheckDivisions(ExprId id) {
+    if (!checked_.insert(ir::Index(id)).second) return;
+    const ExprNode node = pool_[id];
+    for (ExprId arg : node.Args()) CheckDivisions(arg);
+    if (node.op != ExprOp::kDiv && node.op != ExprOp::kMod && node.op != ExprOp::kFloorDiv && node.op != ExprOp::kFloorMod) return;
+    Require(node.args[0], 0);
+    Require(node.args[1], 1);
+  }
+
+  End OfVar(ir::VarId var, bool low) {
+    const auto extent = ranges_.extents_.find(var);
+    if (extent == ranges_.extents_.end()) return std::nullopt;
+    if (low) return Wide(0);
+    // An extent of the block's own, as where blocks share out tiles, says little of what is added to the variable: conditions might never hold.
+    if (!IsForHost(pool_, ranges_.module_.vars, extent->second)) return std::nullopt;
+    return Both(ExprOp::kSub, High(extent->second), Wide(1));
+  }
+
+  End OfProduct(ExprId a, ExprId b, bool low) {
+    if (pool_.ConstInt(a)) std::swap(a, b);
+    if (const std::optional<int64_t> factor = pool_.ConstInt(b)) return Both(ExprOp::kMul, Of(a, *factor < 0 ? !low : low), Wide(*factor));
+    if (!IsNatural(a) || !IsNatural(b)) return std::nullopt;
+    return Both(ExprOp::kMul, Of(a, low), Of(b, low));
+  }
+
+  End OfQuotient(ExprId a, ExprId b, bool low) {
+    if (!IsNatural(a) || !IsAtLeast(b, 1)) return std::nullopt;
+    if (!low) return Both(ExprOp::kFloorDiv, High(a), Low(b));
+    const End least = Low(a), most = pool_.IsConst(*least, 0) ? std::nullopt : High(b);
+    return most ? Both(ExprOp::kFloorDiv, least, most) : Wide(0);
+  }
+
+  // What is left of a natural number is one, whatever divides.
+  End OfRest(ExprOp op, ExprId a, ExprId b, bool low) {
+    if (!IsNatural(a) || (op == ExprOp::kFloorMod && !IsAtLeast(b, 1))) return std::nullopt;
+    if (low) return Wide(0);
+    const End most = High(b) && IsAtLeast(b, 1) ? Both(ExprOp::kSub, High(b), Wide(1)) : std::nullopt;
+    return most && High(a) ? Both(ExprOp::kMin, High(a), most) : most ? most : High(a);
+  }
+
+  End Both(ExprOp op, End a, End b) { return a && b ? End(pool_.Make(op, {*a, *b})) : std::nullopt; }
+
+  ExprId Wide(int64_t value) { return pool_.Int(value, ir::DType::kI64); }
+
+  bool IsAtLeast(ExprId id, int64_t least) {
+    const End low = Low(id);
+    return low && Require(*low, least);
+  }
+
+  // Whether an expression for the launcher is at least 0 or 1, which the launcher is to check where it is no constant.
+  bool Require(ExprId id, int64_t least) {
+    if (const std::optional<int64_t> value = pool_.ConstInt(id)) return *value >= least;
+    const ExprId wide = pool_.Cast(ir::DType::kI64, id);
+    const ExprId one = least == 1 ? wide : pool_.Add(wide, Wide(1 - least));
+    if (std::ranges::find(positive_, one) == positive_.end()) positive_.push_back(one);
+    return true;
+  }
+
+  const HostRanges& ranges_;
+  ir::ExprPool& pool_;
+  std::vector<ExprId>& positive_;
+  std::map<uint32_t, End> low_, high_;
+  std::set<uint32_t> checked_;
+};
+
+HostRanges::HostRanges(ir::Module& module, const ir::Kernel& kernel) : module_(module) {
+  for (size_t axis = 0; axis < kernel.block_vars.size(); ++axis) Enter(kernel.block_vars[axis], kernel.grid[axis]);
+}
+
+void HostRanges::Enter(ir::VarId var, ExprId extent) { extents_.insert_or_assign(var, extent); }
+
+std::optional<ExprId> HostRanges::Low(ExprId id, std::vector<ExprId>& positive) const { return Query(*this, positive).Low(id); }
+std::optional<ExprId> HostRanges::High(ExprId id, std::vector<ExprId>& positive) const { return Query(*this, positive).High(id); }
+bool HostRanges::IsNatural(ExprId id, std::vector<ExprId>& positive) const { return Query(*this, positive).IsNatural(id); }
+
+}  // namespace kiln::compiler
