@@ -70,21 +70,27 @@ class Lifetimes {
 
 int64_t WordsOf(const ir::Buffer& buffer) { return (buffer.layout->Registers() * ir::Bits(buffer.dtype) + 31) / 32; }
 
-// The moment at which the live fragments take the most registers.
-int64_t Fullest(const ir::Module& module, const std::map<BufferId, Lifetime>& lifetimes) {
+// The moment at which the live fragments take the most registers, and how many.
+struct Moment {
+  int64_t when = 0, words = 0;
+};
+Moment Fullest(const ir::Module& module, const std::map<BufferId, Lifetime>& lifetimes) {
   std::map<int64_t, int64_t> changes;
   for (const auto& [id, life] : lifetimes) changes[life.first] += WordsOf(module[id]), changes[life.last + 1] -= WordsOf(module[id]);
-  int64_t words = 0, most = 0, when = 0;
+  int64_t words = 0;
+  Moment most;
   for (const auto& [time, change] : changes)
-    if ((words += change) > most) most = words, when = time;
-  return when;
+    if ((words += change) > most.words) most = {time, words};
+  return most;
 }
 
 }  // namespace
 
+int64_t MostFragmentWords(const ir::Module& module, const ir::Kernel& kernel) { return Fullest(module, Lifetimes(module).Of(kernel)).words; }
+
 void CheckRegisters(const ir::Module& module, const ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics) {
   const std::map<BufferId, Lifetime> lifetimes = Lifetimes(module).Of(kernel);
-  const int64_t when = Fullest(module, lifetimes);
+  const int64_t when = Fullest(module, lifetimes).when;
   int64_t words = 0, most = 0;
   std::optional<BufferId> largest;
   std::string table;
