@@ -11,6 +11,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/declaration.h"
 #include "ir/op.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -84,9 +85,45 @@ Moment Fullest(const ir::Module& module, const std::map<BufferId, Lifetime>& lif
   return most;
 }
 
+bool IsParallel(const ir::Stmt& stmt) {
+  const auto* loop = std::get_if<ir::For>(&stmt.op);
+  return loop != nullptr && loop->kind == ir::LoopKind::kParallel;
+}
+
+// Fragments that parallel loops of a block write and read one after the other, or a reduction behind them: LLVM computes and uses each element in
+// turn, so that few are in registers at a time. `blocks` counts the blocks whose own statements touch a fragment.
+void FindPassing(const ir::Module& module, const ir::Block& block, std::map<BufferId, int>& blocks, std::set<BufferId>& passing) {
+  std::map<BufferId, std::pair<size_t, size_t>> spans;
+  std::set<BufferId> read_first;
+  for (size_t i = 0; i < block.size(); ++i) {
+    for (const Access& access : AccessesOf(module, block[i])) {
+      if (module[access.buffer].space != ir::Space::kFragment) continue;
+      const auto [at, first] = spans.try_emplace(access.buffer, i, i);
+      at->second.second = i;
+      if (first && !access.write) read_first.insert(access.buffer);
+    }
+    if (!IsParallel(block[i])) ir::ForEachBody(block[i].op, [&](const ir::Block& body) { FindPassing(module, body, blocks, passing); });
+  }
+  for (const auto& [id, span] : spans) {
+    ++blocks[id];
+    bool passes = !read_first.contains(id);
+    for (size_t i = span.first; i < span.second; ++i) passes &= IsParallel(block[i]);
+    passes &= IsParallel(block[span.second]) || std::holds_alternative<ir::Reduce>(block[span.second].op);
+    if (passes) passing.insert(id);
+  }
+}
+
 }  // namespace
 
-int64_t MostFragmentWords(const ir::Module& module, const ir::Kernel& kernel) { return Fullest(module, Lifetimes(module).Of(kernel)).words; }
+int64_t MostFragmentWords(const ir::Module& module, const ir::Kernel& kernel) {
+  std::map<BufferId, Lifetime> lifetimes = Lifetimes(module).Of(kernel);
+  std::map<BufferId, int> blocks;
+  std::set<BufferId> passing;
+  FindPassing(module, kernel.body, blocks, passing);
+  for (const BufferId id : passing)
+    if (blocks[id] == 1) lifetimes.erase(id);
+  return Fullest(module, lifetimes).words;
+}
 
 void CheckRegisters(const ir::Module& module, const ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics) {
   const std::map<BufferId, Lifetime> lifetimes = Lifetimes(module).Of(kernel);

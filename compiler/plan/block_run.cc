@@ -65,9 +65,9 @@ void Extend(Clock& clock, const Clock& before, double times) {
   }
   for (size_t w = 0; w < kWaits; ++w) extend(clock.sum.waited[w], before.sum.waited[w]);
   extend(clock.sum.read, before.sum.read), extend(clock.sum.written, before.sum.written);
-  for (auto& [buffer, bytes] : clock.sum.read_of) {
-    const auto earlier = before.sum.read_of.find(buffer);
-    extend(bytes, earlier == before.sum.read_of.end() ? 0 : earlier->second);
+  for (auto& [stmt, bytes] : clock.sum.read_by) {
+    const auto earlier = before.sum.read_by.find(stmt);
+    extend(bytes, earlier == before.sum.read_by.end() ? 0 : earlier->second);
   }
 }
 
@@ -85,6 +85,7 @@ class Run {
 
   BlockTime All() {
     Visit(kernel_.body);
+    if (around_.spilled > 0 && !HasLoop(kernel_.body)) Spill();
     EndStretch();
     clock_.sum.cycles = std::max({clock_.now, clock_.stores, clock_.filler});
     return std::move(clock_.sum);
@@ -163,11 +164,11 @@ class Run {
   }
 
   // What is asked for at `when` is there at the result.
-  double Fetch(const ir::Stmt& stmt, double bytes, double when, BufferId buffer) {
+  double Fetch(const ir::Stmt& stmt, double bytes, double asked, double when) {
     const double fresh = Fresh(stmt);
-    const double port = bytes / around_.port, memory = bytes * fresh / around_.memory;
+    const double port = asked / around_.port, memory = bytes * fresh / around_.memory;
     Use(Unit::kPort, port), Use(Unit::kMemory, memory);
-    clock_.sum.read += bytes, clock_.sum.read_of[buffer] += bytes;
+    clock_.sum.read += bytes, clock_.sum.read_by[&stmt] += bytes;
     clock_.port = std::max(clock_.port, when) + std::max(port, memory);
     return std::max(clock_.port, when) + machine_.far + fresh * (target_.costs.latency - machine_.far);
   }
@@ -205,7 +206,7 @@ class Run {
     Take(work);
     if (work.written > 0) Send(work.written);
     if (work.read == 0) return;
-    const double there = Fetch(stmt, work.read, clock_.now, FromOf(stmt));
+    const double there = Fetch(stmt, work.read, work.asked, clock_.now);
     bool async = false;
     BufferId to{};
     for (const ir::Stmt& inner : loop.body) {
@@ -218,13 +219,6 @@ class Run {
     } else {
       WaitUntil(there, Wait::kCopies);
     }
-  }
-
-  // The first tensor that the statement reads.
-  BufferId FromOf(const ir::Stmt& stmt) const {
-    for (const Access& access : AccessesOf(module_, stmt))
-      if (!access.write && module_[access.buffer].space == ir::Space::kGlobal) return access.buffer;
-    return {};
   }
 
   void Product(const ir::Stmt& stmt, const ir::Gemm& gemm) {
@@ -264,7 +258,7 @@ class Run {
     const double share = copy.plan->multicast ? 1.0 / double(std::max<uint32_t>(1, kernel_.ClusterBlocks())) : 1.0;
     clock_.stretch[size_t(Unit::kShared)] += work[Unit::kShared], clock_.sum.busy[size_t(Unit::kShared)] += work[Unit::kShared];
     clock_.filler += work.latency;
-    const double there = Fetch(stmt, work.read * share, clock_.filler, copy.src.buffer) + kTensorCopy;
+    const double there = Fetch(stmt, work.read * share, work.asked * share, clock_.filler) + kTensorCopy;
     if (copy.plan->ring) {
       RingState& ring = RingOf(*copy.plan->ring);
       double& full = ring.full[size_t(ring.position) % ring.full.size()];
@@ -350,13 +344,18 @@ class Run {
     }
   }
 
-  // What does not fit in registers is stored and loaded once in each iteration.
+  // What does not fit in registers is stored and loaded once in each iteration of an innermost loop. Stores go on to the L2, and loads as well
+  // where the first cache, which is what shared memory leaves, does not hold the threads' own memory.
   void Spill() {
     Work work;
-    const double warps = double(kernel_.threads) / target_.warp_size;
-    work[Unit::kShared] = 2 * double(around_.spilled) * warps;
-    work[Unit::kIssue] = 2 * double(around_.spilled) * warps / machine_.issue;
+    const double warps = double(kernel_.threads) / target_.warp_size, words = double(around_.spilled);
+    work[Unit::kShared] = 2 * words * warps;
+    work[Unit::kIssue] = 2 * words * warps / machine_.issue;
     Take(work);
+    const double bytes = words * 4 * kernel_.threads, resident = double(around_.resident);
+    const double kept = double(machine_.shared_bytes) - double(kernel_.shared_bytes) * resident;
+    Use(Unit::kPort, (bytes * resident > kept ? 2 : 1) * bytes / around_.port);
+    WaitUntil(clock_.now + 2 * machine_.near, Wait::kCopies);
   }
 
   static bool HasLoop(const ir::Block& block) {

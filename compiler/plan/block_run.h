@@ -31,7 +31,7 @@ struct BlockTime {
   std::array<double, kUnits> busy{};   // of the multiprocessor, by this block alone
   std::array<double, kWaits> waited{};
   double read = 0, written = 0;        // bytes between the block and the L2
-  std::map<ir::BufferId, double> read_of;
+  std::map<const ir::Stmt*, double> read_by;  // the same, by statement
 };
 
 BlockTime RunBlock(const ir::Module& module, const ir::Kernel& kernel, const Context& context, const Surroundings& surroundings, Scalars scalars);

@@ -35,20 +35,23 @@ class Estimator {
     const int64_t turns = estimate.grid / slots, left = estimate.grid % slots;
     double cycles = 0;
     BlockTime block;
+    Surroundings around;
     if (turns > 0) {
-      block = Blocks(kernel, grid, estimate, estimate.occupancy.blocks, multiprocessors);
+      around = Around(kernel, estimate, estimate.occupancy.blocks, multiprocessors);
+      block = Blocks(kernel, grid, estimate, around, estimate.grid == slots);
       cycles += double(turns) * block.cycles;
     }
     if (left > 0) {
-      const BlockTime last = Blocks(kernel, grid, estimate, (left + multiprocessors - 1) / multiprocessors, std::min(left, multiprocessors));
-      cycles += last.cycles;
-      if (turns == 0) block = last;
+      const Surroundings last = Around(kernel, estimate, (left + multiprocessors - 1) / multiprocessors, std::min(left, multiprocessors));
+      BlockTime time = Blocks(kernel, grid, estimate, last, turns == 0);
+      cycles += time.cycles;
+      if (turns == 0) block = std::move(time), around = last;
     }
     estimate.turns = double(estimate.grid) / double(slots);
     for (size_t u = 0; u < kUnits; ++u) estimate.units[u] = Microseconds(block.busy[u] * double(estimate.grid) / double(multiprocessors));
     for (size_t w = 0; w < kWaits; ++w) estimate.waited[w] = Microseconds(block.waited[w] * std::ceil(estimate.turns));
     estimate.l2_bytes = (block.read + block.written) * double(estimate.grid);
-    estimate.memory_bytes = MemoryBytes(kernel, block, estimate.grid);
+    estimate.memory_bytes = MemoryBytes(kernel, block, around, estimate.grid);
     estimate.units[size_t(Unit::kMemory)] = estimate.memory_bytes / (board_.memory * kReached);
     estimate.microseconds += std::max(Microseconds(cycles), estimate.units[size_t(Unit::kMemory)]);
     return estimate;
@@ -76,29 +79,46 @@ class Estimator {
     return bytes;
   }
 
-  bool StaysInL2(const ir::Kernel& kernel) const { return Footprint(kernel) <= kKept * double(board_.l2_bytes); }
+  // Whether that much of what the kernel touches is still in the L2 when it is needed again.
+  bool StaysInL2(const ir::Kernel& kernel, double share) const { return share * Footprint(kernel) <= kKept * double(board_.l2_bytes); }
 
   // Each tensor comes from memory once if all of them stay in the L2; else as often as blocks at different times need it.
-  double MemoryBytes(const ir::Kernel& kernel, const BlockTime& block, int64_t grid) const {
+  double MemoryBytes(const ir::Kernel& kernel, const BlockTime& block, const Surroundings& around, int64_t grid) const {
+    std::map<ir::BufferId, double> all, fresh;
+    for (const auto& [stmt, bytes] : block.read_by) {
+      const auto part = around.fresh.find(stmt);
+      for (const Access& access : AccessesOf(module_, *stmt)) {
+        if (access.write || module_[access.buffer].space != ir::Space::kGlobal) continue;
+        all[access.buffer] += bytes * double(grid);
+        fresh[access.buffer] += bytes * double(grid) * (part == around.fresh.end() ? 1 : part->second);
+        break;
+      }
+    }
     double bytes = block.written * double(grid);
-    const bool stays = StaysInL2(kernel);
-    for (const auto& [buffer, read] : block.read_of) {
-      const double all = read * double(grid), once = std::min(all, double(BytesOf(buffer)));
-      bytes += stays ? once : std::max(once, fresh_bytes_[buffer] * double(grid));
+    const bool stays = StaysInL2(kernel, 1);
+    for (const auto& [buffer, read] : all) {
+      const double once = std::min(read, double(BytesOf(buffer)));
+      bytes += stays ? once : std::max(once, fresh.at(buffer));
     }
     return bytes;
   }
 
-  // The time of a block beside `resident` − 1 others on its multiprocessor, while `active` multiprocessors work.
-  BlockTime Blocks(const ir::Kernel& kernel, const std::vector<int64_t>& grid, const KernelEstimate& estimate, int64_t resident, int64_t active) {
+  // What a block has of the device beside `resident` − 1 others on its multiprocessor, while `active` multiprocessors work.
+  Surroundings Around(const ir::Kernel& kernel, const KernelEstimate& estimate, int64_t resident, int64_t active) const {
     Surroundings around{.resident = resident, .spilled = estimate.occupancy.spilled};
     around.port = std::min(machine_.port, board_.l2 / double(active));
     around.memory = std::min(machine_.port, board_.memory * kReached / board_.megahertz / double(active));
     const int64_t together = std::min(estimate.grid, resident * active);
-    around.fresh = FreshParts(module_, kernel, scalars_, together);
-    if (StaysInL2(kernel)) {
-      for (auto& [stmt, part] : around.fresh) part *= double(together) / double(std::max(estimate.grid, together));
+    const double share = double(together) / double(std::max<int64_t>(1, estimate.grid));
+    const bool all_stay = StaysInL2(kernel, 1), turn_stays = StaysInL2(kernel, share);
+    for (const auto& [stmt, reading] : ReadingsOf(module_, kernel, scalars_, together)) {
+      around.fresh[stmt] = reading.again && turn_stays ? 0 : reading.fresh * (all_stay ? share : 1);
     }
+    return around;
+  }
+
+  BlockTime Blocks(const ir::Kernel& kernel, const std::vector<int64_t>& grid, const KernelEstimate& estimate, const Surroundings& around,
+                   bool at_once) const {
     const int64_t count = BlocksDiffer(kernel) ? std::min(kSampled, estimate.grid) : 1;
     BlockTime sum;
     double longest = 0;
@@ -110,14 +130,7 @@ class Estimator {
       Add(sum, time, 1.0 / double(count));
     }
     // Where all blocks run at one time the longest one counts; else the others' places are taken as soon as they end.
-    if (estimate.grid <= resident * active) sum.cycles = longest;
-    fresh_bytes_.clear();
-    for (const auto& [stmt, part] : around.fresh) {
-      for (const Access& access : AccessesOf(module_, *stmt)) {
-        const auto read = sum.read_of.find(access.buffer);
-        if (read != sum.read_of.end()) fresh_bytes_[access.buffer] = std::max(fresh_bytes_[access.buffer], read->second * part);
-      }
-    }
+    if (at_once) sum.cycles = longest;
     return sum;
   }
 
@@ -126,7 +139,7 @@ class Estimator {
     for (size_t u = 0; u < kUnits; ++u) sum.busy[u] += time.busy[u] * share;
     for (size_t w = 0; w < kWaits; ++w) sum.waited[w] += time.waited[w] * share;
     sum.read += time.read * share, sum.written += time.written * share;
-    for (const auto& [buffer, bytes] : time.read_of) sum.read_of[buffer] += bytes * share;
+    for (const auto& [stmt, bytes] : time.read_by) sum.read_by[stmt] += bytes * share;
   }
 
   // Whether loops or branches of some blocks are not those of others.
@@ -147,7 +160,6 @@ class Estimator {
   const target::Machine& machine_;
   const target::Board& board_;
   const Scalars scalars_;
-  mutable std::map<ir::BufferId, double> fresh_bytes_;  // of a block, that no other block at the same time reads
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "compiler/analysis/access.h"
 #include "compiler/plan/traffic.h"
@@ -32,16 +33,19 @@ class Places {
     }
   }
 
-  std::map<const ir::Stmt*, std::vector<std::set<int64_t>>> places;  // of each of a statement's reads
+  using Read = std::pair<ir::BufferId, std::set<int64_t>>;  // from where on
+  std::map<const ir::Stmt*, std::vector<Read>> of;
+  std::vector<const ir::Stmt*> order;  // of the program
 
  private:
   void Note(const ir::Stmt& stmt) {
     size_t number = 0;
     for (const Access& access : AccessesOf(module_, stmt)) {
       if (access.write || module_[access.buffer].space != ir::Space::kGlobal) continue;
-      std::vector<std::set<int64_t>>& of = places[&stmt];
-      of.resize(std::max(of.size(), ++number));
-      of[number - 1].insert(AddressOf(module_, scalars_, access.buffer, access.indices).value_or(-1));
+      const auto [at, added] = of.try_emplace(&stmt);
+      if (added) order.push_back(&stmt);
+      if (at->second.size() < ++number) at->second.push_back({access.buffer, {}});
+      at->second[number - 1].second.insert(AddressOf(module_, scalars_, access.buffer, access.indices).value_or(-1));
     }
   }
 
@@ -65,7 +69,7 @@ void EnterBlock(const ir::Kernel& kernel, std::span<const int64_t> grid, int64_t
   }
 }
 
-std::map<const ir::Stmt*, double> FreshParts(const ir::Module& module, const ir::Kernel& kernel, const Scalars& scalars, int64_t blocks) {
+std::map<const ir::Stmt*, Reading> ReadingsOf(const ir::Module& module, const ir::Kernel& kernel, const Scalars& scalars, int64_t blocks) {
   Scalars values = scalars;
   Places places(module, values);
   const std::vector<int64_t> grid = GridOf(kernel, values);
@@ -74,13 +78,19 @@ std::map<const ir::Stmt*, double> FreshParts(const ir::Module& module, const ir:
     EnterBlock(kernel, grid, number, values);
     places.Visit(kernel.body);
   }
-  std::map<const ir::Stmt*, double> fresh;
-  for (const auto& [stmt, reads] : places.places) {
-    double sum = 0;
-    for (const std::set<int64_t>& different : reads) sum += double(different.size()) / double(looked_at);
-    fresh[stmt] = sum / double(reads.size());
+  std::map<const ir::Stmt*, Reading> readings;
+  std::set<Places::Read> known;
+  for (const ir::Stmt* stmt : places.order) {
+    const std::vector<Places::Read>& reads = places.of.at(stmt);
+    Reading reading{.fresh = 0, .again = true};
+    for (const Places::Read& read : reads) {
+      reading.fresh += double(read.second.size()) / double(looked_at) / double(reads.size());
+      reading.again &= known.contains(read);
+    }
+    known.insert(reads.begin(), reads.end());
+    readings[stmt] = reading;
   }
-  return fresh;
+  return readings;
 }
 
 }  // namespace kiln::compiler

@@ -19,8 +19,12 @@ std::vector<int64_t> GridOf(const ir::Kernel& kernel, const Scalars& scalars);
 // Gives the kernel's block variables the values of the block of that number, x first.
 void EnterBlock(const ir::Kernel& kernel, std::span<const int64_t> grid, int64_t number, Scalars& scalars);
 
-// For each statement that reads global memory the part of its bytes, of all that `blocks` neighbouring blocks read at one time, that no other of
-// them reads: 1 if each reads its own, 1 / blocks if all read the same.
-std::map<const ir::Stmt*, double> FreshParts(const ir::Module& module, const ir::Kernel& kernel, const Scalars& scalars, int64_t blocks);
+// How a statement reads global memory.
+struct Reading {
+  double fresh = 1;    // part of the bytes, of all that the blocks read at one time, that no other of them reads: 1 / blocks if all read the same
+  bool again = false;  // a statement before it has read the same
+};
+// Of `blocks` neighbouring blocks.
+std::map<const ir::Stmt*, Reading> ReadingsOf(const ir::Module& module, const ir::Kernel& kernel, const Scalars& scalars, int64_t blocks);
 
 }  // namespace kiln::compiler

@@ -74,6 +74,7 @@ Work Worker::Loop(const ir::For& loop, Scalars& scalars) const {
     work[Unit::kShared] += turns * warps;
     if (space != Space::kGlobal) return;
     (store ? work.written : work.read) += traffic.sectors * double(kSector);
+    if (!store) work.asked += traffic.sectors * double(kSector);
     reads_global |= !store;
   };
   ir::Walk(loop.body, [&](const ir::Stmt& inner) {
@@ -212,9 +213,12 @@ Work Worker::Copy(const ir::Copy& copy, Scalars& scalars) const {
   const bool aligned = pitch % kSector == 0 && start % kSector == 0;
   const double sectors = std::ceil(row / double(kSector)) + (aligned || row == 0 ? 0 : 1);
   (store ? work.written : work.read) = rows * sectors * double(kSector);
+  // A tensor copy asks for lines, also where it needs a part of each.
+  const bool in_lines = pitch % int64_t(kRow) == 0 && start % int64_t(kRow) == 0;
+  work.asked = rows * (std::ceil(row / kRow) + (in_lines || row == 0 ? 0 : 1)) * kRow;
   work[Unit::kShared] = rows * row / kRow;
   const TensorTile tile = TileOf(module_, copy);
-  const double boxes = double(tile.rows * tile.columns * (store ? 1 : 1));
+  const double boxes = double(tile.rows * tile.columns);
   work.latency = boxes * double(target_.costs.large_box) / machine_.port / 2;  // to issue them
   work[Unit::kIssue] = Issued(boxes * 4, 1);
   return work;

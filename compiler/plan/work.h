@@ -24,6 +24,7 @@ struct Work {
   std::array<double, kUnits> cycles{};  // of each unit
   double latency = 0;                   // cycles that its own steps wait for each other
   double read = 0, written = 0;         // bytes of global memory, as whole sectors
+  double asked = 0;                     // bytes for which what is read keeps the way to the L2 busy
   bool loads_only = false;              // it brings elements to registers and computes nothing of them: others run until they are needed
 
   double& operator[](Unit unit) { return cycles[size_t(unit)]; }
