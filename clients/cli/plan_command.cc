@@ -177,7 +177,8 @@ struct PlanCommand {
 void AddPlan(CLI::App& app, Context& context) {
   const auto command = std::make_shared<PlanCommand>();
   CLI::App& sub = *app.add_subcommand("plan", "Rank programs by the time that the planner expects them to take; nothing is compiled or measured");
-  sub.add_option("files", command->files, "the programs, as `kiln compile` reads them; in text, ${NAME} stands for a size that --space names")->required();
+  sub.add_option("files", command->files, "the programs, as `kiln compile` reads them; in text, ${NAME} stands for a size that --space names")
+      ->required();
   sub.add_option("-t,--target", command->target, "cuda:sm_90a, hip:gfx942, …; `kiln devices` lists them");
   sub.add_option("--space", command->space, "NAME=VALUE,VALUE,… of an open size; of several, every combination is a candidate");
   sub.add_option("--board", command->board, "the GPU, as its driver calls it (\"NVIDIA H200\"); the target's usual one by default");

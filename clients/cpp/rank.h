@@ -18,7 +18,7 @@ namespace kiln {
 
 struct RankRequest {
   std::vector<CompileRequest> candidates;
-  std::string board;                           // as its driver calls it ("NVIDIA H200"); empty: the target's usual one
+  std::string board;                            // as its driver calls it ("NVIDIA H200"); empty: the target's usual one
   std::map<std::string, std::int64_t> symbols;  // values of the dimensions that only the launch knows; others count as 4096
 };
 

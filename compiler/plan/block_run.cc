@@ -31,11 +31,11 @@ struct RingState {
 
 // Everything that goes on with time. A plain value: a loop's iterations are compared and skipped by it.
 struct Clock {
-  double now = kStart;       // of the computing threads
-  double filler = kStart;    // of the thread that fills rings
-  double port = 0;           // when what has been asked of the L2 is all there
-  double stores = 0;         // when tensor stores have read their tiles
-  double begin = kStart;     // of the stretch without a barrier in which the threads are
+  double now = kStart;                   // of the computing threads
+  double filler = kStart;                // of the thread that fills rings
+  double port = 0;                       // when what has been asked of the L2 is all there
+  double stores = 0;                     // when tensor stores have read their tiles
+  double begin = kStart;                 // of the stretch without a barrier in which the threads are
   std::array<double, kUnits> stretch{};  // what they have taken of each unit in it
   std::map<BufferId, double> ready;      // registers that something is on its way to
   std::vector<double> groups;            // ends of asynchronous copies, group by group

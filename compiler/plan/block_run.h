@@ -15,10 +15,10 @@ namespace kiln::compiler {
 
 // What the block has of the device.
 struct Surroundings {
-  int64_t resident = 1;   // blocks on its multiprocessor
-  double port = 64;       // bytes of the L2 in a cycle, for one multiprocessor
-  double memory = 20;     // bytes of memory in a cycle, for one multiprocessor
-  int64_t spilled = 0;    // words of a thread
+  int64_t resident = 1;                     // blocks on its multiprocessor
+  double port = 64;                         // bytes of the L2 in a cycle, for one multiprocessor
+  double memory = 20;                       // bytes of memory in a cycle, for one multiprocessor
+  int64_t spilled = 0;                      // words of a thread
   std::map<const ir::Stmt*, double> fresh;  // parts that come from memory (sharing.h)
 };
 
@@ -28,9 +28,9 @@ inline constexpr size_t kWaits = 3;
 
 struct BlockTime {
   double cycles = 0;
-  std::array<double, kUnits> busy{};   // of the multiprocessor, by this block alone
+  std::array<double, kUnits> busy{};  // of the multiprocessor, by this block alone
   std::array<double, kWaits> waited{};
-  double read = 0, written = 0;        // bytes between the block and the L2
+  double read = 0, written = 0;               // bytes between the block and the L2
   std::map<const ir::Stmt*, double> read_by;  // the same, by statement
 };
 

@@ -14,10 +14,10 @@ namespace kiln::compiler {
 namespace {
 
 constexpr int64_t kSomeExtent = 4096;
-constexpr double kLaunch = 2.5;      // microseconds until the first block runs, and until the last one's end is known
-constexpr double kKept = 0.8;        // part of the L2 that a program's tensors may fill and still be there when they are read again
-constexpr double kReached = 0.92;    // part of the memory's rate that copies reach
-constexpr int64_t kSampled = 5;      // blocks that are followed where they differ
+constexpr double kLaunch = 2.5;    // microseconds until the first block runs, and until the last one's end is known
+constexpr double kKept = 0.8;      // part of the L2 that a program's tensors may fill and still be there when they are read again
+constexpr double kReached = 0.92;  // part of the memory's rate that copies reach
+constexpr int64_t kSampled = 5;    // blocks that are followed where they differ
 
 class Estimator {
  public:

@@ -28,9 +28,9 @@ struct KernelEstimate {
   std::array<double, kUnits> units{};
   std::array<double, kWaits> waited{};
   double launch = 0;
-  double turns = 0;      // of blocks, one after the other on each multiprocessor
-  int64_t grid = 0;      // blocks
-  double l2_bytes = 0;   // between the multiprocessors and the L2
+  double turns = 0;     // of blocks, one after the other on each multiprocessor
+  int64_t grid = 0;     // blocks
+  double l2_bytes = 0;  // between the multiprocessors and the L2
   double memory_bytes = 0;
   Occupancy occupancy;
 };

@@ -10,9 +10,9 @@
 namespace kiln::compiler {
 namespace {
 
-constexpr int64_t kAddresses = 32;     // registers of a thread beside its fragments: addresses, counters, what is on its way
-constexpr int64_t kUnit = 8;           // registers are given in such steps
-constexpr int64_t kOwnShared = 1024;   // bytes that the system takes of each block's shared memory
+constexpr int64_t kAddresses = 32;    // registers of a thread beside its fragments: addresses, counters, what is on its way
+constexpr int64_t kUnit = 8;          // registers are given in such steps
+constexpr int64_t kOwnShared = 1024;  // bytes that the system takes of each block's shared memory
 
 int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -32,7 +32,8 @@ Occupancy OccupancyOf(const ir::Module& module, const ir::Kernel& kernel, const 
     most = std::min<int64_t>((started * all - kFewRegisters) / groups / kUnit * kUnit, kMostRegisters), fixed = true;
   }
   if (context.options.max_registers() != 0) most = std::min<int64_t>(most, context.options.max_registers());
-  Occupancy occupancy{.registers = std::min(RoundUp(wanted, kUnit), most), .spilled = std::max<int64_t>(0, wanted - most), .shared = kernel.shared_bytes};
+  Occupancy occupancy{
+      .registers = std::min(RoundUp(wanted, kUnit), most), .spilled = std::max<int64_t>(0, wanted - most), .shared = kernel.shared_bytes};
   const int64_t taken = fixed ? started : occupancy.registers;
   occupancy.blocks = std::min<int64_t>(machine.blocks, machine.threads / threads);
   occupancy.blocks = std::min(occupancy.blocks, file / std::max<int64_t>(1, taken * RoundUp(threads, target.warp_size)));

@@ -107,7 +107,8 @@ TEST(Estimate, LongProductsTakeTheMatrixUnitsTime) {
 }
 
 TEST(Estimate, StagesHideTheLatencyOfCopies) {
-  const double two = Expected(Product(4096, 4096, 4096, 128, 256, 2)).microseconds, four = Expected(Product(4096, 4096, 4096, 128, 256, 4)).microseconds;
+  const double two = Expected(Product(4096, 4096, 4096, 128, 256, 2)).microseconds,
+               four = Expected(Product(4096, 4096, 4096, 128, 256, 4)).microseconds;
   EXPECT_GT(two, 1.05 * four);
 }
 

@@ -13,8 +13,8 @@
 namespace kiln::compiler {
 namespace {
 
-constexpr int64_t kRowBytes = 128;   // of the banks, and of a line
-constexpr size_t kSampled = 8;       // instructions whose addresses are looked at
+constexpr int64_t kRowBytes = 128;     // of the banks, and of a line
+constexpr size_t kSampled = 8;         // instructions whose addresses are looked at
 constexpr int64_t kSomeExtent = 4096;  // of a dimension that only the launch knows
 
 class Lanes {
@@ -130,7 +130,8 @@ Traffic TrafficOf(const ir::Module& module, Scalars& scalars, const ir::For& loo
       addresses.push_back(*address);
       if (!global) continue;
       places.insert(*address);
-      for (int64_t at = *address / kSector; at <= (*address + lanes.bytes() - 1) / kSector; ++at) sectors.insert(at), lines.insert(at * kSector / kRowBytes);
+      for (int64_t at = *address / kSector; at <= (*address + lanes.bytes() - 1) / kSector; ++at)
+        sectors.insert(at), lines.insert(at * kSector / kRowBytes);
     }
     turns += global ? double(lines.size()) : BankTurns(addresses, lanes.bytes());
     apart += double(sectors.size());

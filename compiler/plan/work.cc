@@ -141,7 +141,8 @@ Work Worker::Product(const ir::Gemm& gemm) const {
     // Each instruction reads its operands from shared memory anew.
     const double rows = double(row.swapped ? row.n : row.m), columns = double(row.swapped ? row.m : row.n);
     const bool first_shared = row.swapped ? b_shared : a_shared, second_shared = row.swapped ? a_shared : b_shared;
-    const double bytes = double(row.k) * ((first_shared ? rows * (row.swapped ? other : element) : 0) + (second_shared ? columns * (row.swapped ? element : other) : 0));
+    const double bytes = double(row.k) * ((first_shared ? rows * (row.swapped ? other : element) : 0) +
+                                          (second_shared ? columns * (row.swapped ? element : other) : 0));
     work[Unit::kMatrix] = count * std::max(row.cycles, bytes / kRow);
     work[Unit::kShared] = count * bytes / kRow;
     work[Unit::kIssue] = Issued(count * 4, 1);

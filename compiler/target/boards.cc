@@ -25,9 +25,8 @@ consteval bool EveryTargetHas(const Rows& rows) {
 #define KILN_TARGET(name, family, arch, ...) arch,
 #include "compiler/target/targets.def"
   };
-  return std::ranges::all_of(kArchs, [&](std::string_view arch) {
-    return std::ranges::any_of(rows, [&](const auto& row) { return row.arch == arch; });
-  });
+  return std::ranges::all_of(kArchs,
+                             [&](std::string_view arch) { return std::ranges::any_of(rows, [&](const auto& row) { return row.arch == arch; }); });
 }
 static_assert(EveryTargetHas(kMachines) && EveryTargetHas(kBoards), "a target without figures of its own");
 

@@ -33,7 +33,7 @@ using BidiHandler = grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, grpc::
 constexpr std::size_t kOfARequest = 512;  // of a manifest, besides its bytes: a short one takes a multiple of these
 constexpr std::size_t kOfAKey = 96;
 constexpr std::size_t kCopiesOfAResult = 2;  // while it is put: as a message and sealed
-constexpr int kMostRanked = 4096;             // candidates of one Rank
+constexpr int kMostRanked = 4096;            // candidates of one Rank
 constexpr unsigned kForwards = 32;           // of a manifest at one time, on a host without workers
 
 void Answer(Call& call, const Failure& failure) { call.Answer(Refuse(call.context(), failure)); }
@@ -258,12 +258,8 @@ void KilnService::Rank(ArrivingCall& call, Caller caller, const Bytes& request) 
   auto in_flight = parts_.quotas.Hold(caller.tenant);
   if (!in_flight) return refuse(in_flight.error());
   TellId(call.context());
-  const RankReactor::Parts parts = {parts_.flow,
-                                    parts_.executor,
-                                    parts_.flow.forwards() ? kForwards : parts_.workers.workers(),
-                                    parts_.limits,
-                                    doorway_.gate(),
-                                    WasAccepted(call.context())};
+  const RankReactor::Parts parts = {parts_.flow,   parts_.executor, parts_.flow.forwards() ? kForwards : parts_.workers.workers(),
+                                    parts_.limits, doorway_.gate(), WasAccepted(call.context())};
   call.SendBy(*new RankReactor(call, parts, std::move(caller), std::move(*memory), std::move(*in_flight), std::move(candidates)));
 }
 
