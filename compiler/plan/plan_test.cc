@@ -99,7 +99,7 @@ TEST(Scalars, KnowWhatFollowsFromVariables) {
 // Products take the time of the matrix unit, whatever the program calls itself; twice the steps take twice as long.
 TEST(Estimate, LongProductsTakeTheMatrixUnitsTime) {
   const Estimate once = Expected(Product(4096, 4096, 4096, 128, 256, 4)), twice = Expected(Product(4096, 4096, 8192, 128, 256, 4));
-  const double cycles = 2.0 * 4096 * 4096 * 4096 / 4096 / 2 / 132 / 1755;  // 2048 multiply-adds in a cycle
+  const double cycles = 4096.0 * 4096 * 4096 / 2048 / 132 / 1755;  // multiply-adds in a cycle
   EXPECT_NEAR(UnitOf(once, Unit::kMatrix), cycles, cycles * 0.1);
   EXPECT_GT(once.microseconds, UnitOf(once, Unit::kMatrix));
   EXPECT_LT(once.microseconds, 1.4 * UnitOf(once, Unit::kMatrix));
@@ -118,11 +118,11 @@ TEST(Estimate, SmallTilesReadMore) {
   EXPECT_GT(small.microseconds, 1.3 * large.microseconds);
 }
 
-// 133 tiles on 132 multiprocessors take two turns.
-TEST(Estimate, OneTileTooManyTakesATurn) {
+// Of 133 tiles on 132 multiprocessors, one is shared by several blocks or takes a turn.
+TEST(Estimate, OneTileTooManyTakesLonger) {
   const double even = Expected(Product(128 * 132, 128, 4096, 128, 128, 4)).microseconds;
   const double more = Expected(Product(128 * 133, 128, 4096, 128, 128, 4)).microseconds;
-  EXPECT_GT(more, 1.4 * even);
+  EXPECT_GT(more, 1.1 * even);
 }
 
 // What the memory bounds goes with the board's memory.
