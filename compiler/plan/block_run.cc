@@ -217,7 +217,7 @@ class Run {
     } else if (work.loads_only) {
       clock_.ready[to] = there;
     } else {
-      WaitUntil(there, Wait::kCopies);
+      WaitUntil(there + work.latency, Wait::kCopies);
     }
   }
 

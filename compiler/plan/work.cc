@@ -6,6 +6,7 @@
 #include <set>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/threads/vector_width.h"
 #include "compiler/plan/traffic.h"
 #include "compiler/rules/arithmetic.h"
 #include "compiler/rules/gemm.h"
@@ -23,6 +24,10 @@ constexpr double kShuffle = 32;     // lanes that exchange in a cycle
 constexpr double kStep = 25;        // cycles of a dependent exchange of lanes and its operation
 constexpr double kMatrixRow = 512;  // bytes of an ldmatrix or stmatrix of four matrices
 
+// Instructions around an access behind a condition. What it loads is joined with what is there otherwise before the next access: they wait for one
+// another.
+constexpr double kGuard = 6;
+
 // Cycles from the start of a product until its sum may be read, beside the products themselves: issuing, filling the pipeline, waiting.
 constexpr double kGroupProduct = 60, kWarpProduct = 35;
 
@@ -38,6 +43,45 @@ double Work::Busiest() const {
   for (size_t u = 0; u < kUnits; ++u)
     if (Unit(u) != Unit::kPort && Unit(u) != Unit::kMemory) most = std::max(most, cycles[u]);
   return most;
+}
+
+Worker::Worker(const ir::Module& module, const ir::Kernel& kernel, const Context& context)
+    : module_(module), kernel_(kernel), target_(*context.target), machine_(target::MachineOf(*context.target)) {
+  Facts facts(module);
+  facts.EnterKernel(kernel);
+  FindGuarded(kernel.body, facts);
+}
+
+void Worker::FindGuarded(const ir::Block& block, const Facts& around) {
+  Facts facts = around;
+  for (const ir::Stmt& stmt : block) {
+    if (const auto* let = std::get_if<ir::Let>(&stmt.op)) facts.Bind(*let);
+    if (const auto* assume = std::get_if<ir::Assume>(&stmt.op)) facts.Assume(assume->cond);
+    if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
+      Facts inside = facts;
+      inside.Assume(branch->cond);
+      FindGuarded(branch->then_body, inside);
+      FindGuarded(branch->else_body, facts);
+    }
+    if (const auto* loop = std::get_if<ir::While>(&stmt.op)) FindGuarded(loop->body, facts);
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (loop == nullptr) continue;
+    Facts inside = facts;
+    inside.EnterLoop(*loop);
+    if (loop->kind != ir::LoopKind::kParallel) {
+      FindGuarded(loop->body, inside);
+      continue;
+    }
+    ir::Walk(loop->body, [&](const ir::Stmt& inner) {
+      const auto* store = std::get_if<ir::Store>(&inner.op);
+      if (store == nullptr) return;
+      for (const ir::Read& read : ir::ReadsOf(module_.exprs, store->value)) {
+        const ir::ExprNode& load = module_.exprs[read.load];
+        if (module_[ir::BufferId(load.ref)].space != Space::kGlobal) continue;
+        if (read.mask || !ProvablyInside(module_, inside, ir::BufferId(load.ref), load.Args())) guarded_.emplace(loop, read.load);
+      }
+    });
+  }
 }
 
 Work Worker::Of(const ir::Stmt& stmt, Scalars& scalars) const {
@@ -59,7 +103,7 @@ Work Worker::Loop(const ir::For& loop, Scalars& scalars) const {
   const double warps = std::max(1.0, double(loop.layout->Threads()) / target_.warp_size);
   const double registers = double(loop.layout->Registers()), lanes = registers * double(std::max<int64_t>(loop.layout->Threads(), target_.warp_size));
   const Operations each = OperationsOf(module_, loop);
-  double instructions = 0;  // of a warp
+  double instructions = 0, one_by_one = 0;  // of a warp
   bool reads_global = false, plain = true, to_registers = true;
   int64_t packed = 1;
   const auto touch = [&](ir::BufferId buffer, std::span<const ir::ExprId> indices, int64_t width, bool store, bool matrix) {
@@ -88,13 +132,18 @@ Work Worker::Loop(const ir::For& loop, Scalars& scalars) const {
       for (size_t i = 0; i < planned.size(); ++i) {
         const ir::ExprNode& load = module_.exprs[planned[i]->load];
         const bool known = store->plan && i < store->plan->loads.size();
-        const int64_t width = store->async ? 16 * 8 / ir::Bits(module_[store->buffer].dtype) : known ? store->plan->loads[i].width : 1;
+        const int64_t width = known ? store->plan->loads[i].width : 1;
+        const double before = instructions;
         touch(ir::BufferId(load.ref), load.Args(), width, false, false);
+        if (!guarded_.contains({&loop, planned[i]->load})) continue;
+        const double guarded = instructions - before;
+        instructions += kGuard * guarded;
+        if (!store->async) one_by_one += guarded;
       }
       const bool matrix = store->plan && (store->plan->form == ir::StoreForm::kMatrix || store->plan->form == ir::StoreForm::kTransposed);
       // An asynchronous copy is one instruction, counted as the load; its elements still pass to shared memory.
       const double before = instructions;
-      const int64_t width = store->async ? 16 * 8 / ir::Bits(module_[store->buffer].dtype) : store->plan ? store->plan->width : 1;
+      const int64_t width = store->plan ? store->plan->width : 1;
       touch(store->buffer, store->indices, width, true, matrix);
       if (store->async) instructions = before;
       packed = std::max<int64_t>(packed, store->plan ? store->plan->packed : 1);
@@ -111,8 +160,8 @@ Work Worker::Loop(const ir::For& loop, Scalars& scalars) const {
   work[Unit::kLanes] = full / machine_.lanes + half / machine_.half;
   work[Unit::kSpecial] = special / machine_.special;
   work[Unit::kIssue] = Issued(instructions, warps) + (full + half + special) / target_.warp_size / machine_.issue;
-  work.loads_only = reads_global && plain && to_registers;
-  if (reads_global && !work.loads_only) work.latency = machine_.far;
+  work.loads_only = reads_global && plain && to_registers && one_by_one == 0;
+  work.latency = std::max(0.0, one_by_one - 1) * machine_.far;
   return work;
 }
 

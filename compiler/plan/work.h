@@ -5,7 +5,10 @@
 
 #include <array>
 #include <cstddef>
+#include <set>
+#include <utility>
 
+#include "compiler/analysis/facts.h"
 #include "compiler/options.h"
 #include "compiler/plan/scalars.h"
 #include "compiler/target/boards.h"
@@ -35,8 +38,7 @@ struct Work {
 
 class Worker {
  public:
-  Worker(const ir::Module& module, const ir::Kernel& kernel, const Context& context)
-      : module_(module), kernel_(kernel), target_(*context.target), machine_(target::MachineOf(*context.target)) {}
+  Worker(const ir::Module& module, const ir::Kernel& kernel, const Context& context);
 
   // Of a statement without statements in it, or of a parallel loop. `scalars`: values of the variables around it.
   Work Of(const ir::Stmt& stmt, Scalars& scalars) const;
@@ -47,6 +49,7 @@ class Worker {
   Work Reduction(const ir::Reduce& reduce) const;
   Work Copy(const ir::Copy& copy, Scalars& scalars) const;
   Work Exchange(ir::BufferId sum) const;
+  void FindGuarded(const ir::Block& block, const Facts& facts);
   // Instructions that each of `warps` warps issues.
   double Issued(double instructions, double warps) const { return instructions * warps / machine_.issue; }
 
@@ -54,6 +57,7 @@ class Worker {
   const ir::Kernel& kernel_;
   const target::Target& target_;
   const target::Machine& machine_;
+  std::set<std::pair<const ir::For*, ir::ExprId>> guarded_;  // loads behind a condition: a mask, or that they are inside of their tensor
 };
 
 }  // namespace kiln::compiler
