@@ -40,6 +40,7 @@ struct Clock {
   std::map<BufferId, double> ready;      // registers that something is on its way to
   std::vector<double> groups;            // ends of asynchronous copies, group by group
   double open = 0;                       // of the group that is not closed
+  std::vector<std::pair<double, double>> under_way;  // from memory: when it is there, bytes
   std::map<BufferId, RingState> rings;
   BlockTime sum;
 };
@@ -49,6 +50,7 @@ void Advance(Clock& clock, double cycles) {
   for (double* time : {&clock.now, &clock.filler, &clock.port, &clock.stores, &clock.open}) *time += cycles;
   for (auto& [buffer, time] : clock.ready) time += cycles;
   for (double& time : clock.groups) time += cycles;
+  for (auto& [time, bytes] : clock.under_way) time += cycles;
   for (auto& [buffer, ring] : clock.rings) {
     for (double& time : ring.full) time += cycles;
     for (double& time : ring.empty) time += cycles;
@@ -170,7 +172,13 @@ class Run {
     Use(Unit::kPort, port), Use(Unit::kMemory, memory);
     clock_.sum.read += bytes, clock_.sum.read_by[&stmt] += bytes;
     clock_.port = std::max(clock_.port, when) + std::max(port, memory);
-    return std::max(clock_.port, when) + machine_.far + fresh * (target_.costs.latency - machine_.far);
+    const double there = clock_.port + machine_.far + fresh * (target_.costs.latency - machine_.far);
+    std::erase_if(clock_.under_way, [&](const auto& earlier) { return earlier.first <= when; });
+    clock_.under_way.emplace_back(there, bytes * fresh);
+    double together = 0;
+    for (const auto& [end, part] : clock_.under_way) together += part;
+    clock_.sum.under_way = std::max(clock_.sum.under_way, together);
+    return there;
   }
   void Send(double bytes) {
     Use(Unit::kPort, bytes / around_.port), Use(Unit::kMemory, bytes / around_.memory);
@@ -256,8 +264,8 @@ class Run {
       return;
     }
     const double share = copy.plan->multicast ? 1.0 / double(std::max<uint32_t>(1, kernel_.ClusterBlocks())) : 1.0;
-    clock_.stretch[size_t(Unit::kShared)] += work[Unit::kShared], clock_.sum.busy[size_t(Unit::kShared)] += work[Unit::kShared];
-    clock_.filler += work.latency;
+    Use(Unit::kShared, work[Unit::kShared]), Use(Unit::kCopier, work[Unit::kCopier]);
+    clock_.filler += std::max(work.latency, work[Unit::kCopier]);
     const double there = Fetch(stmt, work.read * share, work.asked * share, clock_.filler) + kTensorCopy;
     if (copy.plan->ring) {
       RingState& ring = RingOf(*copy.plan->ring);

@@ -31,6 +31,7 @@ struct BlockTime {
   std::array<double, kUnits> busy{};  // of the multiprocessor, by this block alone
   std::array<double, kWaits> waited{};
   double read = 0, written = 0;               // bytes between the block and the L2
+  double under_way = 0;                       // the most bytes that are on their way from memory at one time
   std::map<const ir::Stmt*, double> read_by;  // the same, by statement
 };
 

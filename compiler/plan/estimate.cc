@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kSomeExtent = 4096;
 constexpr double kLaunch = 2.5;    // microseconds until the first block runs, and until the last one's end is known
 constexpr double kKept = 0.8;      // part of the L2 that a program's tensors may fill and still be there when they are read again
-constexpr double kReached = 0.92;  // part of the memory's rate that copies reach
+constexpr double kReached = 0.97;    // part of the memory's rate that remains beside its refreshes and turns of direction
 constexpr int64_t kSampled = 5;    // blocks that are followed where they differ
 
 class Estimator {
@@ -52,7 +52,7 @@ class Estimator {
     for (size_t w = 0; w < kWaits; ++w) estimate.waited[w] = Microseconds(block.waited[w] * std::ceil(estimate.turns));
     estimate.l2_bytes = (block.read + block.written) * double(estimate.grid);
     estimate.memory_bytes = MemoryBytes(kernel, block, around, estimate.grid);
-    estimate.units[size_t(Unit::kMemory)] = estimate.memory_bytes / (board_.memory * kReached);
+    estimate.units[size_t(Unit::kMemory)] = estimate.memory_bytes / (board_.memory * kReached) / Filled(block, around);
     estimate.microseconds += std::max(Microseconds(cycles), estimate.units[size_t(Unit::kMemory)]);
     return estimate;
   }
@@ -65,6 +65,15 @@ class Estimator {
     double elements = 1;
     for (const ir::ExprId extent : buffer.shape) elements *= double(scalars_.Or(extent, kSomeExtent));
     return int64_t(elements * ir::Bits(buffer.dtype) / 8);
+  }
+
+  // The part of the memory's rate that is used by as many bytes as are under way. A queue of fixed content before a server of random service
+  // (closed M/M/1): with latency L and rate r, n bytes under way come at r · n / (n + r · L).
+  double Filled(const BlockTime& block, const Surroundings& around) const {
+    const double under_way = block.under_way * double(around.resident), read = block.read, all = block.read + block.written;
+    if (under_way == 0) return 1;
+    const double filled = under_way / (under_way + around.memory * context_.target->costs.latency);
+    return all / (read / filled + block.written);  // what is written waits for nothing
   }
 
   // Of the tensors that the kernel touches.
@@ -138,7 +147,7 @@ class Estimator {
     sum.cycles += time.cycles * share;
     for (size_t u = 0; u < kUnits; ++u) sum.busy[u] += time.busy[u] * share;
     for (size_t w = 0; w < kWaits; ++w) sum.waited[w] += time.waited[w] * share;
-    sum.read += time.read * share, sum.written += time.written * share;
+    sum.read += time.read * share, sum.written += time.written * share, sum.under_way += time.under_way * share;
     for (const auto& [stmt, bytes] : time.read_by) sum.read_by[stmt] += bytes * share;
   }
 
@@ -165,7 +174,7 @@ class Estimator {
 }  // namespace
 
 std::string_view Name(Unit unit) {
-  static constexpr std::string_view kNames[] = {"matrix", "issue", "arithmetic", "special", "shared", "l2", "memory"};
+  static constexpr std::string_view kNames[] = {"matrix", "issue", "arithmetic", "special", "shared", "copier", "l2", "memory"};
   return kNames[size_t(unit)];
 }
 

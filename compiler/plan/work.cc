@@ -31,6 +31,10 @@ constexpr double kGuard = 6;
 // Cycles from the start of a product until its sum may be read, beside the products themselves: issuing, filling the pipeline, waiting.
 constexpr double kGroupProduct = 60, kWarpProduct = 35;
 
+// Cycles of the unit that makes tensor copies: for a box, for a row of it in the tensor, and for one outside, which it fills with zeros.
+// tests/plan, few_rows_bf16: blocks of 64 rows, of which the tensor has 16.
+constexpr double kBox = 16, kRowInside = 1, kRowOutside = 11;
+
 bool IsPlain(const ir::ExprPool& pool, ir::ExprId id) {
   while (pool[id].op == ir::ExprOp::kCast) id = pool[id].args[0];
   return pool[id].op == ir::ExprOp::kLoad || ir::Chooses(pool[id].op);
@@ -41,7 +45,7 @@ bool IsPlain(const ir::ExprPool& pool, ir::ExprId id) {
 double Work::Busiest() const {
   double most = 0;
   for (size_t u = 0; u < kUnits; ++u)
-    if (Unit(u) != Unit::kPort && Unit(u) != Unit::kMemory) most = std::max(most, cycles[u]);
+    if (Unit(u) < Unit::kCopier) most = std::max(most, cycles[u]);
   return most;
 }
 
@@ -248,7 +252,7 @@ Work Worker::Copy(const ir::Copy& copy, Scalars& scalars) const {
   const bool store = module_[copy.dst.buffer].space == Space::kGlobal;
   const double element = double(ir::Bits(buffer.dtype)) / 8;
   // Rows of the box, cut where the tensor ends, as whole sectors.
-  double rows = 1, row = 0;
+  double rows = 1, all_rows = 1, row = 0;
   int64_t start = 0;
   for (size_t d = 0; d < global.extents.size(); ++d) {
     const int64_t begin = scalars.Or(global.offsets[d], 0), size = scalars.Or(buffer.shape[d], begin + global.extents[d]);
@@ -256,7 +260,7 @@ Work Worker::Copy(const ir::Copy& copy, Scalars& scalars) const {
     if (d + 1 == global.extents.size()) {
       row = double(inside) * element, start = int64_t(double(begin) * element);
     } else {
-      rows *= double(inside);
+      rows *= double(inside), all_rows *= double(global.extents[d]);
     }
   }
   const int64_t pitch = int64_t(double(scalars.Or(buffer.shape.back(), 0)) * element);
@@ -270,6 +274,7 @@ Work Worker::Copy(const ir::Copy& copy, Scalars& scalars) const {
   const TensorTile tile = TileOf(module_, copy);
   const double boxes = double(tile.rows * tile.columns);
   work.latency = boxes * double(target_.costs.large_box) / machine_.port / 2;  // to issue them
+  if (!store) work[Unit::kCopier] = boxes * kBox + rows * kRowInside + (all_rows - rows) * kRowOutside;
   work[Unit::kIssue] = Issued(boxes * 4, 1);
   return work;
 }

@@ -18,10 +18,10 @@
 namespace kiln::compiler {
 
 // What a multiprocessor has one of, for all its blocks. kMatrix: products. kIssue: the schedulers. kLanes: arithmetic. kSpecial: special
-// functions. kShared: the path to shared memory and the first cache. kPort: the way to the L2. kMemory: its
-// part of what memory brings and takes.
-enum class Unit : uint8_t { kMatrix, kIssue, kLanes, kSpecial, kShared, kPort, kMemory };
-inline constexpr size_t kUnits = 7;
+// functions. kShared: the path to shared memory and the first cache. kCopier: what makes
+// tensor copies' addresses and fills what is outside of tensors. kPort: the way to the L2. kMemory: its part of what memory brings and takes.
+enum class Unit : uint8_t { kMatrix, kIssue, kLanes, kSpecial, kShared, kCopier, kPort, kMemory };
+inline constexpr size_t kUnits = 8;
 
 struct Work {
   std::array<double, kUnits> cycles{};  // of each unit
