@@ -40,7 +40,7 @@ struct Clock {
   std::map<BufferId, double> ready;      // registers that something is on its way to
   std::vector<double> groups;            // ends of asynchronous copies, group by group
   double open = 0;                       // of the group that is not closed
-  std::vector<std::pair<double, double>> under_way;  // from memory: when it is there, bytes
+  std::vector<std::pair<double, double>> under_way;  // when it is there, bytes
   std::map<BufferId, RingState> rings;
   BlockTime sum;
 };
@@ -66,7 +66,7 @@ void Extend(Clock& clock, const Clock& before, double times) {
     extend(clock.sum.busy[u], before.sum.busy[u]);
   }
   for (size_t w = 0; w < kWaits; ++w) extend(clock.sum.waited[w], before.sum.waited[w]);
-  extend(clock.sum.read, before.sum.read), extend(clock.sum.written, before.sum.written);
+  extend(clock.sum.read, before.sum.read), extend(clock.sum.written, before.sum.written), extend(clock.sum.waited_for, before.sum.waited_for);
   for (auto& [stmt, bytes] : clock.sum.read_by) {
     const auto earlier = before.sum.read_by.find(stmt);
     extend(bytes, earlier == before.sum.read_by.end() ? 0 : earlier->second);
@@ -174,7 +174,8 @@ class Run {
     clock_.port = std::max(clock_.port, when) + std::max(port, memory);
     const double there = clock_.port + machine_.far + fresh * (target_.costs.latency - machine_.far);
     std::erase_if(clock_.under_way, [&](const auto& earlier) { return earlier.first <= when; });
-    clock_.under_way.emplace_back(there, bytes * fresh);
+    clock_.under_way.emplace_back(there, bytes);
+    clock_.sum.waited_for += bytes * (there - clock_.port);
     double together = 0;
     for (const auto& [end, part] : clock_.under_way) together += part;
     clock_.sum.under_way = std::max(clock_.sum.under_way, together);

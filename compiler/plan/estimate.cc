@@ -52,7 +52,7 @@ class Estimator {
     for (size_t w = 0; w < kWaits; ++w) estimate.waited[w] = Microseconds(block.waited[w] * std::ceil(estimate.turns));
     estimate.l2_bytes = (block.read + block.written) * double(estimate.grid);
     estimate.memory_bytes = MemoryBytes(kernel, block, around, estimate.grid);
-    estimate.units[size_t(Unit::kMemory)] = estimate.memory_bytes / (board_.memory * kReached) / Filled(block, around);
+    estimate.units[size_t(Unit::kMemory)] = MemoryTime(block, estimate, around);
     estimate.microseconds += std::max(Microseconds(cycles), estimate.units[size_t(Unit::kMemory)]);
     return estimate;
   }
@@ -67,13 +67,13 @@ class Estimator {
     return int64_t(elements * ir::Bits(buffer.dtype) / 8);
   }
 
-  // The part of the memory's rate that is used by as many bytes as are under way. A queue of fixed content before a server of random service
-  // (closed M/M/1): with latency L and rate r, n bytes under way come at r · n / (n + r · L).
-  double Filled(const BlockTime& block, const Surroundings& around) const {
-    const double under_way = block.under_way * double(around.resident), read = block.read, all = block.read + block.written;
-    if (under_way == 0) return 1;
-    const double filled = under_way / (under_way + around.memory * context_.target->costs.latency);
-    return all / (read / filled + block.written);  // what is written waits for nothing
+  // The least time that reads and writes take. A queue of fixed content (closed, one server, as many places as bytes are under way): each byte takes
+  // its time of the server, and its part of the latency, which as many bytes share.
+  double MemoryTime(const BlockTime& block, const KernelEstimate& estimate, const Surroundings& around) const {
+    const double served = estimate.memory_bytes / (board_.memory * kReached);
+    if (block.under_way == 0) return served;
+    const double blocks = double(estimate.grid) / double(board_.multiprocessors);
+    return served + Microseconds(block.waited_for * blocks / (block.under_way * double(around.resident)));
   }
 
   // Of the tensors that the kernel touches.
@@ -147,7 +147,7 @@ class Estimator {
     sum.cycles += time.cycles * share;
     for (size_t u = 0; u < kUnits; ++u) sum.busy[u] += time.busy[u] * share;
     for (size_t w = 0; w < kWaits; ++w) sum.waited[w] += time.waited[w] * share;
-    sum.read += time.read * share, sum.written += time.written * share, sum.under_way += time.under_way * share;
+    sum.read += time.read * share, sum.written += time.written * share, sum.under_way += time.under_way * share, sum.waited_for += time.waited_for * share;
     for (const auto& [stmt, bytes] : time.read_by) sum.read_by[stmt] += bytes * share;
   }
 

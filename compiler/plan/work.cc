@@ -24,8 +24,7 @@ constexpr double kShuffle = 32;     // lanes that exchange in a cycle
 constexpr double kStep = 25;        // cycles of a dependent exchange of lanes and its operation
 constexpr double kMatrixRow = 512;  // bytes of an ldmatrix or stmatrix of four matrices
 
-// Instructions around an access behind a condition. What it loads is joined with what is there otherwise before the next access: they wait for one
-// another.
+// Instructions around an access behind a condition.
 constexpr double kGuard = 6;
 
 // Cycles from the start of a product until its sum may be read, beside the products themselves: issuing, filling the pipeline, waiting.
@@ -142,7 +141,9 @@ Work Worker::Loop(const ir::For& loop, Scalars& scalars) const {
         if (!guarded_.contains({&loop, planned[i]->load})) continue;
         const double guarded = instructions - before;
         instructions += kGuard * guarded;
-        if (!store->async) one_by_one += guarded;
+        // What is loaded is joined with what is there otherwise, and waited for where it is used: by the store.
+        const bool together = store->plan && store->plan->form == ir::StoreForm::kVector;
+        if (!store->async) one_by_one += guarded / (together ? double(store->plan->width) : 1.0);
       }
       const bool matrix = store->plan && (store->plan->form == ir::StoreForm::kMatrix || store->plan->form == ir::StoreForm::kTransposed);
       // An asynchronous copy is one instruction, counted as the load; its elements still pass to shared memory.
