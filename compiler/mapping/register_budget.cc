@@ -75,9 +75,13 @@ int64_t WordsOf(const ir::Buffer& buffer) { return (buffer.layout->Registers() *
 struct Moment {
   int64_t when = 0, words = 0;
 };
-Moment Fullest(const ir::Module& module, const std::map<BufferId, Lifetime>& lifetimes) {
+Moment Fullest(const ir::Module& module, const std::map<BufferId, Lifetime>& lifetimes, const std::map<BufferId, int64_t>& bits = {}) {
   std::map<int64_t, int64_t> changes;
-  for (const auto& [id, life] : lifetimes) changes[life.first] += WordsOf(module[id]), changes[life.last + 1] -= WordsOf(module[id]);
+  for (const auto& [id, life] : lifetimes) {
+    const auto narrower = bits.find(id);
+    const int64_t words = narrower == bits.end() ? WordsOf(module[id]) : (module[id].layout->Registers() * narrower->second + 31) / 32;
+    changes[life.first] += words, changes[life.last + 1] -= words;
+  }
   int64_t words = 0;
   Moment most;
   for (const auto& [time, change] : changes)
@@ -107,22 +111,40 @@ void FindPassing(const ir::Module& module, const ir::Block& block, std::map<Buff
   for (const auto& [id, span] : spans) {
     ++blocks[id];
     bool passes = !read_first.contains(id);
-    for (size_t i = span.first; i < span.second; ++i) passes &= IsParallel(block[i]);
+    for (size_t i = span.first; i < span.second; ++i) passes &= IsParallel(block[i]) || ir::IsOneOf<ir::Barrier, ir::AsyncCommit, ir::AsyncWait>(block[i].op);
     passes &= IsParallel(block[span.second]) || std::holds_alternative<ir::Reduce>(block[span.second].op);
     if (passes) passing.insert(id);
   }
+}
+
+// Bits of an element as it is loaded, of fragments that one statement fills with what it loads, converted, and one other uses: it is converted there.
+std::map<BufferId, int64_t> LoadedBits(const ir::Module& module, const ir::Kernel& kernel) {
+  std::map<BufferId, int64_t> bits;
+  std::map<BufferId, int> uses;
+  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+    if (IsParallel(stmt) || !std::holds_alternative<ir::For>(stmt.op)) {
+      for (const Access& access : AccessesOf(module, stmt)) uses[access.buffer] += 1;
+    }
+    const auto* store = std::get_if<ir::Store>(&stmt.op);
+    if (store == nullptr || module.exprs[store->value].op != ir::ExprOp::kCast) return;
+    const ir::ExprNode& from = module.exprs[module.exprs[store->value].args[0]];
+    if (from.op == ir::ExprOp::kLoad && module[BufferId(from.ref)].space != ir::Space::kFragment) bits[store->buffer] = ir::Bits(from.dtype);
+  });
+  std::erase_if(bits, [&](const auto& known) { return uses[known.first] > 2; });
+  return bits;
 }
 
 }  // namespace
 
 int64_t MostFragmentWords(const ir::Module& module, const ir::Kernel& kernel) {
   std::map<BufferId, Lifetime> lifetimes = Lifetimes(module).Of(kernel);
+  const std::map<BufferId, int64_t> bits = LoadedBits(module, kernel);
   std::map<BufferId, int> blocks;
   std::set<BufferId> passing;
   FindPassing(module, kernel.body, blocks, passing);
   for (const BufferId id : passing)
     if (blocks[id] == 1) lifetimes.erase(id);
-  return Fullest(module, lifetimes).words;
+  return Fullest(module, lifetimes, bits).words;
 }
 
 void CheckRegisters(const ir::Module& module, const ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics) {

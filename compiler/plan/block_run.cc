@@ -363,7 +363,8 @@ class Run {
     Take(work);
     const double bytes = words * 4 * kernel_.threads, resident = double(around_.resident);
     const double kept = double(machine_.shared_bytes) - double(kernel_.shared_bytes) * resident;
-    Use(Unit::kPort, (bytes * resident > kept ? 2 : 1) * bytes / around_.port);
+    Send(bytes);
+    if (bytes * resident > kept) Use(Unit::kPort, bytes / around_.port);
     WaitUntil(clock_.now + 2 * machine_.near, Wait::kCopies);
   }
 
