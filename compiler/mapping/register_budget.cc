@@ -117,19 +117,27 @@ void FindPassing(const ir::Module& module, const ir::Block& block, std::map<Buff
   }
 }
 
+// The statements that touch each fragment; a parallel loop is one.
+void CountUses(const ir::Module& module, const ir::Block& block, std::map<BufferId, int>& uses) {
+  for (const ir::Stmt& stmt : block) {
+    std::set<BufferId> touched;
+    for (const Access& access : AccessesOf(module, stmt)) touched.insert(access.buffer);
+    for (const BufferId id : touched) ++uses[id];
+    if (!IsParallel(stmt)) ir::ForEachBody(stmt.op, [&](const ir::Block& body) { CountUses(module, body, uses); });
+  }
+}
+
 // Bits of an element as it is loaded, of fragments that one statement fills with what it loads, converted, and one other uses: it is converted there.
 std::map<BufferId, int64_t> LoadedBits(const ir::Module& module, const ir::Kernel& kernel) {
   std::map<BufferId, int64_t> bits;
-  std::map<BufferId, int> uses;
   ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
-    if (IsParallel(stmt) || !std::holds_alternative<ir::For>(stmt.op)) {
-      for (const Access& access : AccessesOf(module, stmt)) uses[access.buffer] += 1;
-    }
     const auto* store = std::get_if<ir::Store>(&stmt.op);
     if (store == nullptr || module.exprs[store->value].op != ir::ExprOp::kCast) return;
     const ir::ExprNode& from = module.exprs[module.exprs[store->value].args[0]];
     if (from.op == ir::ExprOp::kLoad && module[BufferId(from.ref)].space != ir::Space::kFragment) bits[store->buffer] = ir::Bits(from.dtype);
   });
+  std::map<BufferId, int> uses;
+  CountUses(module, kernel.body, uses);
   std::erase_if(bits, [&](const auto& known) { return uses[known.first] > 2; });
   return bits;
 }
