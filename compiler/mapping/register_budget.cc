@@ -111,7 +111,8 @@ void FindPassing(const ir::Module& module, const ir::Block& block, std::map<Buff
   for (const auto& [id, span] : spans) {
     ++blocks[id];
     bool passes = !read_first.contains(id);
-    for (size_t i = span.first; i < span.second; ++i) passes &= IsParallel(block[i]) || ir::IsOneOf<ir::Barrier, ir::AsyncCommit, ir::AsyncWait>(block[i].op);
+    for (size_t i = span.first; i < span.second; ++i)
+      passes &= IsParallel(block[i]) || ir::IsOneOf<ir::Barrier, ir::AsyncCommit, ir::AsyncWait>(block[i].op);
     passes &= IsParallel(block[span.second]) || std::holds_alternative<ir::Reduce>(block[span.second].op);
     if (passes) passing.insert(id);
   }

@@ -31,15 +31,16 @@ struct RingState {
 
 // Everything that goes on with time. A plain value: a loop's iterations are compared and skipped by it.
 struct Clock {
-  double now = kStart;                   // of the computing threads
-  double filler = kStart;                // of the thread that fills rings
-  double port = 0;                       // when what has been asked of the L2 is all there
-  double stores = 0;                     // when tensor stores have read their tiles
-  double begin = kStart;                 // of the stretch without a barrier in which the threads are
-  std::array<double, kUnits> stretch{};  // what they have taken of each unit in it
-  std::map<BufferId, double> ready;      // registers that something is on its way to
-  std::vector<double> groups;            // ends of asynchronous copies, group by group
-  double open = 0;                       // of the group that is not closed
+  double now = kStart;                               // of the computing threads
+  double filler = kStart;                            // of the thread that fills rings
+  double port = 0;                                   // when what has been asked of the L2 is all there
+  double unit = 0;                                   // when the products of all groups so far have ended
+  double stores = 0;                                 // when tensor stores have read their tiles
+  double begin = kStart;                             // of the stretch without a barrier in which the threads are
+  std::array<double, kUnits> stretch{};              // what they have taken of each unit in it
+  std::map<BufferId, double> ready;                  // registers that something is on its way to
+  std::vector<double> groups;                        // ends of asynchronous copies, group by group
+  double open = 0;                                   // of the group that is not closed
   std::vector<std::pair<double, double>> under_way;  // when it is there, bytes
   std::map<BufferId, RingState> rings;
   BlockTime sum;
@@ -47,7 +48,7 @@ struct Clock {
 
 // Both are of one program, so their maps have the same keys but for those that came later.
 void Advance(Clock& clock, double cycles) {
-  for (double* time : {&clock.now, &clock.filler, &clock.port, &clock.stores, &clock.open}) *time += cycles;
+  for (double* time : {&clock.now, &clock.filler, &clock.port, &clock.stores, &clock.open, &clock.unit}) *time += cycles;
   for (auto& [buffer, time] : clock.ready) time += cycles;
   for (double& time : clock.groups) time += cycles;
   for (auto& [time, bytes] : clock.under_way) time += cycles;
@@ -238,6 +239,7 @@ class Run {
     double& sum = clock_.ready[gemm.c.buffer];
     const double begin = std::max(clock_.now, products_);
     products_ = begin + own;
+    clock_.unit = std::max(clock_.unit, begin) + work.Busiest();
     sum = products_ + work.latency;
     if (!gemm.plan->in_flight) {
       clock_.now = begin + own;
@@ -293,7 +295,10 @@ class Run {
         ring.full[slot(ring.position)] = 0;
         break;
       case ir::RingAction::kWait: WaitUntil(ring.full[slot(ring.position)] + kHandOver, Wait::kCopies); break;
-      case ir::RingAction::kRelease: ring.empty[slot(ring.position - step.behind)] = clock_.now + kHandOver; break;
+      case ir::RingAction::kRelease:
+        // All groups have read the stage once the unit has done their products.
+        ring.empty[slot(ring.position - step.behind)] = std::max(clock_.now, clock_.unit) + kHandOver;
+        break;
       case ir::RingAction::kAdvance: ++ring.position; break;
     }
   }

@@ -32,7 +32,7 @@ struct BlockTime {
   std::array<double, kWaits> waited{};
   double read = 0, written = 0;               // bytes between the block and the L2
   double under_way = 0;                       // the most bytes that are on their way to the block at one time
-  double waited_for = 0;  // bytes read, times the latency of each in cycles
+  double waited_for = 0;                      // bytes read, times the latency of each in cycles
   std::map<const ir::Stmt*, double> read_by;  // the same, by statement
 };
 

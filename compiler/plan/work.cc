@@ -29,6 +29,8 @@ constexpr double kGuard = 6;
 
 // Cycles from the start of a product until its sum may be read, beside the products themselves: issuing, filling the pipeline, waiting.
 constexpr double kGroupProduct = 60, kWarpProduct = 35;
+// Cycles for which the matrix unit idles between the products of one group and the next, while its pipeline empties and fills.
+constexpr double kFill = 32;
 
 // Cycles of the unit that makes tensor copies: for a box, for a row of it in the tensor, and for one outside, which it fills with zeros.
 // tests/plan, few_rows_bf16: blocks of 64 rows, of which the tensor has 16.
@@ -197,7 +199,8 @@ Work Worker::Product(const ir::Gemm& gemm) const {
     const bool first_shared = row.swapped ? b_shared : a_shared, second_shared = row.swapped ? a_shared : b_shared;
     const double bytes = double(row.k) * ((first_shared ? rows * (row.swapped ? other : element) : 0) +
                                           (second_shared ? columns * (row.swapped ? element : other) : 0));
-    work[Unit::kMatrix] = count * std::max(row.cycles, bytes / kRow);
+    const double groups = warps_m * warps_n * double(std::max<int64_t>(1, grid.warps_k));
+    work[Unit::kMatrix] = count * std::max(row.cycles, bytes / kRow) + kFill * groups;
     work[Unit::kShared] = count * bytes / kRow;
     work[Unit::kIssue] = Issued(count * 4, 1);
     work.latency = kGroupProduct;
