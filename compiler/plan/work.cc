@@ -6,6 +6,7 @@
 #include <set>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/threads/thread_loop.h"
 #include "compiler/analysis/threads/vector_width.h"
 #include "compiler/plan/traffic.h"
 #include "compiler/rules/arithmetic.h"
@@ -26,6 +27,8 @@ constexpr double kMatrixRow = 512;  // bytes of an ldmatrix or stmatrix of four 
 
 // Instructions around an access behind a condition.
 constexpr double kGuard = 6;
+// Instructions of a division by a constant.
+constexpr double kDivision = 4;
 
 // Cycles from the start of a product until its sum may be read, beside the products themselves: issuing, filling the pipeline, waiting.
 constexpr double kGroupProduct = 60, kWarpProduct = 35;
@@ -77,6 +80,8 @@ void Worker::FindGuarded(const ir::Block& block, const Facts& around) {
       FindGuarded(loop->body, inside);
       continue;
     }
+    if (!loop->layout) continue;
+    const ThreadLoop thread(module_, inside, stmt);
     ir::Walk(loop->body, [&](const ir::Stmt& inner) {
       const auto* store = std::get_if<ir::Store>(&inner.op);
       if (store == nullptr) return;
@@ -84,9 +89,26 @@ void Worker::FindGuarded(const ir::Block& block, const Facts& around) {
         const ir::ExprNode& load = module_.exprs[read.load];
         if (module_[ir::BufferId(load.ref)].space != Space::kGlobal) continue;
         if (read.mask || !ProvablyInside(module_, inside, ir::BufferId(load.ref), load.Args())) guarded_.emplace(loop, read.load);
+        if (!thread.Split(ir::BufferId(load.ref), load.Args())) indices_[{loop, read.load}] = IndexOperations(load.Args());
       }
     });
   }
+}
+
+// Each node once; a division by a constant is a product, shifts and a difference.
+double Worker::IndexOperations(std::span<const ir::ExprId> indices) const {
+  std::set<ir::ExprId> seen;
+  std::vector<ir::ExprId> open(indices.begin(), indices.end());
+  double operations = 0;
+  while (!open.empty()) {
+    const ir::ExprId id = open.back();
+    open.pop_back();
+    const ir::ExprNode& node = module_.exprs[id];
+    if (node.arg_count == 0 || !seen.insert(id).second) continue;
+    operations += node.op == ir::ExprOp::kFloorDiv || node.op == ir::ExprOp::kFloorMod ? kDivision : 1;
+    open.insert(open.end(), node.Args().begin(), node.Args().end());
+  }
+  return operations;
 }
 
 Work Worker::Of(const ir::Stmt& stmt, Scalars& scalars) const {
@@ -108,7 +130,7 @@ Work Worker::Loop(const ir::For& loop, Scalars& scalars) const {
   const double warps = std::max(1.0, double(loop.layout->Threads()) / target_.warp_size);
   const double registers = double(loop.layout->Registers()), lanes = registers * double(std::max<int64_t>(loop.layout->Threads(), target_.warp_size));
   const Operations each = OperationsOf(module_, loop);
-  double instructions = 0, one_by_one = 0;  // of a warp
+  double instructions = 0, one_by_one = 0, indexing = 0;  // of a warp
   bool reads_global = false, plain = true, to_registers = true;
   int64_t packed = 1;
   const auto touch = [&](ir::BufferId buffer, std::span<const ir::ExprId> indices, int64_t width, bool store, bool matrix) {
@@ -140,12 +162,13 @@ Work Worker::Loop(const ir::For& loop, Scalars& scalars) const {
         const int64_t width = known ? store->plan->loads[i].width : 1;
         const double before = instructions;
         touch(ir::BufferId(load.ref), load.Args(), width, false, false);
+        if (const auto apart = indices_.find({&loop, planned[i]->load}); apart != indices_.end()) indexing += (instructions - before) * apart->second;
         if (!guarded_.contains({&loop, planned[i]->load})) continue;
         const double guarded = instructions - before;
         instructions += kGuard * guarded;
         // What is loaded is joined with what is there otherwise, and waited for where it is used: by the store.
         const bool together = store->plan && store->plan->form == ir::StoreForm::kVector;
-        if (!store->async) one_by_one += guarded / (together ? double(store->plan->width) : 1.0);
+        if (!store->async) one_by_one += guarded / (together ? std::max(1.0, double(store->plan->width) / double(width)) : 1.0);
       }
       const bool matrix = store->plan && (store->plan->form == ir::StoreForm::kMatrix || store->plan->form == ir::StoreForm::kTransposed);
       // An asynchronous copy is one instruction, counted as the load; its elements still pass to shared memory.
@@ -166,7 +189,8 @@ Work Worker::Loop(const ir::For& loop, Scalars& scalars) const {
   const double full = (each.full * share + each.around) * lanes, half = each.half * share * lanes, special = each.special * lanes;
   work[Unit::kLanes] = full / machine_.lanes + half / machine_.half;
   work[Unit::kSpecial] = special / machine_.special;
-  work[Unit::kIssue] = Issued(instructions, warps) + (full + half + special) / target_.warp_size / machine_.issue;
+  work[Unit::kLanes] += indexing * warps * target_.warp_size / machine_.half;
+  work[Unit::kIssue] = Issued(instructions + indexing, warps) + (full + half + special) / target_.warp_size / machine_.issue;
   work.loads_only = reads_global && plain && to_registers && one_by_one == 0;
   work.latency = std::max(0.0, one_by_one - 1) * machine_.far;
   return work;

@@ -5,7 +5,9 @@
 
 #include <array>
 #include <cstddef>
+#include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "compiler/analysis/facts.h"
@@ -50,6 +52,7 @@ class Worker {
   Work Copy(const ir::Copy& copy, Scalars& scalars) const;
   Work Exchange(ir::BufferId sum) const;
   void FindGuarded(const ir::Block& block, const Facts& facts);
+  double IndexOperations(std::span<const ir::ExprId> indices) const;
   // Instructions that each of `warps` warps issues.
   double Issued(double instructions, double warps) const { return instructions * warps / machine_.issue; }
 
@@ -57,7 +60,8 @@ class Worker {
   const ir::Kernel& kernel_;
   const target::Target& target_;
   const target::Machine& machine_;
-  std::set<std::pair<const ir::For*, ir::ExprId>> guarded_;  // loads behind a condition: a mask, or that they are inside of their tensor
+  std::map<std::pair<const ir::For*, ir::ExprId>, double> indices_;  // operations of loads whose indices a thread computes for each by itself
+  std::set<std::pair<const ir::For*, ir::ExprId>> guarded_;          // loads behind a condition: a mask, or that they are inside of their tensor
 };
 
 }  // namespace kiln::compiler
