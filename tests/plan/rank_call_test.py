@@ -82,5 +82,5 @@ def test_the_command_says_what_is_wrong(command, tmp_path):
     program.write_text(TEXT)
     for arguments, said in (((), "--target"), (("-t", TARGET, "--space", "threads"), "NAME=VALUE"), (("-t", TARGET, "--space", "rows=1"), "${rows}"),
                             (("-t", TARGET, "--space", "threads=1,,2"), "empty")):
-        done = command("plan", str(program), *arguments)
+        done = command("plan", str(program), *arguments, "--text")
         assert done.returncode != 0 and said in done.stderr, (arguments, done.stderr)
