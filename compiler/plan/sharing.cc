@@ -45,7 +45,7 @@ class Places {
       const auto [at, added] = of.try_emplace(&stmt);
       if (added) order.push_back(&stmt);
       if (at->second.size() < ++number) at->second.push_back({access.buffer, {}});
-      at->second[number - 1].second.insert(AddressOf(module_, scalars_, access.buffer, access.indices).value_or(-1));
+      at->second[number - 1].second.insert(PlaceOf(module_, scalars_, access.buffer, access.indices).address);
     }
   }
 

@@ -35,20 +35,21 @@ class Lanes {
     std::set<int64_t> seen;
     std::vector<int64_t> first;
     for (int64_t reg = 0; reg < layout_.Registers(); ++reg) {
-      const auto address = At(thread, reg);
-      if (address && seen.insert(*address / bytes_).second) first.push_back(reg);
+      const auto place = At(thread, reg);
+      if (place && seen.insert(place->address / bytes_).second) first.push_back(reg);
     }
     return first;
   }
 
-  std::optional<int64_t> At(int64_t thread, int64_t reg) {
+  // nullopt: the thread has no such iteration.
+  std::optional<Place> At(int64_t thread, int64_t reg) {
     const ir::Indices base = layout_.ThreadPart(thread), more = layout_.RegisterPart(reg);
     for (size_t v = 0; v < loop_.vars.size(); ++v) {
       const int64_t at = base[v] + more[v];
       if (at >= extents_[v]) return std::nullopt;
       scalars_.Set(loop_.vars[v], at);
     }
-    return AddressOf(module_, scalars_, buffer_, indices_);
+    return PlaceOf(module_, scalars_, buffer_, indices_);
   }
 
   int64_t bytes() const { return bytes_; }
@@ -91,23 +92,24 @@ double BankTurns(std::span<const int64_t> addresses, int64_t bytes) {
 
 }  // namespace
 
-std::optional<int64_t> AddressOf(const ir::Module& module, const Scalars& scalars, ir::BufferId id, std::span<const ir::ExprId> indices) {
+Place PlaceOf(const ir::Module& module, const Scalars& scalars, ir::BufferId id, std::span<const ir::ExprId> indices) {
   const ir::Buffer& buffer = module[id];
   std::vector<int64_t> at;
   for (const ir::ExprId index : indices) at.push_back(scalars.Or(index, 0));
   if (buffer.space != ir::Space::kGlobal) {
-    if (!buffer.layout || size_t(buffer.layout->rank()) != at.size()) return std::nullopt;
+    if (!buffer.layout || size_t(buffer.layout->rank()) != at.size()) return {.inside = false};
     const int64_t address = buffer.layout->AddressOf(at) * ir::Bits(buffer.dtype) / 8;
-    return buffer.layout->swizzle().Apply(address);
+    return {buffer.layout->swizzle().Apply(address)};
   }
   int64_t element = 0, stride = 1;
+  bool inside = true;
   for (size_t d = at.size(); d-- > 0;) {
     const int64_t extent = scalars.Or(buffer.shape[d], kSomeExtent);
-    if (at[d] < 0 || at[d] >= extent) return std::nullopt;
+    inside &= at[d] >= 0 && at[d] < extent;
     element += at[d] * (buffer.strides.empty() ? stride : scalars.Or(buffer.strides[d], stride));
     stride *= extent;
   }
-  return element * ir::Bits(buffer.dtype) / 8;
+  return {element * ir::Bits(buffer.dtype) / 8, inside};
 }
 
 Traffic TrafficOf(const ir::Module& module, Scalars& scalars, const ir::For& loop, const ir::Layout& layout, ir::BufferId buffer,
@@ -125,12 +127,13 @@ Traffic TrafficOf(const ir::Module& module, Scalars& scalars, const ir::For& loo
     std::vector<int64_t> addresses;
     std::set<int64_t> sectors, lines;
     for (int64_t lane = 0; lane < threads; ++lane) {
-      const auto address = lanes.At(lane, reg);
-      if (!address) continue;
-      addresses.push_back(*address);
+      const auto place = lanes.At(lane, reg);
+      if (!place || !place->inside) continue;  // outside of a tensor nothing is moved
+      const int64_t address = place->address;
+      addresses.push_back(address);
       if (!global) continue;
-      places.insert(*address);
-      for (int64_t at = *address / kSector; at <= (*address + lanes.bytes() - 1) / kSector; ++at)
+      places.insert(address);
+      for (int64_t at = address / kSector; at <= (address + lanes.bytes() - 1) / kSector; ++at)
         sectors.insert(at), lines.insert(at * kSector / kRowBytes);
     }
     turns += global ? double(lines.size()) : BankTurns(addresses, lanes.bytes());

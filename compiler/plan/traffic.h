@@ -24,7 +24,11 @@ struct Traffic {
 Traffic TrafficOf(const ir::Module& module, Scalars& scalars, const ir::For& loop, const ir::Layout& layout, ir::BufferId buffer,
                   std::span<const ir::ExprId> indices, int64_t width, bool store, int64_t warp_size);
 
-// Bytes from the buffer's start. nullopt: outside of it, or not known.
-std::optional<int64_t> AddressOf(const ir::Module& module, const Scalars& scalars, ir::BufferId buffer, std::span<const ir::ExprId> indices);
+// Bytes from the buffer's start; whether the element is inside of it, as far as that is known.
+struct Place {
+  int64_t address = 0;
+  bool inside = true;
+};
+Place PlaceOf(const ir::Module& module, const Scalars& scalars, ir::BufferId buffer, std::span<const ir::ExprId> indices);
 
 }  // namespace kiln::compiler
