@@ -42,8 +42,7 @@ def test_boards_and_dimensions_count(daemon):
     text = TEXT.replace("${threads}", "512")
     h200, h100 = (client.rank([text], TARGET, board=board)[0].microseconds for board in ("NVIDIA H200", "NVIDIA H100 80GB HBM3"))
     assert 1.2 < h100 / h200 < 1.6
-    dynamic = text.replace("@scale(%x: global f32[4096, 4096], %y: global f32[4096, 4096])", "@scale[%M](%x: global f32[%M, 4096], %y: global f32[%M, 4096])")
-    dynamic = dynamic.replace("grid(4096)", "grid(%M)")
+    dynamic = text.replace("@scale(", "@scale[%M](").replace("f32[4096, 4096]", "f32[%M, 4096]").replace("grid(4096)", "grid(%M)")
     assert client.rank([dynamic], TARGET, symbols={"M": 64})[0].kernels[0].grid == 64
 
 

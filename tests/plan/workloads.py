@@ -57,7 +57,8 @@ def _product(name, M, N, K, dtype, out, trans_a, trans_b, space=None):
     return Workload(name, "product", fixed, space, tensors, _tiles_fit(element))
 
 
-_FEW = {"block_m": (8, 16, 32, 64), "block_n": (32, 64, 128, 256), "block_k": (64, 128, 256, 512, 1024), "stages": (2, 3, 4, 6, 8), "threads": (128, 256)}
+_FEW = {"block_m": (8, 16, 32, 64), "block_n": (32, 64, 128, 256), "block_k": (64, 128, 256, 512, 1024), "stages": (2, 3, 4, 6, 8),
+        "threads": (128, 256)}
 _ODD = {"block_m": (32, 64, 128, 256), "block_n": (32, 64, 128, 256), "block_k": (32, 64, 128), "stages": (1, 2, 3, 4, 5), "threads": (128, 256)}
 
 
@@ -97,7 +98,8 @@ WORKLOADS = (
     Workload("gated_bf16", "gated", {"M": 2048, "N": 4096, "K": 2048, "dtype": "bfloat16"},
              {"block_m": (64, 128, 192, 256), "block_n": (32, 64, 96, 128), "block_k": (32, 64, 128), "stages": (2, 3, 4, 5), "threads": (128, 256)},
              (((2048, 2048), "bfloat16"), ((4096, 2048), "bfloat16"), ((4096, 2048), "bfloat16"), ((2048, 4096), "bfloat16")), _tiles_fit(2, 2)),
-    Workload("convolution_bf16", "convolution", {"images": 16, "size": 56, "channels": 128, "filters": 128, "window": 3, "pad": 1, "dtype": "bfloat16"},
+    Workload("convolution_bf16", "convolution",
+             {"images": 16, "size": 56, "channels": 128, "filters": 128, "window": 3, "pad": 1, "dtype": "bfloat16"},
              {"block_m": (64, 128, 192, 256), "block_n": (32, 64, 128), "block_k": (32, 64, 128), "stages": (1, 2, 3, 4), "threads": (128, 256)},
              (((16, 56, 56, 128), "bfloat16"), ((1152, 128), "bfloat16"), ((50176, 128), "bfloat16")), _tiles_fit(2)),
     Workload("attention_bf16", "attention", {"batch": 2, "heads": 16, "length": 2048, "dim": 128, "causal": False, "dtype": "bfloat16"},
@@ -115,7 +117,8 @@ WORKLOADS = (
              {"parts": (1, 2, 4, 8, 16, 32), "rows": (4, 8, 16, 32, 64), "columns": (32, 64, 128, 256, 512), "threads": (64, 128, 256, 512, 1024)},
              (((16384, 8192), "bfloat16"), (lambda s: (s["parts"], 8192), "float32")), _strip_fits),
     Workload("distances_f32", "distances", {"M": 2048, "N": 2048, "K": 128},
-             {"block_m": (32, 64, 96, 128), "block_n": (32, 64, 96, 128), "block_k": (8, 16, 32, 64), "stages": (1, 2, 3), "threads": (64, 128, 256, 512)},
+             {"block_m": (32, 64, 96, 128), "block_n": (32, 64, 96, 128), "block_k": (8, 16, 32, 64), "stages": (1, 2, 3),
+              "threads": (64, 128, 256, 512)},
              (((2048, 128), "float32"), ((2048, 128), "float32"), ((2048, 2048), "float32")), _distances_fit),
 )
 
