@@ -14,9 +14,10 @@ _MOST_BYTES = 4 << 20  # the same, together
 @functools.total_ordering
 @dataclass(frozen=True)
 class Ranked:
-    """What the planner expects of one program. ``index``: its place among those that were asked for; ``microseconds``: infinite where it was refused, and ``problem`` says
-    why. ``terms``: microseconds by name, of all its kernels together: how long each unit of the GPU is busy if all multiprocessors share the work
-    evenly, and for what a block's threads wait ("wait for …"). They overlap and do not add up. ``kernels``: kiln.v1.KernelEstimate messages."""
+    """What the planner expects of one program. ``index``: its place among those that were asked for; ``microseconds``: infinite where it was
+    refused, and ``problem`` says why. ``terms``: microseconds by name, of all its kernels together: how long each unit of the GPU is busy if all
+    multiprocessors share the work evenly, and for what a block's threads wait ("wait for …"). They overlap and do not add up. ``kernels``:
+    kiln.v1.KernelEstimate messages."""
 
     index: int
     microseconds: float = math.inf
@@ -59,8 +60,8 @@ def parts(requests):
 
 
 def rank(candidates, target=None, *, options=None, board: str = "", symbols=None, client=None) -> list:
-    """What the planner expects programs to take, the fastest first: ``Client.rank`` of the default client. ``target``: as kiln.compile takes it; where
-    it is a GPU of this process, ``board`` is that one."""
+    """What the planner expects programs to take, the fastest first: ``Client.rank`` of the default client. ``target``: as kiln.compile takes
+    it; where it is a GPU of this process, ``board`` is that one."""
     from . import target as targets
     from .client import default_client
 

@@ -22,7 +22,8 @@ def test_parts_keep_the_limits_and_every_candidate():
 
 def test_terms_of_all_kernels_add_up():
     pb = _proto.messages()
-    kernel = {"microseconds": 2.0, "units": [{"name": "matrix", "microseconds": 1.5}], "waits": [{"name": "copies", "microseconds": 0.5}], "launch": 1.0}
+    matrix, copies = {"name": "matrix", "microseconds": 1.5}, {"name": "copies", "microseconds": 0.5}
+    kernel = {"microseconds": 2.0, "units": [matrix], "waits": [copies], "launch": 1.0}
     message = pb.RankedCandidate(candidate=3, estimate=pb.Estimate(microseconds=4.0, kernels=[pb.KernelEstimate(**kernel)] * 2))
     ranked = ranking.Ranked.of(7, message)
     assert (ranked.index, ranked.microseconds, ranked.limit) == (7, 4.0, "matrix")
