@@ -17,7 +17,6 @@ constexpr int64_t kSomeExtent = 4096;
 constexpr double kLaunch = 2.5;    // microseconds until the first block runs, and until the last one's end is known
 constexpr double kKept = 0.8;      // part of the L2 that a program's tensors may fill and still be there when they are read again
 constexpr double kReached = 0.97;  // part of the memory's rate that remains beside its refreshes and turns of direction
-constexpr double kSharpness = 60;  // exponent of the norm by which units that are busy together add up: 1 is a sum, and infinity the longest
 constexpr int64_t kSampled = 5;    // blocks that are followed where they differ
 
 class Estimator {
@@ -54,7 +53,7 @@ class Estimator {
     estimate.l2_bytes = (block.read + block.written) * double(estimate.grid);
     estimate.memory_bytes = MemoryBytes(kernel, block, around, estimate.grid);
     estimate.units[size_t(Unit::kMemory)] = MemoryTime(block, estimate, around);
-    estimate.microseconds += Together(std::max(Microseconds(cycles), estimate.units[size_t(Unit::kMemory)]), estimate.units);
+    estimate.microseconds += std::max(Microseconds(cycles), estimate.units[size_t(Unit::kMemory)]);
     return estimate;
   }
 
@@ -66,13 +65,6 @@ class Estimator {
     double elements = 1;
     for (const ir::ExprId extent : buffer.shape) elements *= double(scalars_.Or(extent, kSomeExtent));
     return int64_t(elements * ir::Bits(buffer.dtype) / 8);
-  }
-
-  // Units that are busy for nearly all of the time get into each other's way, the more of them there are.
-  static double Together(double microseconds, const std::array<double, kUnits>& units) {
-    double sum = 0;
-    for (const double busy : units) sum += std::pow(busy / microseconds, kSharpness);
-    return microseconds * std::pow(std::max(1.0, sum), 1 / kSharpness);
   }
 
   // The least time that reads and writes take. A queue of fixed content (closed, one server, as many places as bytes are under way): each byte takes

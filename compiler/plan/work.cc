@@ -236,16 +236,16 @@ Work Worker::Product(const ir::Gemm& gemm) const {
     return work;
   }
   const bool by_warps = gemm.plan->by_warps;
-  const double cycles = by_warps ? double(row.n) / 8 * 8 : row.cycles;  // rows of sixteen that four warps compute beside each other
-  work[Unit::kMatrix] = count * cycles / double(std::max(1, row.units)) / machine_.warp_products;
+  // Four warps compute a group's rows side by side; what they take was measured with them.
+  const double cycles = by_warps ? double(row.swapped ? row.m : row.n) / 8 * target_.costs.eight_columns : row.cycles / machine_.warp_products;
+  work[Unit::kMatrix] = count * cycles / double(std::max(1, row.units));
   // Each warp loads the rows and columns that its instructions need.
   const double loaded = (a_shared ? a * warps_n : 0) + (b_shared ? b * warps_m : 0);
   work[Unit::kShared] = loaded / kRow;
   work[Unit::kIssue] = (count * (by_warps ? 4 : 1) + loaded / kMatrixRow) / machine_.issue;
   // An instruction waits for the one before it that adds to the same sum, unless the warp has others to issue.
   const double independent = m / warps_m * n / warps_n;
-  work.latency = std::max(0.0, k / double(std::max(1, gemm.plan->warps_k)) * kWarpProduct - independent * k * cycles / machine_.warp_products) +
-                 machine_.near + kWarpProduct;
+  work.latency = std::max(0.0, k / double(std::max(1, gemm.plan->warps_k)) * kWarpProduct - independent * k * cycles) + machine_.near + kWarpProduct;
   return work;
 }
 
