@@ -12,6 +12,7 @@
 #include "compiler/llvm/codegen.h"
 #include "compiler/options.h"
 #include "compiler/passes.h"
+#include "compiler/rank.h"
 #include "compiler/stage_timer.h"
 #include "ir/codec/decode.h"
 #include "ir/visit.h"
@@ -63,7 +64,7 @@ class Compilation {
   v1::WorkerResult Run() {
     const bool done = Compile();
     WriteDiagnostics(diagnostics_, files_, numbers_, result_);
-    if (done) *result_.mutable_artifact() = std::move(artifact_);
+    if (done && !result_.has_estimate()) *result_.mutable_artifact() = std::move(artifact_);
     return std::move(result_);
   }
 
@@ -85,6 +86,11 @@ class Compilation {
     const std::vector<Assumptions> assumptions = AssumptionsOf(*module);
     if (context_.target->emulated) numbers_ = NumberStatements(*module);
     if (!RunPasses(*module, context_, request_.explain(), hooks_, diagnostics_, result_, numbers_)) return false;
+    if (request_.explain().has_estimate()) {
+      const StageTimer timer("plan", hooks_, result_);
+      *result_.mutable_estimate() = Rank(*module, context_, request_.explain().estimate());
+      return true;
+    }
     Generated generated;
     if (!llvm_ir::Generate(*module, context_, request_.explain(), hooks_, diagnostics_, result_, artifact_, generated)) return false;
     const std::vector<std::set<uint32_t>> users = context_.target->emulated ? UsersOfBuffers(*module) : std::vector<std::set<uint32_t>>();

@@ -53,6 +53,7 @@ void AddManifest(CLI::App& app, Context& context);
 void AddExplain(CLI::App& app, Context& context);
 void AddRun(CLI::App& app, Context& context);
 void AddTune(CLI::App& app, Context& context);
+void AddPlan(CLI::App& app, Context& context);
 void AddBench(CLI::App& app, Context& context);
 void AddCache(CLI::App& app, Context& context);
 void AddInformation(CLI::App& app, Context& context);  // stats, devices, version

@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   AddExplain(app, context);
   AddRun(app, context);
   AddTune(app, context);
+  AddPlan(app, context);
   AddBench(app, context);
   AddCache(app, context);
   AddInformation(app, context);

@@ -146,6 +146,8 @@ struct RunResult;
 struct TuneRequest;
 struct TuneProgress;
 struct Tuned;
+struct RankRequest;
+struct Ranked;
 
 struct TierStats {
   std::string name;
@@ -254,6 +256,9 @@ class Client {
   // Finds the fastest of several programs that do the same, or knows it from a record (clients/cpp/tune.h). `on_progress` is called on this
   // thread.
   Result<Tuned> Tune(const TuneRequest& request, const std::function<void(const TuneProgress&)>& on_progress = {});
+
+  // What the planner expects each of several programs to take, the fastest first (clients/cpp/rank.h).
+  Result<std::vector<Ranked>> Rank(const RankRequest& request);
 
   // Gives the daemon an artifact (serialized kiln.v1.Artifact) of the same compiler build. Returns the key.
   Result<std::string> Put(const CompileRequest& request, std::string_view artifact);

@@ -23,6 +23,7 @@
 #include <google/protobuf/duration.pb.h>
 #include <gtest/gtest.h>
 
+#include "clients/cpp/rank.h"
 #include "clients/cpp/run.h"
 #include "clients/cpp/testing.h"
 #include "kiln/rpc/status.pb.h"
@@ -77,6 +78,15 @@ struct Service final : v1::Kiln::Service {
   grpc::Status EnsureKernels(grpc::ServerContext*, const v1::EnsureRequest*, grpc::ServerWriter<v1::EnsureProgress>* writer) override {
     if (tells) writer->Write(v1::EnsureProgress());
     return RefusesThis() ? Refusal() : grpc::Status::OK;
+  }
+
+  v1::RankRequest rank_request;  // the last one
+  std::vector<v1::RankProgress> ranked;
+  grpc::Status Rank(grpc::ServerContext*, const v1::RankRequest* request, grpc::ServerWriter<v1::RankProgress>* writer) override {
+    if (RefusesThis()) return Refusal();
+    rank_request = *request;
+    for (const v1::RankProgress& progress : ranked) writer->Write(progress);
+    return grpc::Status::OK;
   }
 
   seconds run_had{0};  // until the last run's deadline
@@ -164,6 +174,36 @@ TEST_F(ClientTest, ARunsOwnTimeoutIsNotCutShortByTheConnections) {
   EXPECT_GT(service_.run_had, seconds(150)) << "with the transfers";
   ASSERT_TRUE(client.Run({.device = "emu:sm_90a"}));
   EXPECT_LE(service_.run_had, seconds(5)) << "it has none of its own";
+}
+
+TEST_F(ClientTest, ARankingHasTheFastestFirstAndWhatWasRefusedLast) {
+  const auto add = [&](std::uint32_t candidate, double microseconds) {
+    v1::RankedCandidate& one = *service_.ranked.emplace_back().add_candidates();
+    one.set_candidate(candidate);
+    if (microseconds == 0) return one.set_message("no such tile");
+    one.mutable_estimate()->set_microseconds(microseconds);
+    one.mutable_estimate()->set_board("a board");
+    v1::KernelEstimate& kernel = *one.mutable_estimate()->add_kernels();
+    kernel.set_blocks(3);
+    kernel.add_units()->set_name("matrix");
+  };
+  add(1, 0), add(2, 7), add(0, 9);
+  const RankRequest request{.candidates = {{.module = "a"}, {.module = "b"}, {.module = "c"}}, .board = "a board", .symbols = {{"M", 5}}};
+  service_.refusals = 1;  // once the queue is full
+  const auto ranked = Connect().Rank(request);
+  ASSERT_TRUE(ranked) << ranked.error().message;
+  ASSERT_EQ(ranked->size(), 3u);
+  EXPECT_EQ((*ranked)[0].candidate, 2u);
+  EXPECT_EQ((*ranked)[0].kernels.front().blocks, 3u);
+  EXPECT_EQ((*ranked)[0].kernels.front().units.front().name, "matrix");
+  EXPECT_EQ((*ranked)[1].candidate, 0u);
+  EXPECT_EQ((*ranked)[2].problem, "no such tile");
+  EXPECT_EQ(service_.rank_request.candidates(1).module(), "b");
+  EXPECT_EQ(service_.rank_request.options().board(), "a board");
+  EXPECT_EQ(service_.rank_request.options().symbols().at("M"), 5);
+
+  service_.ranked.pop_back();
+  EXPECT_FALSE(Connect().Rank(request)) << "one is missing";
 }
 
 TEST_F(ClientTest, TensorsThatOverlapTravelOnceAndComeBackToTheirPlaces) {

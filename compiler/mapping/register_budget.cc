@@ -11,6 +11,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/declaration.h"
 #include "ir/op.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -70,21 +71,94 @@ class Lifetimes {
 
 int64_t WordsOf(const ir::Buffer& buffer) { return (buffer.layout->Registers() * ir::Bits(buffer.dtype) + 31) / 32; }
 
-// The moment at which the live fragments take the most registers.
-int64_t Fullest(const ir::Module& module, const std::map<BufferId, Lifetime>& lifetimes) {
+// The moment at which the live fragments take the most registers, and how many.
+struct Moment {
+  int64_t when = 0, words = 0;
+};
+Moment Fullest(const ir::Module& module, const std::map<BufferId, Lifetime>& lifetimes, const std::map<BufferId, int64_t>& bits = {}) {
   std::map<int64_t, int64_t> changes;
-  for (const auto& [id, life] : lifetimes) changes[life.first] += WordsOf(module[id]), changes[life.last + 1] -= WordsOf(module[id]);
-  int64_t words = 0, most = 0, when = 0;
+  for (const auto& [id, life] : lifetimes) {
+    const auto narrower = bits.find(id);
+    const int64_t words = narrower == bits.end() ? WordsOf(module[id]) : (module[id].layout->Registers() * narrower->second + 31) / 32;
+    changes[life.first] += words, changes[life.last + 1] -= words;
+  }
+  int64_t words = 0;
+  Moment most;
   for (const auto& [time, change] : changes)
-    if ((words += change) > most) most = words, when = time;
-  return when;
+    if ((words += change) > most.words) most = {time, words};
+  return most;
+}
+
+bool IsParallel(const ir::Stmt& stmt) {
+  const auto* loop = std::get_if<ir::For>(&stmt.op);
+  return loop != nullptr && loop->kind == ir::LoopKind::kParallel;
+}
+
+// Fragments that parallel loops of a block write and read one after the other, or a reduction behind them: LLVM computes and uses each element in
+// turn, so that few are in registers at a time. `blocks` counts the blocks whose own statements touch a fragment.
+void FindPassing(const ir::Module& module, const ir::Block& block, std::map<BufferId, int>& blocks, std::set<BufferId>& passing) {
+  std::map<BufferId, std::pair<size_t, size_t>> spans;
+  std::set<BufferId> read_first;
+  for (size_t i = 0; i < block.size(); ++i) {
+    for (const Access& access : AccessesOf(module, block[i])) {
+      if (module[access.buffer].space != ir::Space::kFragment) continue;
+      const auto [at, first] = spans.try_emplace(access.buffer, i, i);
+      at->second.second = i;
+      if (first && !access.write) read_first.insert(access.buffer);
+    }
+    if (!IsParallel(block[i])) ir::ForEachBody(block[i].op, [&](const ir::Block& body) { FindPassing(module, body, blocks, passing); });
+  }
+  for (const auto& [id, span] : spans) {
+    ++blocks[id];
+    bool passes = !read_first.contains(id);
+    for (size_t i = span.first; i < span.second; ++i)
+      passes &= IsParallel(block[i]) || ir::IsOneOf<ir::Barrier, ir::AsyncCommit, ir::AsyncWait>(block[i].op);
+    passes &= IsParallel(block[span.second]) || std::holds_alternative<ir::Reduce>(block[span.second].op);
+    if (passes) passing.insert(id);
+  }
+}
+
+// The statements that touch each fragment; a parallel loop is one.
+void CountUses(const ir::Module& module, const ir::Block& block, std::map<BufferId, int>& uses) {
+  for (const ir::Stmt& stmt : block) {
+    std::set<BufferId> touched;
+    for (const Access& access : AccessesOf(module, stmt)) touched.insert(access.buffer);
+    for (const BufferId id : touched) ++uses[id];
+    if (!IsParallel(stmt)) ir::ForEachBody(stmt.op, [&](const ir::Block& body) { CountUses(module, body, uses); });
+  }
+}
+
+// Bits of an element as it is loaded, of fragments that one statement fills with what it loads, converted, and one other uses: it is converted there.
+std::map<BufferId, int64_t> LoadedBits(const ir::Module& module, const ir::Kernel& kernel) {
+  std::map<BufferId, int64_t> bits;
+  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+    const auto* store = std::get_if<ir::Store>(&stmt.op);
+    if (store == nullptr || module.exprs[store->value].op != ir::ExprOp::kCast) return;
+    const ir::ExprNode& from = module.exprs[module.exprs[store->value].args[0]];
+    if (from.op == ir::ExprOp::kLoad && module[BufferId(from.ref)].space != ir::Space::kFragment) bits[store->buffer] = ir::Bits(from.dtype);
+  });
+  std::map<BufferId, int> uses;
+  CountUses(module, kernel.body, uses);
+  std::erase_if(bits, [&](const auto& known) { return uses[known.first] > 2; });
+  return bits;
 }
 
 }  // namespace
 
+int64_t MostFragmentWords(const ir::Module& module, const ir::Kernel& kernel) {
+  std::map<BufferId, Lifetime> lifetimes = Lifetimes(module).Of(kernel);
+  const std::map<BufferId, int64_t> bits = LoadedBits(module, kernel);
+  std::map<BufferId, int> blocks;
+  std::set<BufferId> passing;
+  FindPassing(module, kernel.body, blocks, passing);
+  for (const BufferId id : passing)
+    if (blocks[id] == 1) lifetimes.erase(id);
+  return Fullest(module, lifetimes, bits).words;
+}
+
 void CheckRegisters(const ir::Module& module, const ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics) {
   const std::map<BufferId, Lifetime> lifetimes = Lifetimes(module).Of(kernel);
-  const int64_t when = Fullest(module, lifetimes);
+  const int64_t when = Fullest(module, lifetimes).when;
   int64_t words = 0, most = 0;
   std::optional<BufferId> largest;
   std::string table;

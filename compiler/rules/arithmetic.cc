@@ -12,10 +12,18 @@ namespace {
 using ir::ExprOp;
 using ir::TypeRule;
 
-// Operations that one iteration of a parallel loop takes on average.
-struct Operations {
-  double plain = 0, special = 0;
-};
+// Full operations around what the special-function unit computes, as CUDA's math library has them with approximations allowed.
+double AroundOf(ExprOp op) {
+  switch (op) {
+    case ExprOp::kExp: return 1;
+    case ExprOp::kDiv:
+    case ExprOp::kSqrt: return 2;
+    case ExprOp::kSigmoid: return 3;
+    case ExprOp::kPow: return 4;
+    case ExprOp::kErf: return 20;
+    default: return 0;
+  }
+}
 
 class Counter {
  public:
@@ -25,14 +33,13 @@ class Counter {
   // A value that serves several elements is moved to each; a constant stands in what uses it.
   void CountStored(ir::ExprId id) {
     const uint32_t uses = Visit(id);
-    if (module_.exprs[id].arg_count > 0 && ShareOf(uses) < 1) ++counted.plain;
+    if (module_.exprs[id].arg_count > 0 && ShareOf(uses) < 1) ++counted.full;
   }
 
   Operations counted;
 
  private:
-  // The variables of the loop that the expression uses, as bits. What uses some of them only is computed once for all iterations that differ in
-  // the others. A product that is added to something takes no operation of its own.
+  // The variables of the loop that the expression uses, as bits. A product that is added to something takes no operation of its own.
   uint32_t Visit(ir::ExprId id, bool added = false) {
     if (const auto known = seen_.find(id); known != seen_.end()) return known->second;
     const ir::ExprNode& node = module_.exprs[id];
@@ -51,8 +58,18 @@ class Counter {
     const double share = ShareOf(uses);
     if (added && node.op == ExprOp::kMul && share == 1) return uses;
     const bool special = rule == TypeRule::math || rule == TypeRule::math2 || (node.op == ExprOp::kDiv && ir::IsFloat(node.dtype));
-    (special ? counted.special : counted.plain) += share;
+    if (special) {
+      counted.special += share;
+      counted.around += share * AroundOf(node.op);
+    } else {
+      (IsFull(node) ? counted.full : counted.half) += share;
+    }
     return uses;
+  }
+
+  static bool IsFull(const ir::ExprNode& node) {
+    return ir::IsFloat(node.dtype) && (node.op == ExprOp::kAdd || node.op == ExprOp::kSub || node.op == ExprOp::kMul || node.op == ExprOp::kNeg ||
+                                       node.op == ExprOp::kAbs || node.op == ExprOp::kFma);
   }
 
   // In how many iterations, of one, what uses these variables is computed.
@@ -70,23 +87,27 @@ class Counter {
 
 }  // namespace
 
-double ArithmeticCycles(const ir::Module& module, const ir::Kernel& kernel, const ir::Stmt& stmt, const target::Target& target) {
-  const auto cycles = [&](const Operations& each, int64_t registers) {
-    const double lanes = double(registers) * kernel.threads;
-    return std::max(lanes * each.plain / target.costs.lanes, lanes * each.special / target.costs.special_lanes);
-  };
-  if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
-    const ir::Buffer& source = module[reduce->src.buffer];
-    return source.layout ? cycles({.plain = 1}, source.layout->Registers()) : 0;
-  }
-  const auto* loop = std::get_if<ir::For>(&stmt.op);
-  if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || !loop->layout) return 0;
-  Counter counter(module, *loop);
-  ir::Walk(loop->body, [&](const ir::Stmt& inner) {
+Operations OperationsOf(const ir::Module& module, const ir::For& loop) {
+  Counter counter(module, loop);
+  ir::Walk(loop.body, [&](const ir::Stmt& inner) {
     if (const auto* store = std::get_if<ir::Store>(&inner.op)) counter.CountStored(store->value);
     if (const auto* let = std::get_if<ir::Let>(&inner.op)) counter.Count(let->value);
   });
-  return cycles(counter.counted, loop->layout->Registers());
+  return counter.counted;
+}
+
+double ArithmeticCycles(const ir::Module& module, const ir::Kernel& kernel, const ir::Stmt& stmt, const target::Target& target) {
+  const auto cycles = [&](const Operations& each, int64_t registers) {
+    const double lanes = double(registers) * kernel.threads;
+    return std::max(lanes * (each.full + each.half) / target.costs.lanes, lanes * each.special / target.costs.special_lanes);
+  };
+  if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
+    const ir::Buffer& source = module[reduce->src.buffer];
+    return source.layout ? cycles({.full = 1}, source.layout->Registers()) : 0;
+  }
+  const auto* loop = std::get_if<ir::For>(&stmt.op);
+  if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || !loop->layout) return 0;
+  return cycles(OperationsOf(module, *loop), loop->layout->Registers());
 }
 
 }  // namespace kiln::compiler

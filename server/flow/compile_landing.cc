@@ -60,8 +60,9 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
       }
       const auto& diagnostics = outcome.result.diagnostics();
       const bool refused = std::ranges::any_of(diagnostics, [](const v1::Diagnostic& d) { return d.severity() == v1::Diagnostic::ERROR; });
-      const bool made = compile.ptx || outcome.result.has_artifact();
-      if (made && !refused && compile.portable && !outcome.result.has_assembled()) {
+      const bool estimated = compile.request.explain().has_estimate() && outcome.result.has_estimate();
+      const bool made = compile.ptx || outcome.result.has_artifact() || estimated;
+      if (made && !refused && compile.portable && !estimated && !outcome.result.has_assembled()) {
         outcome.cause = "the worker has no ptxas";
         return std::unexpected(HostFailed(outcome.cause));
       }
@@ -112,6 +113,7 @@ CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
   const std::string target = reply.artifact().target();
   if (compile.request.has_explain()) {
     reply.mutable_dumps()->Swap(outcome.result.mutable_dumps());
+    if (outcome.result.has_estimate()) reply.mutable_estimate()->Swap(outcome.result.mutable_estimate());
     auto bytes = std::make_shared<const std::string>(parts_.sealer.Seal(std::move(reply), compile.request, about));
     kept = {.key = compile.key, .owner = bytes, .kept = *bytes};
   } else if (auto entry =

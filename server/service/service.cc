@@ -10,6 +10,7 @@
 
 #include "server/door/call_watch.h"
 #include "server/flow/ensure.h"
+#include "server/flow/rank.h"
 #include "server/queue/refusals.h"
 #include "server/reply/status_map.h"
 #include "server/service/reactors.h"
@@ -32,6 +33,7 @@ using BidiHandler = grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, grpc::
 constexpr std::size_t kOfARequest = 512;  // of a manifest, besides its bytes: a short one takes a multiple of these
 constexpr std::size_t kOfAKey = 96;
 constexpr std::size_t kCopiesOfAResult = 2;  // while it is put: as a message and sealed
+constexpr int kMostRanked = 4096;            // candidates of one Rank
 constexpr unsigned kForwards = 32;           // of a manifest at one time, on a host without workers
 
 void Answer(Call& call, const Failure& failure) { call.Answer(Refuse(call.context(), failure)); }
@@ -71,6 +73,7 @@ KilnService::KilnService(const Parts& parts, const Doorway& doorway) : parts_(pa
   AddUnary("/kiln.v1.Kiln/CacheGc", &KilnService::CacheGc);
   AddStream("/kiln.v1.Kiln/CompileStream", &KilnService::CompileStream);
   AddStream("/kiln.v1.Kiln/EnsureKernels", &KilnService::EnsureKernels);
+  AddStream("/kiln.v1.Kiln/Rank", &KilnService::Rank);
   AddStream("/kiln.v1.Kiln/CacheList", &KilnService::CacheList);
   AddStream("/kiln.v1.Kiln/CacheHot", &KilnService::CacheHot);
   AddStream("/kiln.v1.Kiln/CacheExport", &KilnService::CacheExport);
@@ -240,6 +243,24 @@ void KilnService::EnsureKernels(ArrivingCall& call, Caller caller, const Bytes& 
                                       NotesOf(call.context()),
                                       parts_.clock};
   call.SendBy(*new EnsureReactor(call, parts, std::move(caller), std::move(*memory), std::move(*in_flight), std::move(manifest)));
+}
+
+void KilnService::Rank(ArrivingCall& call, Caller caller, const Bytes& request) {
+  const auto refuse = [&call](const Failure& failure) { return Answer(call, failure); };
+  auto memory = parts_.flow.Hold(caller.tenant, request.Length());
+  if (!memory) return refuse(memory.error());
+  v1::RankRequest candidates;
+  if (const auto read = ReadMessage(request, candidates, kOfARequest * kMostRanked); !read) return refuse(read.error());
+  if (candidates.candidates_size() > kMostRanked) {
+    return refuse({.kind = Failure::Kind::kMalformed,
+                   .message = fmt::format("{} candidates; rank them in parts of at most {}", candidates.candidates_size(), kMostRanked)});
+  }
+  auto in_flight = parts_.quotas.Hold(caller.tenant);
+  if (!in_flight) return refuse(in_flight.error());
+  TellId(call.context());
+  const RankReactor::Parts parts = {parts_.flow,   parts_.executor, parts_.flow.forwards() ? kForwards : parts_.workers.workers(),
+                                    parts_.limits, doorway_.gate(), WasAccepted(call.context())};
+  call.SendBy(*new RankReactor(call, parts, std::move(caller), std::move(*memory), std::move(*in_flight), std::move(candidates)));
 }
 
 void KilnService::Put(Call& call, Caller caller, const Bytes& request) {

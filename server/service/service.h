@@ -85,6 +85,7 @@ class KilnService final : public grpc::Service {
   void CacheGc(Call& call, Caller caller, const Bytes& request);
   void CompileStream(ArrivingCall& call, Caller caller, const Bytes& request);
   void EnsureKernels(ArrivingCall& call, Caller caller, const Bytes& request);
+  void Rank(ArrivingCall& call, Caller caller, const Bytes& request);
   void CacheList(ArrivingCall& call, Caller caller, const Bytes& request);
   void CacheHot(ArrivingCall& call, Caller caller, const Bytes& request);
   void CacheExport(ArrivingCall& call, Caller caller, const Bytes& request);

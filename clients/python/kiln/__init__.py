@@ -17,6 +17,8 @@ _HOME = {
     "Client": "client",
     "CompileOptions": "client",
     "default_client": "client",
+    "rank": "ranking",
+    "Ranked": "ranking",
     "autotune": "tuning",
     "AutoTuner": "tuning",
     "Profiler": "profiler",

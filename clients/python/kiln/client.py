@@ -14,7 +14,7 @@ import random
 import threading
 import time
 
-from . import _manifest, _proto, _seal, daemon, measured, recording, remote
+from . import _manifest, _proto, _seal, daemon, measured, ranking, recording, remote
 from .errors import CompileError, DeadlineExceeded, KilnError, ServiceUnavailable
 
 _OPTIONS = (
@@ -276,6 +276,21 @@ class Client:
             if known_only:
                 return None
             raise
+
+    def rank(self, candidates, target: str, *, options=None, board: str = "", symbols=None, timeout: float | None = None) -> list:
+        """What the planner expects each of several programs to take, the fastest first: kiln.Ranked, of which those that were refused come last.
+        Nothing is compiled or measured.
+
+        ``candidates``: programs as ``request`` takes them, or requests. ``board``: a GPU as its driver calls it ("NVIDIA H200"); empty: the
+        target's usual one. ``symbols``: values of the dimensions that only the launch knows, by name; others count as 4096."""
+        requests = [c if isinstance(c, self._pb.CompileRequest) else self.request(c, target, options) for c in candidates]
+        found: dict = {}
+        for part in ranking.parts(requests):
+            message = self._pb.RankRequest(candidates=[requests[index] for index in part],
+                                           options=self._pb.EstimateOptions(board=board, symbols=symbols or {}))
+            for progress in self._stream("Rank", message, timeout):
+                found.update((part[c.candidate], ranking.Ranked.of(part[c.candidate], c)) for c in progress.candidates)
+        return sorted(found.values())
 
     def _on(self, device: str, program):
         """A run's program as kilnd compiles it, for a recording. Of a device that kilnd does not tell of, the target stays open."""

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the daemon's planner expects programs to take, before anything is compiled."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, field
+
+_MOST = 4096  # candidates in one call
+_MOST_BYTES = 4 << 20  # the same, together
+
+
+@functools.total_ordering
+@dataclass(frozen=True)
+class Ranked:
+    """What the planner expects of one program. ``index``: its place among those that were asked for; ``microseconds``: infinite where it was
+    refused, and ``problem`` says why. ``terms``: microseconds by name, of all its kernels together: how long each unit of the GPU is busy if all
+    multiprocessors share the work evenly, and for what a block's threads wait ("wait for …"). They overlap and do not add up. ``kernels``:
+    kiln.v1.KernelEstimate messages."""
+
+    index: int
+    microseconds: float = math.inf
+    problem: str = ""
+    terms: dict = field(default_factory=dict)
+    kernels: tuple = ()
+
+    @classmethod
+    def of(cls, index: int, message) -> "Ranked":
+        if not message.HasField("estimate"):
+            return cls(index, problem=message.message)
+        terms: dict = {}
+        for kernel in message.estimate.kernels:
+            named = [(term.name, term.microseconds) for term in kernel.units]
+            named += [(f"wait for {term.name}", term.microseconds) for term in kernel.waits] + [("launch", kernel.launch)]
+            for name, microseconds in named:
+                terms[name] = terms.get(name, 0.0) + microseconds
+        return cls(index, message.estimate.microseconds, "", terms, tuple(message.estimate.kernels))
+
+    @property
+    def limit(self) -> str:
+        """The name of the largest term."""
+        return max(self.terms, key=self.terms.get, default="")
+
+    def __lt__(self, other) -> bool:
+        return (self.microseconds, self.index) < (other.microseconds, other.index)
+
+
+def parts(requests):
+    """The requests' numbers, in parts that one call takes."""
+    part, size = [], 0
+    for index, request in enumerate(requests):
+        if part and (len(part) == _MOST or size + request.ByteSize() > _MOST_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(index)
+        size += request.ByteSize()
+    if part:
+        yield part
+
+
+def rank(candidates, target=None, *, options=None, board: str = "", symbols=None, client=None) -> list:
+    """What the planner expects programs to take, the fastest first: ``Client.rank`` of the default client. ``target``: as kiln.compile takes
+    it; where it is a GPU of this process, ``board`` is that one."""
+    from . import target as targets
+    from .client import default_client
+
+    name = targets.runnable(target)
+    index = targets.current_device()
+    if not board and targets.device_target(index) == name:
+        board = targets.device_name(index) or ""
+    return (client or default_client()).rank(candidates, name, options=options, board=board, symbols=symbols)

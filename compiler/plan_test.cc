@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "compiler/passes.h"
+#include "compiler/plan/estimate.h"
+#include "compiler/plan/sharing.h"
+#include "compiler/plan/traffic.h"
+#include "ir/op.h"
+#include "ir/text/parse.h"
+#include "ir/visit.h"
+
+namespace kiln::compiler {
+namespace {
+
+ir::Module Parsed(const std::string& text) {
+  ir::Diagnostics diagnostics;
+  auto module = ir::Parse(text, diagnostics);
+  if (!module) throw std::invalid_argument(diagnostics.all()[0].message);
+  return *std::move(module);
+}
+
+const target::Target& Hopper() { return **target::Find("cuda:sm_90a"); }
+
+Estimate Expected(const std::string& text, std::string_view board = {}, const std::map<std::string, int64_t>& symbols = {},
+                  std::string_view target = "cuda:sm_90a") {
+  ir::Module module = Parsed(text);
+  const Context context{*target::Find(target), {}};
+  ir::Diagnostics diagnostics;
+  v1::WorkerResult result;
+  if (!RunPasses(module, context, {}, {}, diagnostics, result)) throw std::invalid_argument(diagnostics.all()[0].message);
+  return EstimateOf(module, context, target::BoardOf(*context.target, board), symbols);
+}
+
+std::string Product(int64_t m, int64_t n, int64_t k, int64_t block_m, int64_t block_n, int64_t stages, int64_t threads = 256) {
+  return fmt::format(
+      R"(kiln 1
+func @f(%A: global bf16[{0}, {2}], %B: global bf16[{1}, {2}], %C: global bf16[{0}, {1}]) outputs(2) {{
+  kernel @k grid({5}, {6}) threads {8} blocks(%bx, %by) {{
+    %c = alloc fragment f32[{3}, {4}]
+    %a = alloc shared bf16[{3}, 64]
+    %b = alloc shared bf16[{4}, 64]
+    fill %c[0, 0; {3}, {4}] = 0.0
+    for pipelined %ko in {7} stages {9} {{
+      copy %A[%by * {3}, %ko * 64; {3}, 64] -> %a[0, 0; {3}, 64]
+      copy %B[%bx * {4}, %ko * 64; {4}, 64] -> %b[0, 0; {4}, 64]
+      gemm %a[0, 0; {3}, 64], %b[0, 0; {4}, 64] -> %c[0, 0; {3}, {4}] transpose_b
+    }}
+    copy %c[0, 0; {3}, {4}] -> %C[%by * {3}, %bx * {4}; {3}, {4}]
+  }}
+}}
+)",
+      m, n, k, block_m, block_n, n / block_n, m / block_m, k / 64, threads, stages);
+}
+
+// y = 2 · x, rows of `pitch` elements.
+std::string Scale(int64_t rows, int64_t columns, int64_t threads) {
+  return fmt::format(
+      R"(kiln 1
+func @f(%x: global f32[{0}, {1}], %y: global f32[{0}, {1}]) outputs(1) {{
+  kernel @k grid({0}) threads {2} blocks(%b) {{
+    for parallel %i in {1} {{
+      store %y[%b, %i] = %x[%b, %i] * 2.0
+    }}
+  }}
+}}
+)",
+      rows, columns, threads);
+}
+
+double UnitOf(const Estimate& estimate, Unit unit) { return estimate.kernels.front().units[size_t(unit)]; }
+
+TEST(Boards, EachTargetHasItsOwn) {
+  for (const target::Target& target : target::All()) {
+    EXPECT_EQ(target::MachineOf(target).arch, target.arch);
+    EXPECT_EQ(target::BoardOf(target).arch, target.arch);
+    EXPECT_EQ(target::BoardOf(target, "no such board").name, target::BoardOf(target).name);
+  }
+  EXPECT_EQ(target::BoardOf(Hopper(), "NVIDIA H100 80GB HBM3").name, "NVIDIA H100 80GB HBM3");
+}
+
+TEST(Scalars, KnowWhatFollowsFromVariables) {
+  ir::Module module = Parsed(Scale(8, 64, 32));
+  const ir::VarId block = module.kernels[0].block_vars[0];
+  ir::ExprPool& pool = module.exprs;
+  const ir::ExprId var = module.VarRef(block);
+  const ir::DType type = module[block].dtype;
+  const ir::ExprId sum = pool.Make(ir::ExprOp::kFloorMod, {pool.Sub(var, pool.Int(7, type)), pool.Int(5, type)});
+  Scalars scalars(module);
+  EXPECT_EQ(scalars.Of(sum), std::nullopt);
+  scalars.Set(block, 4);
+  EXPECT_EQ(scalars.Of(sum), 2);
+  scalars.Set(block, 7);
+  EXPECT_EQ(scalars.Of(sum), 0);
+}
+
+// Products take the time of the matrix unit, whatever the program calls itself; twice the steps take twice as long.
+TEST(Estimate, LongProductsTakeTheMatrixUnitsTime) {
+  const Estimate once = Expected(Product(4096, 4096, 4096, 128, 256, 4)), twice = Expected(Product(4096, 4096, 8192, 128, 256, 4));
+  const double cycles = 4096.0 * 4096 * 4096 / 2048 / 132 / 1755;  // multiply-adds in a cycle
+  EXPECT_NEAR(UnitOf(once, Unit::kMatrix), cycles, cycles * 0.1);
+  EXPECT_GT(once.microseconds, UnitOf(once, Unit::kMatrix));
+  EXPECT_LT(once.microseconds, 1.4 * UnitOf(once, Unit::kMatrix));
+  EXPECT_NEAR(twice.microseconds / once.microseconds, 2, 0.15);
+}
+
+TEST(Estimate, StagesHideTheLatencyOfCopies) {
+  const double two = Expected(Product(4096, 4096, 4096, 128, 256, 2)).microseconds,
+               four = Expected(Product(4096, 4096, 4096, 128, 256, 4)).microseconds;
+  EXPECT_GT(two, 1.05 * four);
+}
+
+TEST(Estimate, SmallTilesReadMore) {
+  const Estimate large = Expected(Product(4096, 4096, 4096, 128, 256, 3)), small = Expected(Product(4096, 4096, 4096, 64, 64, 3, 128));
+  EXPECT_GT(small.kernels[0].l2_bytes, 2 * large.kernels[0].l2_bytes);
+  EXPECT_GT(small.microseconds, 1.3 * large.microseconds);
+}
+
+// Of 133 tiles on 132 multiprocessors, one is shared by several blocks or takes a turn.
+TEST(Estimate, OneTileTooManyTakesLonger) {
+  const double even = Expected(Product(128 * 132, 128, 4096, 128, 128, 4)).microseconds;
+  const double more = Expected(Product(128 * 133, 128, 4096, 128, 128, 4)).microseconds;
+  EXPECT_GT(more, 1.1 * even);
+}
+
+// What the memory bounds goes with the board's memory.
+TEST(Estimate, CopiesTakeTheMemorysTime) {
+  const Estimate h200 = Expected(Scale(65536, 4096, 512), "NVIDIA H200"), h100 = Expected(Scale(65536, 4096, 512), "NVIDIA H100 80GB HBM3");
+  const double bytes = 2.0 * 65536 * 4096 * 4;
+  EXPECT_NEAR(h200.kernels[0].memory_bytes, bytes, 0.01 * bytes);
+  EXPECT_NEAR(h200.microseconds, bytes / 4.8e6 / 0.92, 0.15 * h200.microseconds);
+  EXPECT_NEAR(h100.microseconds / h200.microseconds, 4.8 / 3.35, 0.1);
+}
+
+// One thread's loads are few: too few blocks do not fill the memory.
+TEST(Estimate, FewBytesUnderWayTakeTheLatency) {
+  EXPECT_GT(Expected(Scale(66, 1 << 15, 1024)).microseconds, 0.5 * Expected(Scale(132, 1 << 15, 1024)).microseconds);
+}
+
+TEST(Estimate, DimensionsOfTheLaunchCount) {
+  const std::string text = R"(kiln 1
+func @f[%M](%x: global f32[%M, 1024], %y: global f32[%M, 1024]) outputs(1) {
+  kernel @k grid(%M) threads 128 blocks(%b) {
+    for parallel %i in 1024 {
+      store %y[%b, %i] = %x[%b, %i] * 2.0
+    }
+  }
+}
+)";
+  EXPECT_EQ(Expected(text).kernels[0].grid, 4096);
+  EXPECT_EQ(Expected(text, {}, {{"M", 65536}}).kernels[0].grid, 65536);
+  EXPECT_GT(Expected(text, {}, {{"M", 65536}}).microseconds, 4 * Expected(text).microseconds);
+  EXPECT_EQ(Expected(text, {}, {{"M", 0}}).kernels[0].grid, 0);
+}
+
+TEST(Estimate, EveryTargetHasTimes) {
+  for (const target::Target& target : target::All()) {
+    const Estimate estimate = Expected(Product(1024, 1024, 1024, 64, 64, 2, 128), {}, {}, target.name);
+    EXPECT_GT(estimate.microseconds, 2) << target.name;
+    EXPECT_LT(estimate.microseconds, 2000) << target.name;
+  }
+}
+
+// The store of a loop in which lane l has row l, elements of four bytes, rows of `row` bytes.
+Traffic Column(ir::Space space, int64_t columns) {
+  ir::Module module = Parsed(fmt::format(
+      R"(kiln 1
+func @f(%y: global f32[32, {0}]) {{
+  kernel @k grid(1) threads 32 blocks(%b) {{
+    %s = alloc shared f32[32, {0}]
+    for parallel %i, %j in 32, 1 {{
+      store %{1}[%i, %j] = 1.0
+    }}
+  }}
+}}
+)",
+      columns, space == ir::Space::kShared ? "s" : "y"));
+  for (ir::Buffer& buffer : module.buffers) {
+    if (buffer.space != ir::Space::kShared) continue;
+    const int64_t shape[] = {32, columns}, strides[] = {columns, 1};
+    buffer.layout = ir::Layout::Strided(shape, strides);
+  }
+  Traffic traffic;
+  ir::Walk(module.kernels[0].body, [&](const ir::Stmt& stmt) {
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (loop == nullptr) return;
+    const auto& store = std::get<ir::Store>(loop->body[0].op);
+    const int64_t shape[] = {32, 1};
+    Scalars scalars(module);
+    traffic = TrafficOf(module, scalars, *loop, ir::Layout::Distributed(shape, 32, 1), store.buffer, store.indices, 1, true, 32);
+  });
+  return traffic;
+}
+
+TEST(Traffic, LanesOfOneBankTakeTurns) {
+  EXPECT_EQ(Column(ir::Space::kShared, 32).turns, 32);
+  EXPECT_EQ(Column(ir::Space::kShared, 33).turns, 1);
+  EXPECT_EQ(Column(ir::Space::kShared, 16).turns, 16);
+}
+
+TEST(Traffic, EachRowIsASectorOfItsOwn) {
+  EXPECT_EQ(Column(ir::Space::kGlobal, 64).sectors, 32);
+  EXPECT_EQ(Column(ir::Space::kGlobal, 1).sectors, 4);
+}
+
+// Blocks of a row of tiles read the same rows of A.
+TEST(Sharing, NeighboursReadTheSame) {
+  ir::Module module = Parsed(Product(1024, 1024, 1024, 128, 128, 2));
+  const Scalars scalars(module);
+  std::vector<double> fresh;
+  const auto readings = ReadingsOf(module, module.kernels[0], scalars, 8);  // of the first row of tiles
+  ir::Walk(module.kernels[0].body, [&](const ir::Stmt& stmt) {
+    if (const auto at = readings.find(&stmt); at != readings.end()) fresh.push_back(at->second.fresh);
+  });
+  EXPECT_EQ(fresh, (std::vector<double>{1.0 / 8, 1}));
+}
+
+}  // namespace
+}  // namespace kiln::compiler

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/rank.h"
+
+#include <map>
+#include <string>
+
+#include "compiler/plan/estimate.h"
+
+namespace kiln::compiler {
+namespace {
+
+void Write(const KernelEstimate& from, v1::KernelEstimate& to) {
+  to.set_microseconds(from.microseconds);
+  for (size_t u = 0; u < kUnits; ++u) {
+    v1::PlanTerm& term = *to.add_units();
+    term.set_name(std::string(Name(Unit(u))));
+    term.set_microseconds(from.units[u]);
+  }
+  for (size_t w = 0; w < kWaits; ++w) {
+    v1::PlanTerm& term = *to.add_waits();
+    term.set_name(std::string(Name(Wait(w))));
+    term.set_microseconds(from.waited[w]);
+  }
+  to.set_launch(from.launch);
+  to.set_turns(from.turns);
+  to.set_grid(uint64_t(from.grid));
+  to.set_l2_bytes(uint64_t(from.l2_bytes));
+  to.set_memory_bytes(uint64_t(from.memory_bytes));
+  to.set_registers(uint32_t(from.occupancy.registers));
+  to.set_spilled(uint32_t(from.occupancy.spilled));
+  to.set_shared_bytes(uint32_t(from.occupancy.shared));
+  to.set_blocks(uint32_t(from.occupancy.blocks));
+}
+
+}  // namespace
+
+v1::Estimate Rank(const ir::Module& module, const Context& context, const v1::EstimateOptions& options) {
+  const target::Board& board = target::BoardOf(*context.target, options.board());
+  const Estimate estimate = EstimateOf(module, context, board, {options.symbols().begin(), options.symbols().end()});
+  v1::Estimate said;
+  said.set_microseconds(estimate.microseconds);
+  said.set_board(std::string(board.name));
+  for (const KernelEstimate& kernel : estimate.kernels) Write(kernel, *said.add_kernels());
+  return said;
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/options.h"
+#include "ir/module.h"
+#include "kiln/v1/plan.pb.h"
+
+namespace kiln::compiler {
+
+// The planner's estimate of a module as the last pass leaves it, as messages say it.
+v1::Estimate Rank(const ir::Module& module, const Context& context, const v1::EstimateOptions& options);
+
+}  // namespace kiln::compiler
