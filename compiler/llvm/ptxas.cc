@@ -121,7 +121,7 @@ std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, cons
     if (!early) {
       if (!faults.empty()) {
         made->warnings.push_back("its code was wrong and is not used (" + faults + "); what -O" + std::to_string(level) +
-                                 " makes is right, but may be slower: another version of ptxas may not have this fault");
+                                 " makes has no such fault, but may be slower: another version of ptxas may do better");
       }
       return made;
     }
