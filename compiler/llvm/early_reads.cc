@@ -271,12 +271,12 @@ class Function {
 
   static void Write(const Instruction& instruction, Pending& pending) {
     if (!instruction.Has(kLoads) && !instruction.Has(kLoadsMatrices) && !instruction.Has(kWrites)) return;
-    // Without a scoreboard of its own, one behind it tells when it is done: which, is not known here.
+    // Without a scoreboard of its own, one behind it tells when it is done: which, is not known here. After a load under a condition ptxas
+    // leaves out the waits of instructions that are executed only where the load is not: which these are, is not known here either.
     const unsigned scoreboard = instruction.Scoreboard();
-    const auto bit = uint8_t(scoreboard == kNoScoreboard ? 0 : 1U << scoreboard & kAllScoreboards);
-    const uint8_t before = instruction.Always() ? 0 : kAllScoreboards;
+    const auto bit = uint8_t(scoreboard == kNoScoreboard || !instruction.Always() ? 0 : 1U << scoreboard & kAllScoreboards);
     const unsigned first = instruction.D();
-    for (unsigned r = first; r < std::min(first + instruction.Moved(), kNoRegister); ++r) pending[r] = uint8_t((pending[r] & before) | bit);
+    for (unsigned r = first; r < std::min(first + instruction.Moved(), kNoRegister); ++r) pending[r] = bit;
   }
 
   std::string_view code_;

@@ -13,7 +13,7 @@
 
 namespace kiln::llvm_ir {
 
-// An instruction that reads a register while a load still writes it.
+// An instruction that reads a register while a load, or another instruction that counts on a scoreboard (MUFU, SHFL, S2R), still writes it.
 struct EarlyRead {
   std::string function;
   uint64_t address;  // of the instruction, from the function's beginning
