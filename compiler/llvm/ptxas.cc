@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "compiler/llvm/early_reads.h"
 #include "compiler/llvm/emit.h"
 #include "compiler/llvm/emit_base.h"
 
@@ -91,21 +92,19 @@ std::expected<int, PtxasFailure> Run(const std::vector<std::string>& args, const
   return WEXITSTATUS(status);
 }
 
-}  // namespace
-
-std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, const target::Target& target, const std::string& ptx, bool optimized) {
+std::expected<PtxasOutput, PtxasFailure> RunAt(int level, const std::string& ptxas, const target::Target& target, const std::string& ptx) {
   const MemoryFile log("kiln-ptxas-log");
   MemoryFile input("kiln-ptx", true);
   const MemoryFile cubin("kiln-cubin", true);
   if (!log.ok() || !input.ok() || !cubin.ok() || !input.Write(ptx.data(), ptx.size())) {
     return std::unexpected(PtxasFailure{std::string("no memory file for ptxas: ") + std::strerror(errno), true});
   }
-  std::vector<std::string> command = {ptxas, "-v", optimized ? "-O3" : "-O0", "-arch=" + std::string(target.arch), "-o", cubin.Path(), input.Path()};
+  std::vector<std::string> command = {ptxas, "-v", "-O" + std::to_string(level), "-arch=" + std::string(target.arch), "-o", cubin.Path(), input.Path()};
   // With this option ptxas leaves functions apart; without it, it takes time that grows with the square of all of them.
-  if (!optimized) command.insert(command.end(), {"--Ofast-compile", "max"});
+  if (level == 0) command.insert(command.end(), {"--Ofast-compile", "max"});
   auto status = Run(command, log);
   std::string text = log.Read();
-  if (!optimized && status && *status != 0 && text.find("nknown option") != std::string::npos) {  // before CUDA 12.9
+  if (level == 0 && status && *status != 0 && text.find("nknown option") != std::string::npos) {  // before CUDA 12.9
     command.resize(command.size() - 2);
     status = Run(command, log);
     text = log.Read().substr(text.size());
@@ -120,6 +119,27 @@ std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, cons
     begin = end + 1;
   }
   return output;
+}
+
+}  // namespace
+
+std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, const target::Target& target, const std::string& ptx, bool optimized) {
+  std::string faults;
+  for (const int level : optimized ? std::vector{3, 1, 0} : std::vector{0}) {
+    auto made = RunAt(level, ptxas, target, ptx);
+    // What it cannot make with less optimization, it can with more: the program is not at fault.
+    if (!made) return faults.empty() ? made : std::unexpected(PtxasFailure{faults + "; -O" + std::to_string(level) + ": " + made.error().text, true});
+    const std::optional<EarlyRead> early = FindEarlyRead(made->cubin, target.arch);
+    if (!early) {
+      if (!faults.empty()) {
+        made->warnings.push_back("its code was wrong and is not used (" + faults + "); what -O" + std::to_string(level) +
+                                 " makes has no such fault, but may be slower: another version of ptxas may do better");
+      }
+      return made;
+    }
+    faults += (faults.empty() ? "-O" : "; -O") + std::to_string(level) + ": " + early->Text();
+  }
+  return std::unexpected(PtxasFailure{"its code is wrong (" + faults + "): another version of ptxas may not have this fault", true});
 }
 
 }  // namespace kiln::llvm_ir
