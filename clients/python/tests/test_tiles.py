@@ -139,3 +139,10 @@ def test_the_compiler_counts_with_the_same_figures():
 def test_the_target_has_the_same_limits():
     row = re.search(r'^KILN_TARGET\("cuda:sm_90a", (.*)\)$', (TARGET / "targets.def").read_text(), re.MULTILINE).group(1).split(", ")
     assert (int(row[5]), int(row[7])) == (tiles.Hopper().shared, tiles.Hopper().multiprocessors)
+
+
+@pytest.mark.parametrize("tokens, causal, groups", [(64, False, 2), (128, True, 2), (192, False, 3), (1024, False, 3), (1024, True, 2),
+                                                    (2048, True, 3), (16384, True, 3)])
+def test_attention_has_a_third_group_where_its_rows_are_needed(tokens, causal, groups):
+    assert tiles.attention(64, HOPPER, tokens, tokens, causal)["threads"] == 128 * groups
+    assert tiles.attention(128, HOPPER, tokens, tokens, causal)["threads"] == 256, "the registers hold two groups"

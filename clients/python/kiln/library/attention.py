@@ -41,7 +41,7 @@ def _plan(q, k, v, causal, scale, target):
     built = Program.of(program, batch=Dynamic("batch"), heads=heads, kv_heads=k.shape[2], seq_len=Dynamic("seq_len"),
                        kv_len=Dynamic("kv_len"), dim=dim,
                        causal=causal, scale=float(dim**-0.5 if scale is None else scale), dtype=str(q.dtype),
-                       **tiles.attention(dim, target))
+                       **tiles.attention(dim, target, q.shape[1], k.shape[1], causal))
     # The one thing that fast_math changes in the loop: weights below the smallest normal float32, beside one of 1 in each row, count as 0.
     return Plan(built, (whole(0, q), whole(1, k), whole(2, v)), _check(q, k, v, causal, scale), options=(("fast_math", True),))
 
@@ -56,5 +56,5 @@ def attention(q, k, v, causal=False, scale=None):
     q: (batch, tokens, heads, D) of float16 or bfloat16, D a multiple of 16 up to 256. k, v: (batch, kv_tokens, kv_heads, D) of the same
     dtype; heads is a multiple of kv_heads, whose neighbours share one (grouped queries). ``causal``: token i of q sees those of k up to i +
     kv_tokens − tokens. ``scale``: 1/√D if left out. Returns the same as q. No gradient. One kernel serves every batch and every number of
-    tokens. TypeError: another dtype. ValueError: another shape, no tokens of k, causal with fewer tokens of k than of q."""
+    tokens; of heads of up to 64 elements, one serves few tokens and another one many. TypeError: another dtype. ValueError: another shape, no tokens of k, causal with fewer tokens of k than of q."""
     return _attention(q, k, v, causal, scale)
