@@ -81,7 +81,8 @@ class HostExprWriter {
     return result;
   }
 
-  // The verifier admits no others in shapes, strides and grids. Sizes are not negative: both divisions agree.
+  // The verifier admits no others in shapes, strides and grids. Sizes are not negative, and `regions` asks the launcher for what it divides: both
+  // divisions agree.
   static v1::HostExpr::Op OpOf(ExprOp op) {
     switch (op) {
       case ExprOp::kSub: return v1::HostExpr::SUB;

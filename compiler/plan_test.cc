@@ -97,6 +97,21 @@ TEST(Scalars, KnowWhatFollowsFromVariables) {
 }
 
 // Products take the time of the matrix unit, whatever the program calls itself; twice the steps take twice as long.
+// Programs that reach beyond what the planner can compute end with a figure.
+TEST(Estimate, NumbersMayNotFit) {
+  const auto program = [](const char* before, const char* element, const char* end) {
+    return fmt::format(
+        "kiln 1\nfunc @f[%n: i64](%A: global f32[%n]) {{\n  kernel @k grid(264) threads 64 blocks(%b) {{\n    %s = alloc shared f32[256]\n{}"
+        "    for parallel %i in 64 {{\n      store %s[{}] = 1.0\n    }}\n{}  }}\n}}\n",
+        before, element, end);
+  };
+  EXPECT_GT(Expected(program("", "i32(u8(%i - 100))", "")).microseconds, 0);  // casts that wrap
+  EXPECT_GT(Expected(program("    for serial %k in i32(floormod(%n << 51:i64, 4095:i64 - %n)) + 1 {\n", "%i", "    }\n")).microseconds, 0);
+  std::string loops, ends;
+  for (int depth = 0; depth < 12; ++depth) loops += fmt::format("    for serial %k{} in 40 {{\n", depth), ends += "    }\n";
+  EXPECT_GT(Expected(program(loops.c_str(), "%i", ends.c_str())).microseconds, 1e6);  // 40^12 iterations, of which some are followed
+}
+
 TEST(Estimate, LongProductsTakeTheMatrixUnitsTime) {
   const Estimate once = Expected(Product(4096, 4096, 4096, 128, 256, 4)), twice = Expected(Product(4096, 4096, 8192, 128, 256, 4));
   const double cycles = 4096.0 * 4096 * 4096 / 2048 / 132 / 1755;  // multiply-adds in a cycle

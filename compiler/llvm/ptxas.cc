@@ -99,7 +99,8 @@ std::expected<PtxasOutput, PtxasFailure> RunAt(int level, const std::string& ptx
   if (!log.ok() || !input.ok() || !cubin.ok() || !input.Write(ptx.data(), ptx.size())) {
     return std::unexpected(PtxasFailure{std::string("no memory file for ptxas: ") + std::strerror(errno), true});
   }
-  std::vector<std::string> command = {ptxas, "-v", "-O" + std::to_string(level), "-arch=" + std::string(target.arch), "-o", cubin.Path(), input.Path()};
+  std::vector<std::string> command = {ptxas,        "-v",        "-O" + std::to_string(level), "-arch=" + std::string(target.arch), "-o",
+                                      cubin.Path(), input.Path()};
   // With this option ptxas leaves functions apart; without it, it takes time that grows with the square of all of them.
   if (level == 0) command.insert(command.end(), {"--Ofast-compile", "max"});
   auto status = Run(command, log);

@@ -100,6 +100,7 @@ class Run {
   }
 
   void Visit(const ir::Stmt& stmt) {
+    --left_;
     std::visit(ir::Overloaded{
                    [&](const ir::Let& op) {
                      if (const auto value = scalars_.Of(op.value)) scalars_.Set(op.var, *value);
@@ -337,19 +338,23 @@ class Run {
   void Serial(const ir::For& loop) {
     const int64_t count = std::max<int64_t>(0, scalars_.Or(loop.extents[0], 1));
     const bool innermost = !HasLoop(loop.body);
+    // Loops in loops are followed as often as their product says, so all together only so far; from there on, one iteration stands for all.
+    const bool brief = left_ <= 0;
+    const int64_t first = brief ? 1 : kFirst, last = brief ? 0 : kLast, like = brief ? 1 : kSteady;
     std::optional<Clock> steady;
-    double products = 0;
+    double products = products_;
+    if (brief) steady = clock_;
     for (int64_t i = 0; i < count; ++i) {
       scalars_.Set(loop.vars[0], i);
       Visit(loop.body);
       clock_.now += kIteration;
       if (innermost && around_.spilled > 0) Spill();
       Pace();
-      if (count <= kFirst + kLast + kSteady) continue;
-      if (i + 1 == kFirst - kSteady) steady = clock_, products = products_;
-      if (i + 1 != kFirst) continue;
-      const int64_t skipped = count - kLast - kFirst;
-      const double times = double(skipped) / double(kSteady), cycles = (clock_.now - steady->now) * times;
+      if (!brief && count <= kFirst + kLast + kSteady) continue;
+      if (i + 1 == first - like) steady = clock_, products = products_;
+      if (i + 1 != first) continue;
+      const int64_t skipped = count - last - first;
+      const double times = double(skipped) / double(like), cycles = (clock_.now - steady->now) * times;
       Extend(clock_, *steady, times);
       Advance(clock_, cycles);
       if (clock_.begin != steady->begin) clock_.begin += cycles;
@@ -391,7 +396,8 @@ class Run {
   const Worker worker_;
   const double groups_;
   Clock clock_;
-  double products_ = 0;  // when the group's products so far have ended
+  int64_t left_ = int64_t{1} << 20;  // statements that are still followed
+  double products_ = 0;              // when the group's products so far have ended
   std::map<const ir::Stmt*, Work> works_;
   std::map<const ir::Stmt*, std::vector<BufferId>> reads_;
 };

@@ -188,7 +188,8 @@ Estimate EstimateOf(const ir::Module& module, const Context& context, const targ
   Scalars scalars(module);
   for (size_t i = 0; i < module.vars.size(); ++i) {
     const ir::Var& var = module.vars[i];
-    if (var.kind != ir::VarKind::kSymbol) continue;
+    const bool scalar = var.kind == ir::VarKind::kScalar && ir::IsInteger(var.dtype);  // the sizes of programs over pointers
+    if (var.kind != ir::VarKind::kSymbol && !scalar) continue;
     const auto given = symbols.find(var.name);
     scalars.Set(ir::VarId(i), given == symbols.end() ? kSomeExtent : given->second);
   }

@@ -18,7 +18,7 @@ int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit 
 
 }  // namespace
 
-// As llvm/lower/ops/roles.cc shares registers: where one block has all of a multiprocessor's, those that fill rings give theirs away.
+// Where one block has all of a multiprocessor's registers, the threads that fill rings give theirs away.
 Occupancy OccupancyOf(const ir::Module& module, const ir::Kernel& kernel, const Context& context) {
   const target::Target& target = *context.target;
   const target::Machine& machine = target::MachineOf(target);
@@ -27,9 +27,9 @@ Occupancy OccupancyOf(const ir::Module& module, const ir::Kernel& kernel, const 
   const int64_t least = std::max<int64_t>(kernel.min_blocks, 1);
   int64_t most = std::min<int64_t>(target.registers_per_thread, file / (threads * least) / kUnit * kUnit), started = most;
   bool fixed = false;
-  if (kernel.producers != 0 && most > kFewRegisters && most < kMostRegisters) {
-    const int64_t groups = std::max<int64_t>(1, kernel.threads / kGroupThreads), all = groups + kernel.producers / kGroupThreads;
-    most = std::min<int64_t>((started * all - kFewRegisters) / groups / kUnit * kUnit, kMostRegisters), fixed = true;
+  if (kernel.producers != 0) {
+    const RoleRegisters roles = RegistersOfRoles(module, kernel, started);
+    if (roles.computing != 0) most = roles.computing, fixed = true;
   }
   if (context.options.max_registers() != 0) most = std::min<int64_t>(most, context.options.max_registers());
   Occupancy occupancy{

@@ -2,6 +2,7 @@
 #include "compiler/plan/scalars.h"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace kiln::compiler {
 namespace {
@@ -9,6 +10,17 @@ namespace {
 using ir::ExprOp;
 
 int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+
+// Of + - and *; nothing where the result does not fit.
+std::optional<int64_t> Combined(ExprOp op, int64_t a, int64_t b) {
+  int64_t result = 0;
+  const bool beyond = op == ExprOp::kAdd   ? __builtin_add_overflow(a, b, &result)
+                      : op == ExprOp::kSub ? __builtin_sub_overflow(a, b, &result)
+                                           : __builtin_mul_overflow(a, b, &result);
+  return beyond ? std::nullopt : std::optional(result);
+}
+
+bool Divides(int64_t a, int64_t b) { return b != 0 && (b != -1 || a != INT64_MIN); }
 
 }  // namespace
 
@@ -39,21 +51,21 @@ std::optional<int64_t> Scalars::Compute(const ir::ExprNode& node) const {
   const int64_t a = *first, b = *second;
   switch (node.op) {
     case ExprOp::kCast: return a;
-    case ExprOp::kAdd: return a + b;
-    case ExprOp::kSub: return a - b;
-    case ExprOp::kMul: return a * b;
-    case ExprOp::kDiv: return b == 0 ? std::nullopt : std::optional(a / b);
-    case ExprOp::kMod: return b == 0 ? std::nullopt : std::optional(a % b);
-    case ExprOp::kFloorDiv: return b == 0 ? std::nullopt : std::optional(FloorDiv(a, b));
-    case ExprOp::kFloorMod: return b == 0 ? std::nullopt : std::optional(a - b * FloorDiv(a, b));
+    case ExprOp::kAdd:
+    case ExprOp::kSub:
+    case ExprOp::kMul: return Combined(node.op, a, b);
+    case ExprOp::kDiv: return Divides(a, b) ? std::optional(a / b) : std::nullopt;
+    case ExprOp::kMod: return Divides(a, b) ? std::optional(a % b) : std::nullopt;
+    case ExprOp::kFloorDiv: return Divides(a, b) ? std::optional(FloorDiv(a, b)) : std::nullopt;
+    case ExprOp::kFloorMod: return Divides(a, b) ? std::optional(a - b * FloorDiv(a, b)) : std::nullopt;
     case ExprOp::kMin: return std::min(a, b);
     case ExprOp::kMax: return std::max(a, b);
-    case ExprOp::kNeg: return -a;
-    case ExprOp::kAbs: return a < 0 ? -a : a;
+    case ExprOp::kNeg: return Combined(ExprOp::kSub, 0, a);
+    case ExprOp::kAbs: return a < 0 ? Combined(ExprOp::kSub, 0, a) : a;
     case ExprOp::kBitAnd: return a & b;
     case ExprOp::kBitOr: return a | b;
     case ExprOp::kBitXor: return a ^ b;
-    case ExprOp::kShl: return b < 0 || b > 62 ? std::nullopt : std::optional(a << b);
+    case ExprOp::kShl: return b < 0 || b > 62 ? std::nullopt : std::optional(int64_t(uint64_t(a) << b));
     case ExprOp::kShr: return b < 0 || b > 62 ? std::nullopt : std::optional(a >> b);
     case ExprOp::kAnd: return a != 0 && b != 0;
     case ExprOp::kOr: return a != 0 || b != 0;

@@ -98,6 +98,8 @@ Place PlaceOf(const ir::Module& module, const Scalars& scalars, ir::BufferId id,
   for (const ir::ExprId index : indices) at.push_back(scalars.Or(index, 0));
   if (buffer.space != ir::Space::kGlobal) {
     if (!buffer.layout || size_t(buffer.layout->rank()) != at.size()) return {.inside = false};
+    for (size_t d = 0; d < at.size(); ++d)
+      if (at[d] < 0 || at[d] >= module.exprs.ConstInt(buffer.shape[d]).value_or(0)) return {.inside = false};  // casts do not wrap here
     const int64_t address = buffer.layout->AddressOf(at) * ir::Bits(buffer.dtype) / 8;
     return {buffer.layout->swizzle().Apply(address)};
   }

@@ -6,6 +6,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "compiler/analysis/contains.h"
+
 namespace kiln::compiler {
 namespace {
 
@@ -104,7 +106,9 @@ std::optional<Sum> Sums::Compute(ExprId id) {
       break;
     default: break;
   }
-  if (IsForHost(module_.exprs, module_.vars, id)) {
+  // The launcher rounds divisions downwards, the kernel towards zero: nobody checks here that they agree.
+  const auto divides = [&](ExprId part) { return module_.exprs[part].op == ExprOp::kDiv || module_.exprs[part].op == ExprOp::kMod; };
+  if (IsForHost(module_.exprs, module_.vars, id) && !Contains(module_.exprs, id, divides)) {
     sum[{{ir::Index(id)}, std::nullopt}] = 1;
   } else {
     sum[{{}, id}] = 1;

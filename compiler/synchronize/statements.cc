@@ -46,9 +46,13 @@ bool Overlap(const ir::Module& module, ir::BufferId a, ir::BufferId b) {
 bool AreElementsApart(const ir::Module& module, const ir::Stmt& first, std::span<const Access> of_first, bool writes, const ir::Stmt& second,
                       const Access& access) {
   if (!IsOfSingleThreads(first) || !IsOfSingleThreads(second)) return false;
-  return std::ranges::all_of(of_first, [&](const Access& before) {
-    return before.buffer != access.buffer || before.write != writes || NeverMeet(module.exprs, before, access);
-  });
+  bool found = false;  // a pass' own memory, as of a reduction, is not among the accesses of its statement
+  for (const Access& before : of_first) {
+    if (before.buffer != access.buffer || before.write != writes) continue;
+    if (!NeverMeet(module.exprs, before, access)) return false;
+    found = true;
+  }
+  return found;
 }
 
 bool Commute(const ir::Stmt& a, const ir::Stmt& b) {

@@ -92,6 +92,7 @@ void RankReactor::Start(std::size_t index) {
                                  .digest = digest,
                                  .accepted = parts_.accepted,
                                  .part_of_another = true,
+                                 .held = true,
                                  .on_stage = {},
                                  .done = [this, index](Outcome outcome) { Ended(index, std::move(outcome)); }});
   // The item may have ended already, and this object with it, if the caller did not hold a count until StartSome has returned.

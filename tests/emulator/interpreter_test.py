@@ -17,7 +17,7 @@ def run(program, *arrays, places=None):
 
 
 def test_every_statement_has_a_meaning():
-    names = {kind.__name__.lower() for kind in ir.Stmt.__subclasses__()}
+    names = {kind.__name__.lower() for kind in ir.Stmt.__subclasses__() if kind.__module__ == ir.__name__}  # others end before a program does
     assert "fill" in names
     assert {n for n in names if n not in interpreter.ELEMENTWISE and not hasattr(interpreter.Interpreter, f"do_{n}")} == set()
 

@@ -27,6 +27,7 @@ class Ranked:
 
     @classmethod
     def of(cls, index: int, message) -> "Ranked":
+        """From a reply's message."""
         if not message.HasField("estimate"):
             return cls(index, problem=message.message)
         terms: dict = {}

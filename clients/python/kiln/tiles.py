@@ -137,7 +137,9 @@ def _scores(rows: int, queries: int, keys: int, causal: bool) -> int:
 
 def attention(dim: int, target=None, queries: int | None = None, keys: int | None = None, causal: bool = False) -> dict:
     """Of ``kiln.library.attention``. ``columns``: of the tiles of V and of the result, ``dim`` or more. ``exchanged``: whether weights lie in
-    shared memory. ``queries`` and ``keys`` of a head: many, if left out.
+    shared memory.
+    ``queries`` and ``keys`` of a head: many, if left out. ``backwards``: whether the last keys come first, which leaves one loop without masks; on
+    AMD's GPUs that takes more registers than it saves.
 
     wgmma: each group of four warps has 64 rows. Up to 64 elements, exponentials take as long as products, and the registers hold three groups,
     of which two compute exponentials while products of the third run. Two remain where three would compute too much that is not needed: their
@@ -152,7 +154,8 @@ def attention(dim: int, target=None, queries: int | None = None, keys: int | Non
     AMD's waves of 64 lanes: above 64 elements one block alone fits a compute unit, whose four SIMDs need a wave each. (gfx950 has more
     shared memory, and fills it with copies under way during other steps.) Turing, without asynchronous copies, keeps tiles in registers on
     their way, too: the largest heads' take more threads."""
-    plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False}
+    plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False,
+             "backwards": not _name(target).startswith("hip:")}
     if _has_wgmma(target):
         fewer = queries is not None and _scores(192, queries, keys, causal) > THIRD_GROUP * _scores(128, queries, keys, causal)
         groups = 2 if dim > 64 or fewer else 3

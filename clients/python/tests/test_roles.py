@@ -321,3 +321,103 @@ def test_values_of_each_thread_in_a_fragment(client):
     with kiln.emulation(check=True):
         kernel(a, b)
     assert (b[64:] == (a * [[1000], [100], [10], [1]]).sum(0)[64:]).all() and not b[:64].any()
+
+
+def _tile_of_two_groups():
+    @T.prim_func
+    def main(A: T.Tensor((128, 64), T.float16), B: T.Tensor((64, 64), T.float16), C: T.Tensor((128, 64), T.float32)):
+        with T.Kernel(1, threads=256):
+            a, b, c = T.alloc_shared((128, 64), T.float16), T.alloc_shared((64, 64), T.float16), T.alloc_fragment((64, 64), T.float32)
+            T.copy(A, a), T.copy(B, b)
+            for group in range(2):
+                with T.ws(group):
+                    T.clear(c)
+                    T.gemm(a[group * 64 : group * 64 + 64, :], b, c)
+                    T.copy(c, C[group * 64, 0])
+
+
+def _groups_that_share_threads():
+    @T.prim_func
+    def main(A: T.Tensor((128,), T.int32), C: T.Tensor((128,), T.int32)):
+        with T.Kernel(1, threads=384):
+            s, t = T.alloc_shared((128,), T.int32), T.alloc_shared((128,), T.int32)
+            full, done = T.alloc_barrier(128), T.alloc_barrier(256)
+            with T.ws(0):
+                T.barrier_wait(full, 0)
+                T.copy(s, t)
+            with T.ws(0, 1):
+                T.copy(t, C)
+                T.barrier_arrive(done)
+            with T.ws(2):
+                T.copy(A, s)
+                T.barrier_arrive(full)
+
+
+def _a_group_that_leaves():
+    @T.prim_func
+    def main(A: T.Tensor((8, 128), T.int32), C: T.Tensor((8, 128), T.int32)):
+        with T.Kernel(1, threads=256):
+            s = T.alloc_shared((128,), T.int32)
+            full, empty = T.alloc_barrier(128), T.alloc_barrier(128)
+            for k in T.serial(8):
+                with T.ws(0):
+                    T.barrier_wait(empty, (k + 1) % 2)
+                    T.copy(A[k, :], s)
+                    T.barrier_arrive(full)
+                    if k == 2:
+                        T.loop_break()
+                with T.ws(1):
+                    T.barrier_wait(full, k % 2)
+                    T.copy(s, C[k, :])
+                    T.barrier_arrive(empty)
+
+
+@pytest.mark.parametrize("program, problem", [
+    (_tile_of_two_groups, "is written by several warp groups, but a fragment is one tile of the block"),
+    (_groups_that_share_threads, "no order of the warp groups' statements was found"),
+    (_a_group_that_leaves, "break or continue in a loop with barriers of warp groups"),
+])
+def test_what_groups_would_do_to_each_other_is_refused(program, problem):
+    with pytest.raises(T.TraceError, match=problem):
+        program()
+
+
+def test_who_left_a_loop_early_has_other_values():
+    @T.prim_func
+    def main(A: T.Tensor((1,), T.int32)):
+        with T.Kernel(1, threads=256):
+            tx, y = T.get_thread_binding(), T.alloc_var(T.int32, 0)
+            for _ in T.serial(4):
+                if tx < 128:
+                    T.loop_break()
+                y = y + 1
+            with T.ws(1):
+                A[0] = y
+
+    assert "if (tx >= 128)" in main.script()
+
+
+@emulated
+def test_a_value_that_a_group_loads_is_loaded_by_it_alone(client):
+    @T.prim_func
+    def main(A: T.Tensor((4, 128), T.int32), C: T.Tensor((4, 128), T.int32)):
+        with T.Kernel(1, threads=256):
+            s, full, empty = T.alloc_shared((128,), T.int32), T.alloc_barrier(128), T.alloc_barrier(128)
+            tx = T.get_thread_binding()
+            if tx >= 128:
+                for k in T.serial(4):
+                    T.barrier_wait(empty, (k + 1) % 2)
+                    s[tx - 128] = A[k, tx - 128]
+                    T.barrier_arrive(full)
+            else:
+                for k in T.serial(4):
+                    T.barrier_wait(full, k % 2)
+                    v = s[127 - tx] * 2
+                    C[k, tx] = v
+                    T.barrier_arrive(empty)
+
+    a, c = np.random.default_rng(2).integers(0, 100, (4, 128), "int32"), np.zeros((4, 128), "int32")
+    kernel = kiln.compile(main, target="emu:sm_90a", client=client)
+    with kiln.emulation(check=True):
+        kernel(a, c)
+    assert (c == a[:, ::-1] * 2).all()

@@ -122,9 +122,18 @@ def run(stmts, state: State, values: dict) -> None:
             raise _problem(s, "barriers of warp groups with roles in a `while` loop, whose length is not known")
 
 
+def leaves(stmts) -> bool:
+    """Whether a break or continue of the loop that these statements are the body of stands in them."""
+    return any(isinstance(s, (ir.Break, ir.Continue)) or not isinstance(s, (ir.For, ir.While)) and any(leaves(b) for b in blocks_of(s))
+               for s in stmts)
+
+
 def turns(loop: ir.For, state: State, values: dict, done: int = 0) -> None:
     """The turns of a loop from ``done`` on. Where their number is known at run time only, those after which the signals are as in the first one must
     leave the barriers as they found them: then all further ones are like these."""
+
+    if leaves(loop.body):
+        raise _problem(loop, "break or continue in a loop with barriers of warp groups with roles; put what is left out under a condition")
 
     def turn(number: int):
         run(loop.body, state, {**values, loop.vars[0].expr: const(number, loop.vars[0].dtype)})
@@ -189,7 +198,9 @@ def _without_signals(stmts, differing: set) -> list:
 
 def _depends_on_threads(stmts, own: set, differing: set) -> bool:
     """Whether it matters which threads execute the statements: they ask for their number or for what differs between them, do something once each,
-    or change what threads keep for themselves outside. ``own``: private arrays that these statements allocate."""
+    change what threads keep for themselves outside, or leave a loop. ``own``: private arrays that these statements allocate."""
+    if leaves(stmts):
+        return True
     for s in stmts:
         if isinstance(s, ir.Alloc) and s.buffer.space == "LOCAL":
             own = own | {s.buffer}
@@ -218,9 +229,21 @@ def _differing(kernel: ir.Kernel) -> set:
             return found
 
 
+def _leave_apart(stmts, apart: bool, found: set) -> bool:
+    """Whether only some threads may leave the loop that these statements are the body of."""
+    for s in stmts:
+        if apart and isinstance(s, (ir.Break, ir.Continue)):
+            return True
+        inner = apart or isinstance(s, Role) or isinstance(s, ir.If) and any(_differs(e, found) for e in ir.expressions(s))
+        if not isinstance(s, (ir.For, ir.While)) and any(_leave_apart(b, inner, found) for b in blocks_of(s)):
+            return True
+    return False
+
+
 def _find_differing(stmts, apart: bool, found: set) -> None:
     for s in stmts:
         differs = apart or any(_differs(e, found) for e in ir.expressions(s))
+        differs = differs or isinstance(s, (ir.For, ir.While)) and _leave_apart(s.body, False, found)
         if isinstance(s, ir.Let) and differs:
             found.add(s.var)
         if isinstance(s, ir.Atomic) or not isinstance(s, (ir.Store, ir.Fill)) or differs:
@@ -262,10 +285,31 @@ def _order(kernel: ir.Kernel) -> None:
     kernel.body[:] = body
 
 
+def _check_fragments(kernel: ir.Kernel) -> None:
+    """A fragment is one tile of the block: where TileLang's groups would each have registers of their own, Kiln has the same elements for both."""
+    writers: dict = {}
+
+    def visit(stmts, group):
+        for s in stmts:
+            for buffer in ir.written(s):
+                if buffer.space == "FRAGMENT" and group is not None:
+                    writers.setdefault(buffer, {})[group] = s
+            tells = group is None and isinstance(s, ir.If) and of_threads(s.cond)
+            for number, block in enumerate(blocks_of(s)):
+                visit(block, (s.cond, number) if tells else group)
+
+    visit(kernel.body, None)
+    for buffer, by in writers.items():
+        if len(by) > 1:
+            raise _problem(list(by.values())[-1], f"{buffer.name} is written by several warp groups, but a fragment is one tile of the block; "
+                           "allocate one for each group")
+
+
 def settle(kernel: ir.Kernel) -> None:
     """Tries the order of the kernel's statements where a condition says which threads come to a barrier, and takes roles and barriers out."""
     if not _has_roles(kernel.body):
         return
+    _check_fragments(kernel)
     if _are_conditional(kernel.body):
         _order(kernel)
     kernel.body[:] = _without_signals(kernel.body, _differing(kernel))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from . import program as ir
 from .affine import evaluated, finds
 from .copies import Names
-from .expr import Expr, Var, as_expr, binary, const, constant_value, logical, logical_not
+from .expr import Expr, Var, as_expr, binary, const, constant_value, logical, logical_not, masked
 from .signals import Late, Role, Signal, State, blocks_of, has_signals, of_threads, run, turns
 
 
@@ -47,6 +47,11 @@ def _united(strands, kernel: ir.Kernel) -> list:
     result: dict = {}
     for cond, body in strands:
         result.setdefault(_as_range(cond, kernel), []).extend(body)
+    thread = kernel.thread_var.expr
+    for number in range(kernel.threads):
+        comes = [constant_value(evaluated(cond, {thread: const(number, thread.dtype)})) for cond in result]
+        if sum(known is None or bool(known) for known in comes) > 1:  # a thread of two strands would not keep the order of its statements
+            raise Late(_first_signal([s for _, body in strands for s in body]))
     return list(result.items())
 
 
@@ -114,6 +119,8 @@ class _Weaver:
 
     def _emit(self, strand: _Strand, stmt, guard) -> None:
         if isinstance(stmt, (ir.Alloc, ir.Let)):  # its name is used by what follows in other parts of the strand
+            if isinstance(stmt, ir.Let) and finds(stmt.value, lambda e: e.op == "LOAD"):  # only these threads may read there
+                stmt = ir.Let(stmt.var, masked(_and(guard, strand.cond), stmt.value, const(0, stmt.value.dtype)), location=stmt.location)
             self.out.append(stmt)
             return
         last = self.out[-1] if self.out else None

@@ -56,5 +56,6 @@ def attention(q, k, v, causal=False, scale=None):
     q: (batch, tokens, heads, D) of float16 or bfloat16, D a multiple of 16 up to 256. k, v: (batch, kv_tokens, kv_heads, D) of the same
     dtype; heads is a multiple of kv_heads, whose neighbours share one (grouped queries). ``causal``: token i of q sees those of k up to i +
     kv_tokens − tokens. ``scale``: 1/√D if left out. Returns the same as q. No gradient. One kernel serves every batch and every number of
-    tokens; of heads of up to 64 elements, one serves few tokens and another one many. TypeError: another dtype. ValueError: another shape, no tokens of k, causal with fewer tokens of k than of q."""
+    tokens; of heads of up to 64 elements, one serves few tokens and another one many. TypeError: another dtype. ValueError: another shape,
+    no tokens of k, causal with fewer tokens of k than of q."""
     return _attention(q, k, v, causal, scale)

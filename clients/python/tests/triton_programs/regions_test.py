@@ -150,6 +150,28 @@ def test_what_is_no_tile_is_loaded_by_elements(how):
     assert seen(kernel) == (2, 2)  # the right operand and the result
 
 
+@triton.jit
+def until(a_ptr, b_ptr, c_ptr, K, E, N: tl.constexpr, BK: tl.constexpr, HOW: tl.constexpr):
+    """The sum over the columns of a up to a bound that a division says; both divisions go towards zero."""
+    m, n = tl.arange(0, N), tl.arange(0, N)
+    end = K - E // 2 if HOW == "//" else K - E % 4
+    total = tl.zeros((N, N), dtype=tl.float32)
+    for start in range(0, N, BK):
+        k = start + tl.arange(0, BK)
+        a = tl.load(a_ptr + m[:, None] * N + k[None, :], mask=k[None, :] < end, other=0.0)
+        total = tl.dot(a, tl.load(b_ptr + k[:, None] * N + n[None, :]), total)
+    tl.store(c_ptr + m[:, None] * N + n[None, :], total.to(tl.float16))
+
+
+@pytest.mark.parametrize("how", ["//", "%"])
+@pytest.mark.parametrize("number", [-3, 3])
+def test_bounds_are_divided_as_the_kernel_divides(how, number):
+    a = b = np.ones((64, 64), np.float16)
+    c = np.zeros((64, 64), np.float16)
+    until[(1,)](a, b, c, 40, number, N=64, BK=32, HOW=how)
+    assert (c == 40 - (int(number / 2) if how == "//" else int(np.fmod(number, 4)))).all()
+
+
 def test_attention_copies_tiles_of_each_head():
     q, k, v = (rounded(normal(s, 2, 100, 64), "float16").astype(np.float16) for s in (15, 16, 17))
     out = np.zeros_like(q)

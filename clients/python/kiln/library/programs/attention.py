@@ -6,10 +6,11 @@ import kiln.language as T
 from .rows import LOG2_E
 
 
-def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype, block_m, block_n, stages, threads, columns, exchanged):
+def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype, block_m, block_n, stages, threads, columns, exchanged,
+              backwards):
     """O = softmax(Q · Kᵀ · scale) · V: Q and O are (batch, seq_len, heads, dim), K and V (batch, kv_len, kv_heads, dim). With ``causal``,
     query i sees keys up to i + kv_len − seq_len, which must be at least as many. ``columns``, ``exchanged``: see ``tiles.attention``; columns
-    beyond dim are read as zeros and not written."""
+    beyond dim are read as zeros and not written. ``backwards``: the last keys come first, so that the steps that mask do."""
     group = heads // kv_heads
     power = scale * LOG2_E
     # Else only the step with the last keys masks, behind a condition, which takes a few registers more: weights are exchanged where those are
@@ -17,7 +18,7 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
     masks_each = causal or exchanged
     # What a row's maximum begins with. A row may see none of the step's keys that come first under a causal mask: its maximum is then a number
     # still, lower than any score of finite float16 and of bfloat16 below 1e14.
-    lowest = -(2.0**100) if causal else -T.infinity("float32")
+    lowest = -(2.0**100) if causal and backwards else -T.infinity("float32")
 
     @T.macro
     def mask(scores, first, k):
@@ -30,7 +31,7 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
 
     @T.macro
     def mask_tail(scores, step, k):
-        if step < 1:
+        if step < 1 if backwards else (k + 1) * block_n > kv_len:
             for i, j in T.Parallel(block_m, block_n):
                 scores[i, j] = T.if_then_else(k * block_n + j < kv_len, scores[i, j], -T.infinity("float32"))
 
@@ -69,7 +70,7 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
             blocks = T.ceildiv(kv_len, block_n)
             last = T.min(blocks, T.ceildiv((bx + 1) * block_m + kv_len - seq_len, block_n)) if causal else blocks
             for step in T.Pipelined(last, num_stages=stages):
-                k = last - 1 - step  # backwards: the steps that mask come first
+                k = last - 1 - step if backwards else step
                 T.copy(K[bz, k * block_n : (k + 1) * block_n, by // group, :], k_shared)
                 if masks_each:
                     mask(scores, bx * block_m, k)
