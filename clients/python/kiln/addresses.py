@@ -35,12 +35,23 @@ def _row_major(shape) -> list:
     return steps
 
 
-def _address(value, name: str) -> int:
+def _address(value, name: str, device: int) -> int:
     if hasattr(value, "data_ptr"):
+        if not getattr(value, "is_cuda", False) or value.get_device() != device:
+            raise ValueError(f"{name}: the tensor is on {getattr(value, 'device', 'the host')}, and the kernel runs on GPU {device}")
         return value.data_ptr()
-    if isinstance(value, int):
+    if type(value) is int and value > 0:
         return value
-    raise TypeError(f"{name} is an address: a number, as tensor.data_ptr() gives, or a tensor of the device, not {value!r}")
+    raise TypeError(f"{name} is an address: a number above 0, as tensor.data_ptr() gives, or a tensor of the device, not {value!r}")
+
+
+def _check_room(tensor, param, shape, strides) -> None:
+    """Whether the memory behind the tensor's first element holds all that the function may reach from there."""
+    bits = param.buffer.dtype.bits * (1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides)) if all(shape) else 0)
+    room = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
+    if bits > 8 * room:
+        raise ValueError(f"{param.name}: {list(shape)} elements of {param.buffer.dtype} take {bits // 8} bytes, and the tensor's memory has {room} from "
+                         "its first element on")
 
 
 class Addresses:
@@ -69,10 +80,12 @@ class Addresses:
     def _on_device(self, param, value, scalars: dict, device: int):
         if param.address is None:
             return value
-        address = _address(value, param.name)
+        address = _address(value, param.name, device)
         if param.buffer is None:
             return address
         shape, strides = self._extents(param, scalars)
+        if hasattr(value, "untyped_storage"):
+            _check_room(value, param, shape, strides)
         return Place(address, param.buffer.dtype, shape, strides, device)
 
     def on_host(self, args) -> list:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """T.ptr and T.make_tensor: tensors at addresses."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -77,11 +79,33 @@ def test_computed_addresses_compile_and_are_refused_by_the_emulator(client):
 
 def test_what_a_launch_gets():
     class Tensor:
+        def __init__(self, device=1, room=48 * 40):
+            self.is_cuda, self.device, self.room = device is not None, device, room
+
         def data_ptr(self):
             return 0x5000
 
+        def get_device(self):
+            return self.device
+
+        def element_size(self):
+            return 2
+
+        def storage_offset(self):
+            return 10
+
+        def untyped_storage(self):
+            return SimpleNamespace(nbytes=lambda: 2 * (10 + self.room))
+
     addresses = Addresses(product())
     a, b, c, *scalars = addresses.on_device([0x10000, Tensor(), 0x30000, 33, 40, 48], 1)
+    for tensor, problem in ((Tensor(None), "b_ptr: the tensor is on None, and the kernel runs on GPU 1"), (Tensor(0), "runs on GPU 1"),
+                            (Tensor(room=48 * 40 - 1), r"b_ptr: \[48, 40\] elements of float16 take 3840 bytes, and the tensor's memory has 3838")):
+        with pytest.raises(ValueError, match=problem):
+            addresses.on_device([0x10000, tensor, 0x30000, 33, 40, 48], 1)
+    for number in (-5, 0, True):
+        with pytest.raises(TypeError, match="a_ptr is an address: a number above 0"):
+            addresses.on_device([number, Tensor(), 0x30000, 33, 40, 48], 1)
     assert scalars == [33, 40, 48] and [p.data_ptr() for p in (a, b, c)] == [0x10000, 0x5000, 0x30000]
     assert [(p.shape, p.stride(), p.dtype) for p in (a, b, c)] == [
         ((33, 48), (48, 1), "torch.float16"), ((48, 40), (40, 1), "torch.float16"), ((33, 40), (40, 1), "torch.float32")]
