@@ -115,15 +115,35 @@ size_t Elements(const llvm::AllocaInst& array) {
   return !bytes ? 0 : size_t(bytes->getFixedValue() * 8 / layout.getTypeSizeInBits(const_cast<llvm::Type*>(element)).getFixedValue());
 }
 
+// Minima and maxima of double: no NVIDIA GPU has an instruction for one, and ptxas' optimizer takes as long for what it makes of it as for so
+// many other instructions.
+constexpr size_t kCodeOfDoubleExtreme = 20;
+
+bool IsDoubleExtreme(const llvm::Instruction& instruction) {
+  const auto* call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
+  if (call == nullptr || !call->getType()->getScalarType()->isDoubleTy()) return false;
+  switch (call->getIntrinsicID()) {
+    case llvm::Intrinsic::minnum:
+    case llvm::Intrinsic::maxnum:
+    case llvm::Intrinsic::minimum:
+    case llvm::Intrinsic::maximum:
+    case llvm::Intrinsic::minimumnum:
+    case llvm::Intrinsic::maximumnum: return true;
+    default: return false;
+  }
+}
+
 Effort EffortFor(const llvm::Module& module) {
   const CodeSize most = MostInFull(module);
   Effort effort = Effort::kFull;
   for (const auto& [function, size] : SizesInlined(module)) {
-    size_t elements = 0;
-    for (const llvm::Instruction& instruction : llvm::instructions(*function))
+    size_t elements = 0, instructions = size.instructions;
+    for (const llvm::Instruction& instruction : llvm::instructions(*function)) {
       if (const auto* array = llvm::dyn_cast<llvm::AllocaInst>(&instruction)) elements += Elements(*array);
+      if (module.getTargetTriple().isNVPTX() && IsDoubleExtreme(instruction)) instructions += kCodeOfDoubleExtreme;
+    }
     if (elements * size.blocks > kMostPromoted) return Effort::kInMemory;
-    if (size.blocks > most.blocks || size.instructions > most.instructions) effort = Effort::kPlain;
+    if (size.blocks > most.blocks || instructions > most.instructions) effort = Effort::kPlain;
   }
   return effort;
 }

@@ -81,6 +81,17 @@ TEST(LongKernels, BecomeFunctions) {
   EXPECT_GT(output->kernels[0].registers(), 0u);
 }
 
+TEST(LongKernels, ExtremesOfDoubleCountAsWhatTheyBecome) {
+  for (const bool wide : {true, false}) {
+    TestKernel k(Sm80());
+    llvm::Type* type = wide ? k.builder.getDoubleTy() : k.builder.getFloatTy();
+    Value* most = k.Load(type);
+    for (int i = 0; i < 3000; ++i) most = k.builder.CreateBinaryIntrinsic(llvm::Intrinsic::maximumnum, most, k.Load(type));
+    k.Store(most);
+    EXPECT_EQ(IsLong(k.module), wide);
+  }
+}
+
 TEST(LongKernels, ShortOnesStayWhole) {
   TestKernel k(Sm80());
   BuildConditions(k, 50);
