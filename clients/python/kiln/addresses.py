@@ -50,8 +50,8 @@ def _check_room(tensor, param, shape, strides) -> None:
     bits = param.buffer.dtype.bits * (1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides)) if all(shape) else 0)
     room = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
     if bits > 8 * room:
-        raise ValueError(f"{param.name}: {list(shape)} elements of {param.buffer.dtype} take {bits // 8} bytes, and the tensor's memory has {room} from "
-                         "its first element on")
+        raise ValueError(f"{param.name}: {list(shape)} elements of {param.buffer.dtype} take {bits // 8} bytes, and the tensor's memory has {room} "
+                         "from its first element on")
 
 
 class Addresses:
