@@ -65,7 +65,7 @@ def test_uniform_and_normal_numbers():
     assert (w == words[:, 0]).all() and 0 <= u.min() and u.max() < 1
     np.testing.assert_allclose(u, uniform[:, 0], rtol=1e-6)
     normal = np.sqrt(-2 * np.log(np.maximum(1e-7, uniform[:, 0]))) * np.cos(2 * np.pi * uniform[:, 1])
-    np.testing.assert_allclose(v, normal, atol=2e-5)
+    np.testing.assert_allclose(v, normal, atol=5e-5)
 
 
 @triton.jit
