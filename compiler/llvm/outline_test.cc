@@ -2,8 +2,12 @@
 #include "compiler/llvm/outline.h"
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <string>
 #include <string_view>
 
@@ -90,6 +94,37 @@ TEST(LongKernels, ExtremesOfDoubleCountAsWhatTheyBecome) {
     k.Store(most);
     EXPECT_EQ(IsLong(k.module), wide);
   }
+}
+
+TEST(LongKernels, WhatTheirFunctionsSpillIsTheirs) {
+  std::string script = ::testing::TempDir() + "ptxas-XXXXXX";
+  const int file = ::mkstemp(script.data());
+  ASSERT_GE(file, 0);
+  ::fchmod(file, 0700);
+  ::close(file);
+  std::ofstream(script) << R"(#!/bin/sh
+cat <<'END'
+ptxas info    : Compiling entry function 'kernel_1' for 'sm_80'
+ptxas info    : Function properties for kernel_1
+    8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads
+ptxas info    : Used 24 registers, used 0 barriers
+ptxas info    : Compiling entry function 'kernel_10' for 'sm_80'
+ptxas info    : Function properties for kernel_10
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 30 registers, used 0 barriers
+ptxas info    : Function properties for kernel_1_$_extracted
+    296 bytes stack frame, 292 bytes spill stores, 300 bytes spill loads
+ptxas info    : Function properties for kernel_1_$_extracted_$_extracted1
+    0 bytes stack frame, 8 bytes spill stores, 8 bytes spill loads
+END
+)";
+  const auto output = RunPtxas(script, Sm80(), "", false);
+  ::unlink(script.c_str());
+  ASSERT_TRUE(output) << output.error().text;
+  ASSERT_EQ(output->kernels.size(), 2u);
+  EXPECT_EQ(output->kernels[0].spill_bytes(), 4u + 292 + 8);
+  EXPECT_EQ(output->kernels[0].registers(), 24u);
+  EXPECT_EQ(output->kernels[1].spill_bytes(), 0u);
 }
 
 TEST(LongKernels, ShortOnesStayWhole) {

@@ -42,7 +42,8 @@ class Log {
       output_.warnings.emplace_back(line);
       return;
     }
-    if (output_.kernels.empty() || function_ != output_.kernels.back().entry()) return;  // a function that the kernel calls
+    if (output_.kernels.empty()) return;
+    if (function_ != output_.kernels.back().entry()) return Called(line);
     v1::KernelResources& kernel = output_.kernels.back();
     if (auto bytes = NumberBefore(line, " bytes stack frame")) kernel.set_local_bytes(*bytes);
     if (auto bytes = NumberBefore(line, " bytes spill stores")) kernel.set_spill_bytes(*bytes);
@@ -55,6 +56,14 @@ class Log {
     const size_t begin = line.find('\'') + 1;
     function_ = line.substr(begin, line.find('\'', begin) - begin);
     output_.kernels.emplace_back().set_entry(function_);
+  }
+
+  // Of a function that is part of a long kernel (outline.h), whose name it begins with: what it spills is the kernel's.
+  void Called(std::string_view line) {
+    const auto bytes = NumberBefore(line, " bytes spill stores");
+    if (!bytes) return;
+    for (v1::KernelResources& kernel : output_.kernels)
+      if (function_.starts_with(kernel.entry() + "_$_")) kernel.set_spill_bytes(kernel.spill_bytes() + *bytes);
   }
 
   static constexpr std::string_view kFunction = "Function properties for ";
