@@ -88,7 +88,9 @@ class Compilation {
     if (!RunPasses(*module, context_, request_.explain(), hooks_, diagnostics_, result_, numbers_)) return false;
     if (request_.explain().has_estimate()) {
       const StageTimer timer("plan", hooks_, result_);
-      *result_.mutable_estimate() = Rank(*module, context_, request_.explain().estimate());
+      std::optional<v1::Estimate> estimate = Rank(*module, context_, request_.explain().estimate(), diagnostics_);
+      if (!estimate) return false;
+      *result_.mutable_estimate() = *std::move(estimate);
       return true;
     }
     Generated generated;

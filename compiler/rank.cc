@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/rank.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -8,6 +11,8 @@
 
 namespace kiln::compiler {
 namespace {
+
+constexpr int64_t kLargestSize = int64_t{1} << 40;
 
 void Write(const KernelEstimate& from, v1::KernelEstimate& to) {
   to.set_microseconds(from.microseconds);
@@ -34,7 +39,18 @@ void Write(const KernelEstimate& from, v1::KernelEstimate& to) {
 
 }  // namespace
 
-v1::Estimate Rank(const ir::Module& module, const Context& context, const v1::EstimateOptions& options) {
+std::optional<v1::Estimate> Rank(const ir::Module& module, const Context& context, const v1::EstimateOptions& options, ir::Diagnostics& diagnostics) {
+  for (const auto& [name, value] : std::map<std::string, int64_t>(options.symbols().begin(), options.symbols().end())) {
+    const auto is_it = [&](const ir::Var& var) { return IsSize(var) && var.name == name; };
+    if (std::ranges::none_of(module.vars, is_it)) {
+      diagnostics.Error(fmt::format("the program has no size {}", name), "name a dimension or an integer parameter of its function");
+    } else if (value < 0 || value > kLargestSize) {
+      diagnostics.Error(fmt::format("size {} is {}; a size is at least 0 and at most 2^40", name, value));
+    } else {
+      continue;
+    }
+    return std::nullopt;
+  }
   const target::Board& board = target::BoardOf(*context.target, options.board());
   const Estimate estimate = EstimateOf(module, context, board, {options.symbols().begin(), options.symbols().end()});
   v1::Estimate said;

@@ -184,12 +184,13 @@ std::string_view Name(Wait wait) {
   return kNames[size_t(wait)];
 }
 
+bool IsSize(const ir::Var& var) { return var.kind == ir::VarKind::kSymbol || (var.kind == ir::VarKind::kScalar && ir::IsInteger(var.dtype)); }
+
 Estimate EstimateOf(const ir::Module& module, const Context& context, const target::Board& board, const std::map<std::string, int64_t>& symbols) {
   Scalars scalars(module);
   for (size_t i = 0; i < module.vars.size(); ++i) {
     const ir::Var& var = module.vars[i];
-    const bool scalar = var.kind == ir::VarKind::kScalar && ir::IsInteger(var.dtype);  // the sizes of programs over pointers
-    if (var.kind != ir::VarKind::kSymbol && !scalar) continue;
+    if (!IsSize(var)) continue;
     const auto given = symbols.find(var.name);
     scalars.Set(ir::VarId(i), given == symbols.end() ? kSomeExtent : given->second);
   }

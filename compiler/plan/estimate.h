@@ -40,6 +40,9 @@ struct Estimate {
   std::vector<KernelEstimate> kernels;
 };
 
+// Whether `symbols` may say its value: a dimension that only the launch knows, or an integer parameter, which programs over pointers have instead.
+bool IsSize(const ir::Var& var);
+
 // `symbols`: values of the dimensions that only the launch knows, by name; others count as 4096.
 Estimate EstimateOf(const ir::Module& module, const Context& context, const target::Board& board, const std::map<std::string, int64_t>& symbols = {});
 

@@ -4,6 +4,7 @@
 import json
 import math
 import os
+import re
 import subprocess
 
 import pytest
@@ -44,6 +45,14 @@ def test_boards_and_dimensions_count(daemon):
     assert 1.2 < h100 / h200 < 1.6
     dynamic = text.replace("@scale(", "@scale[%M](").replace("f32[4096, 4096]", "f32[%M, 4096]").replace("grid(4096)", "grid(%M)")
     assert client.rank([dynamic], TARGET, symbols={"M": 64})[0].kernels[0].grid == 64
+
+
+@pytest.mark.parametrize("symbols, problem", [({"zz": 1}, "the program has no size zz"), ({"M": -5}, "size M is -5; a size is at least 0"),
+                                              ({"M": 2**62}, "at most 2\\^40")])
+def test_sizes_that_are_none_are_refused(daemon, symbols, problem):
+    text = TEXT.replace("${threads}", "512").replace("@scale(", "@scale[%M](").replace("f32[4096, 4096]", "f32[%M, 4096]")
+    (one,) = daemon.start().client().rank([text], TARGET, symbols=symbols)
+    assert re.search(problem, one.problem) and one.microseconds == math.inf
 
 
 def test_every_target_ranks(daemon):
