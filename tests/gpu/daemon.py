@@ -34,11 +34,12 @@ def _newest_bundle() -> pathlib.Path:
 
 
 def _ptxas() -> str | None:
-    """CUDA's own, as kilnd finds it; else the one that torch brings inside triton. Registers and spills are then in the reports."""
+    """CUDA's own, as kilnd finds it: no script; else the one that torch brings inside triton. Registers and spills are then in the reports."""
     import importlib.util
 
-    if found := shutil.which("ptxas"):
-        return found
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        if (found := shutil.which("ptxas", path=folder)) and pathlib.Path(found).read_bytes()[:2] != b"#!":
+            return found
     spec = importlib.util.find_spec("triton")
     if spec is None or not spec.submodule_search_locations:
         return None

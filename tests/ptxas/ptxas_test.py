@@ -26,7 +26,8 @@ def find_ptxas():
     return named or shutil.which("ptxas", path=os.environ.get("PATH", "") + ":/usr/local/cuda/bin")
 
 
-PTXAS = find_ptxas()
+PTXAS = find_ptxas()  # may be a script, which kilnd passes over where it looks for itself
+KILNDS_PTXAS = os.environ.get("PTXAS", "auto")
 pytestmark = pytest.mark.skipif(PTXAS is None, reason="no ptxas on this machine: NOTHING checks here that the PTX is accepted; set PTXAS")
 
 
@@ -44,7 +45,7 @@ def assembling(tmp_path_factory):
     """Of a kilnd that makes cubins."""
     with socket_folder() as sockets:
         daemon = Daemon(tmp_path_factory.mktemp("k") / "state", sockets)
-        daemon.start(ptxas=PTXAS)
+        daemon.start(ptxas=KILNDS_PTXAS)
         yield daemon.client()
         daemon.end()
 
@@ -149,7 +150,7 @@ def test_long_kernels_take_time_in_proportion(tmp_path):
 
     with socket_folder() as sockets:
         daemon = Daemon(tmp_path / "state", sockets)
-        daemon.start(ptxas=os.environ.get("PTXAS", "auto"))  # PTXAS may be a script, which kilnd passes over
+        daemon.start(ptxas=KILNDS_PTXAS)
         measured = []
         for count in (3510, 3511, 3512):  # each program is new to the store
             seconds = []
@@ -180,7 +181,7 @@ def test_kept_ptx_gives_the_cubin_that_a_compile_gives(tmp_path):
         plain = daemon.client().compile(program, "cuda:sm_90a", durable=True)
         assert not plain.artifact.cubin and not plain.artifact.report.kernels[0].HasField("registers")
         daemon.end()
-        daemon.start(ptxas=os.environ.get("PTXAS", "auto"))
+        daemon.start(ptxas=KILNDS_PTXAS)
         client = daemon.client(fresh=True)
         assembled = client.compile(program, "cuda:sm_90a")
         assert stages(assembled) == ["ptxas"]
