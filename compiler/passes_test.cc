@@ -153,6 +153,24 @@ TEST(Passes, TogetherWarnsOfTheThreadThatRunsAnIteration) {
   EXPECT_EQ(told, expected);
 }
 
+// Of copies that differ and are read together. Not of what each thread reads for itself, or of elements that one thread writes for all.
+TEST(Passes, TogetherWarnsOfCopiesThatDiffer) {
+  ir::Module module = Parsed("tests/golden/together/copies_apart.sm_80.kiln");
+  const Context context{&TargetOf("x.sm_80.kiln"), {}};
+  ir::Diagnostics diagnostics;
+  ASSERT_TRUE(Canonicalize(module, context, diagnostics));
+  ASSERT_TRUE(Together(module, context, diagnostics));
+  std::vector<std::pair<uint32_t, std::string>> told;
+  for (const ir::Diagnostic& warning : diagnostics.all()) {
+    EXPECT_EQ(warning.severity, ir::Severity::kWarning);
+    EXPECT_TRUE(warning.hint.contains("T.alloc_local")) << warning.hint;
+    const size_t what = warning.message.find("and ") + 4;
+    told.emplace_back(warning.loc.line, warning.message.substr(what, warning.message.find(':') - what));
+  }
+  const std::vector<std::pair<uint32_t, std::string>> expected = {{9, "%t may differ between them"}, {11, "only some store it"}};
+  EXPECT_EQ(told, expected);
+}
+
 // A plan names its row, as the text form does.
 TEST(Passes, ProductsNameRowsOfTheirTarget) {
   std::set<target::Team> teams;

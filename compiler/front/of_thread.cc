@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -122,6 +123,22 @@ class Iterations {
 void WarnOfThread(const ir::Module& module, const ir::For& loop, const ThreadSets& sets, const ir::ThreadRange& threads,
                   ir::Diagnostics& diagnostics) {
   Iterations(module, sets, threads, diagnostics).Run(loop);
+}
+
+void WarnOfCopies(const ir::Module& module, const ir::Stmt& stmt, const std::set<ir::BufferId>& together, const ThreadSets& sets,
+                  const ir::ThreadRange& threads, bool some, ir::Diagnostics& diagnostics) {
+  const auto* store = std::get_if<ir::Store>(&stmt.op);
+  if (store == nullptr || !together.contains(store->buffer) || threads.Count() == 1) return;
+  // A thread that writes an element of its own writes it for all (compiler/mapping/stage.h).
+  if (!std::ranges::all_of(store->indices, [&](ExprId index) { return sets.Agree(index, threads); })) return;
+  const bool differs = !sets.Agree(store->value, threads);
+  if (!some && !differs) return;
+  const std::string name = ir::Names(module).Of(store->buffer);
+  diagnostics.Warning(
+      fmt::format("every thread holds a copy of this element of %{}, and {}: statements that the threads do together read %{}, and "
+                  "whose copy they read is the compiler's choice",
+                  name, differs ? fmt::format("{} may differ between them", ir::PrintExpr(module, store->value)) : "only some store it", name),
+      "keep what is each thread's own in a local (T.alloc_local), or put it where the threads exchange it (T.alloc_shared)", stmt.loc);
 }
 
 }  // namespace kiln::compiler

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "compiler/analysis/threads/divergence.h"
+#include "compiler/analysis/threads/read_together.h"
 #include "compiler/analysis/threads/thread_sets.h"
 #include "compiler/front/of_thread.h"
 #include "ir/text/print.h"
@@ -99,13 +101,14 @@ class Round {
   // Tells which ranges there are, removes branches that no thread enters, and refuses what only some threads reach otherwise.
   void Report(ir::Diagnostics& diagnostics) {
     diagnostics_ = &diagnostics;
+    together_ = ReadTogether(module_, kernel_.body);
     Visit(kernel_.body, {{0, kernel_.threads}});
   }
 
  private:
   void Visit(ir::Block& block, const Scope& scope) {
     for (ir::Stmt& stmt : block) {
-      if (diagnostics_ != nullptr && IsOfBlock(stmt)) scope.reason ? Refuse(stmt, *scope.reason) : CheckOperands(stmt, scope.threads);
+      if (diagnostics_ != nullptr) Check(stmt, scope);
       std::visit(ir::Overloaded{
                      [&](ir::For& op) { VisitLoop(op, scope); }, [&](ir::While& op) { Visit(op.body, Within(&op, {op.cond}, "while", scope)); },
                      [&](ir::If& op) {
@@ -116,6 +119,11 @@ class Round {
                                  ir::Barrier, ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
                  stmt.op);
     }
+  }
+
+  void Check(const ir::Stmt& stmt, const Scope& scope) {
+    if (!IsOfBlock(stmt)) return WarnOfCopies(module_, stmt, together_, sets_, scope.threads, scope.reason.has_value(), *diagnostics_);
+    scope.reason ? Refuse(stmt, *scope.reason) : CheckOperands(stmt, scope.threads);
   }
 
   void VisitLoop(ir::For& loop, const Scope& scope) {
@@ -226,6 +234,7 @@ class Round {
   const Divergence divergence_;
   const ThreadSets sets_;
   ir::Diagnostics* diagnostics_ = nullptr;
+  std::set<ir::BufferId> together_;  // fragments; known when there are diagnostics
   bool changed_ = false;
 };
 

@@ -9,6 +9,8 @@
 #include <set>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/threads/divergence.h"
+#include "compiler/analysis/threads/read_together.h"
 #include "compiler/analysis/threads/register_map.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/rewrite/elementwise.h"
@@ -33,7 +35,12 @@ int64_t Copies(const Layout& layout) {
 class Stager {
  public:
   Stager(ir::Module& module, ir::Kernel& kernel, const Context& context)
-      : module_(module), kernel_(kernel), context_(context), threads_(AllThreads(kernel)) {}
+      : module_(module),
+        kernel_(kernel),
+        context_(context),
+        divergence_(module, kernel),
+        together_(ReadTogether(module, kernel.body)),
+        threads_(AllThreads(kernel)) {}
 
   void Visit(ir::Block& block) {
     ir::Block result;
@@ -123,7 +130,8 @@ class Stager {
   void Scalars(ir::Stmt& stmt) {
     std::map<BufferId, bool> written;
     for (const Access& access : AccessesOf(module_, stmt)) {
-      if (module_[access.buffer].space != Space::kFragment || access.tile || HeldByAll(access.buffer)) continue;
+      if (module_[access.buffer].space != Space::kFragment || access.tile) continue;
+      if (HeldByAll(access.buffer) && !IsOfOthersToo(access)) continue;
       written[access.buffer] |= access.write;
     }
     if (written.empty()) return;
@@ -138,6 +146,12 @@ class Stager {
   bool HeldByAll(BufferId fragment) const {
     const std::vector<int64_t> shape = module_.ShapeOf(fragment);
     return module_[fragment].layout->Registers() == std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  }
+
+  // Whether each thread writes an element of its own, which others read: they hold a copy of it, too.
+  bool IsOfOthersToo(const Access& access) const {
+    return access.write && together_.contains(access.buffer) &&
+           std::ranges::any_of(access.indices, [&](ir::ExprId index) { return divergence_.Differs(index, threads_); });
   }
 
   bool Fits(const ir::For& loop, const std::vector<int64_t>& extents, const Access& access) const {
@@ -243,6 +257,8 @@ class Stager {
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
+  const Divergence divergence_;
+  const std::set<BufferId> together_;
   ir::ThreadRange threads_;  // the threads that come to the statement
   ir::SourceLoc loc_;
   ir::Block before_, after_;

@@ -217,3 +217,65 @@ def test_an_exchange_that_not_all_threads_come_to_is_refused(emulator, target, s
     program, _ = of_threads(T.macro(statements))
     error = call(emulator, program, target, np.zeros(256, np.int32))
     assert isinstance(error, str) and "threads exchange data here through memory" in error, error
+
+
+def own_elements(f, s, tx):
+    f[63 - tx] = tx + 100
+
+
+def own_elements_in_a_loop(f, s, tx):
+    for u in T.serial(4):
+        turn = f[(tx + 1) % 64] + u  # of the turn before
+        f[tx] = turn
+
+
+def own_element_that_decides(f, s, tx):
+    f[tx] = tx
+    if f[5] == 5:
+        for i in T.Parallel(64):
+            f[i] += 1
+
+
+def of_fragments(statements, size):
+    @T.prim_func
+    def program(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            f, s = T.alloc_fragment((size,), "int32"), T.alloc_fragment((1,), "int32")
+            T.fill(f, 7)
+            T.fill(s, 7)
+            statements(f, s, T.get_thread_binding())
+            T.copy(f[0:64], A)
+            for i in T.Parallel(64):
+                B[i] = s[0]
+
+    return program
+
+
+EXPECTED = {own_elements: 163 - np.arange(64), own_elements_in_a_loop: np.full(64, 13), own_element_that_decides: np.arange(64) + 1}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("size", [64, 8192])  # small ones are held by every thread whole
+@pytest.mark.parametrize("statements", EXPECTED, ids=lambda f: f.__name__)
+def test_what_a_thread_writes_to_its_element_of_a_fragment_the_others_read(emulator, target, size, statements):
+    a, _ = call(emulator, of_fragments(T.macro(statements), size), target, *np.zeros((2, 64), np.int32))
+    np.testing.assert_array_equal(a, EXPECTED[statements])
+
+
+def decided_by_a_copy(f, s, tx):
+    s[0] = tx
+    if s[0] > 5:
+        T.fill(f, 3)
+
+
+def decided_by_an_iteration(f, s, tx):
+    for i in T.Parallel(64):
+        f[i] = tx
+    if f[5] > 5:
+        T.fill(s, 8)
+
+
+@pytest.mark.parametrize("statements", [decided_by_a_copy, decided_by_an_iteration], ids=lambda f: f.__name__)
+def test_threads_do_not_wait_where_their_copies_decide(emulator, statements):
+    error = call(emulator, of_fragments(T.macro(statements), 64), "emu:sm_90a", *np.zeros((2, 64), np.int32))
+    assert isinstance(error, str) and "only some threads reach" in error, error

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/analysis/threads/divergence.h"
 
+#include "compiler/analysis/threads/read_together.h"
 #include "ir/visit.h"
 
 #include <algorithm>
@@ -18,8 +19,9 @@ constexpr int kMostRounds = 64;
 
 }  // namespace
 
-Divergence::Divergence(const ir::Module& module, const ir::Kernel& kernel) : module_(module), all_{0, kernel.threads} {
-  const auto known = [&] { return vars_.size() + writers_ + left_.size(); };
+Divergence::Divergence(const ir::Module& module, const ir::Kernel& kernel)
+    : module_(module), all_{0, kernel.threads}, together_(ReadTogether(module, kernel.body)) {
+  const auto known = [&] { return vars_.size() + of_thread_.size() + writers_ + left_.size(); };
   int rounds = 0;
   for (size_t before = SIZE_MAX; before != known();) {
     before = known();
@@ -47,7 +49,9 @@ bool Divergence::IsWrittenApart(ir::BufferId local, const ir::ThreadRange& among
   });
 }
 
-bool Divergence::Differs(ir::ExprId id, const ir::ThreadRange& among) const {
+bool Divergence::Differs(ir::ExprId id, const ir::ThreadRange& among) const { return Differs(id, among, vars_); }
+
+bool Divergence::Differs(ir::ExprId id, const ir::ThreadRange& among, const std::set<ir::VarId>& lets) const {
   std::vector<ir::ExprId> open{id};
   std::set<ir::ExprId> seen;
   while (!open.empty()) {
@@ -55,7 +59,7 @@ bool Divergence::Differs(ir::ExprId id, const ir::ThreadRange& among) const {
     open.pop_back();
     if (!seen.insert(next).second) continue;
     const ir::ExprNode& node = module_.exprs[next];
-    if (node.op == ir::ExprOp::kVar && (module_.vars[node.ref].kind == ir::VarKind::kThread || vars_.contains(ir::VarId(node.ref)))) return true;
+    if (node.op == ir::ExprOp::kVar && (module_.vars[node.ref].kind == ir::VarKind::kThread || lets.contains(ir::VarId(node.ref)))) return true;
     if (node.op == ir::ExprOp::kLoad && IsWrittenApart(ir::BufferId(node.ref), among)) return true;
     open.insert(open.end(), node.Args().begin(), node.Args().end());
   }
@@ -88,8 +92,10 @@ void Divergence::VisitStmt(const ir::Stmt& stmt, bool divergent) {
                  [&](const ir::If& branch) {
                    const bool differs = Differs(branch.cond, scope_);
                    const bool outer = std::exchange(apart_, apart_ || differs);
+                   const bool outside = std::exchange(by_thread_, by_thread_ || IsOfThread(branch.cond));
                    VisitBranch(branch.then_body, branch.then_threads, divergent || differs);
                    VisitBranch(branch.else_body, branch.else_threads, divergent || differs);
+                   by_thread_ = outside;
                    apart_ = outer;
                  },
                  [&](const ir::Break&) { Leave(); },
@@ -125,6 +131,7 @@ void Divergence::VisitLoop(const ir::Block& body, const void* loop, bool differs
 }
 
 void Divergence::Bind(const ir::Let& let) {
+  if (IsOfThread(let.value)) of_thread_.insert(let.var);
   if (in_parallel_ || Differs(let.value, scope_)) vars_.insert(let.var);
   const std::optional<ir::ExprId> value = in_parallel_ ? std::nullopt : std::optional(let.value);
   const auto [it, first] = lets_.emplace(let.var, value);
@@ -139,7 +146,21 @@ void Divergence::Write(const ir::Stmt& stmt, ir::BufferId buffer, bool divergent
     if (differs || !scope_.Holds(all_)) Mark(buffer, {scope_.begin, scope_.end, !differs});
     given_[buffer].insert({scope_.begin, scope_.end, !divergent && !in_parallel_, std::move(exprs), {}});
   }
+  if (module_[buffer].space == Space::kFragment && LeavesCopiesApart(stmt, buffer, divergent)) {
+    Mark(buffer, {scope_.begin, scope_.end, /*together=*/false});
+    given_[buffer].insert({scope_.begin, scope_.end, !divergent && !in_parallel_, std::move(exprs), {}});
+  }
   if ((differs || in_range_) && !in_parallel_) of_each_thread_.insert(&stmt);
+}
+
+// Whether the copies that threads hold of a fragment's element may differ afterwards. What a thread writes to an element of its own passes
+// through shared memory to the others (compiler/mapping/stage.h).
+bool Divergence::LeavesCopiesApart(const ir::Stmt& stmt, ir::BufferId buffer, bool divergent) const {
+  const auto* store = std::get_if<ir::Store>(&stmt.op);
+  if (store == nullptr) return false;
+  const bool exchanged = std::ranges::any_of(store->indices, [&](ir::ExprId index) { return IsOfThread(index); });
+  if (exchanged && (in_parallel_ || together_.contains(buffer))) return false;
+  return exchanged || IsOfThread(store->value) || (in_parallel_ ? by_thread_ : divergent);
 }
 
 // No two threads come first to an element, so each gets a value of its own.

@@ -28,7 +28,8 @@ class Divergence {
   // Whether each thread runs this store or atomic, outside of parallel loops, for itself. If not, it runs once for the block.
   bool IsOfEachThread(const ir::Stmt& stmt) const { return of_each_thread_.contains(&stmt); }
 
-  // Threads begin to end gave elements of a local what they computed from `exprs` and read in `locals`. `together`: they came at once.
+  // Threads begin to end gave elements of a local, or of their copies of a fragment, what they computed from `exprs` and read in `locals`.
+  // `together`: they came at once.
   struct Given {
     uint32_t begin, end;
     bool together;
@@ -39,7 +40,8 @@ class Divergence {
   const std::set<Given>& GivenTo(ir::BufferId local) const;
   // What a let stands for. nullopt: it has no one value, for a parallel loop gives it, or several statements do.
   std::optional<ir::ExprId> ValueOf(ir::VarId let) const;
-  // Whether it is not known that `among`, who come together, have the same in a local, going by what differs for the threads that wrote it.
+  // Whether it is not known that `among`, who come together, have the same in a local, or in their copies of a fragment, going by what differs
+  // for the threads that wrote it.
   bool IsWrittenApart(ir::BufferId local, const ir::ThreadRange& among) const;
 
  private:
@@ -50,6 +52,9 @@ class Divergence {
     auto operator<=>(const Writers&) const = default;
   };
 
+  bool Differs(ir::ExprId id, const ir::ThreadRange& among, const std::set<ir::VarId>& lets) const;
+  // The same, where iterations of parallel loops do not count as threads.
+  bool IsOfThread(ir::ExprId id) const { return Differs(id, scope_, of_thread_); }
   void Visit(const ir::Block& block, bool divergent);
   void VisitStmt(const ir::Stmt& stmt, bool divergent);
   void VisitBranch(const ir::Block& body, const std::optional<ir::ThreadRange>& threads, bool divergent);
@@ -61,14 +66,17 @@ class Divergence {
   void Mark(ir::BufferId local, const Writers& writers) { writers_ += locals_[local].insert(writers).second ? 1 : 0; }
   void Bind(const ir::Let& let);
   void Write(const ir::Stmt& stmt, ir::BufferId buffer, bool divergent);
+  bool LeavesCopiesApart(const ir::Stmt& stmt, ir::BufferId buffer, bool divergent) const;
   void TakeOld(ir::BufferId local);
   template <typename T>
   void WriteTiles(const T& op, bool divergent);
 
   const ir::Module& module_;
   const ir::ThreadRange all_;
+  const std::set<ir::BufferId> together_;             // fragments
   ir::ThreadRange scope_ = all_;                      // who come to the current statement, where nothing keeps some of them away
   std::set<ir::VarId> vars_;                          // lets that differ
+  std::set<ir::VarId> of_thread_;                     // those of them that depend on the thread, not on the iteration alone
   std::map<ir::BufferId, std::set<Writers>> locals_;  // but for what all threads of the block write together
   size_t writers_ = 0;                                // of all locals
   std::map<ir::VarId, std::optional<ir::ExprId>> lets_;
@@ -77,8 +85,9 @@ class Divergence {
   std::vector<const void*> loops_;  // around
   std::set<const ir::Stmt*> of_each_thread_;
   bool in_parallel_ = false;
-  bool in_range_ = false;  // in a branch with threads of its own
-  bool apart_ = false;     // within the innermost loop, threads that entered together may have taken different paths
+  bool in_range_ = false;   // in a branch with threads of its own
+  bool by_thread_ = false;  // in a branch whose condition depends on the thread
+  bool apart_ = false;      // within the innermost loop, threads that entered together may have taken different paths
 };
 
 }  // namespace kiln::compiler

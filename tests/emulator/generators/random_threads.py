@@ -37,7 +37,7 @@ class RandomThreads(RandomTiles):
              "local array", "own loop", "left by single threads", "mask", "thread atomics", "shared atomics", "atomics with old values",
              "tickets", "old values",
              "atomics that meet apart", "element beyond the threads", "own element again",
-             "another thread's element of memory", "element of a fragment", "local tile")
+             "another thread's element of memory", "element of a fragment", "own element of a fragment", "local tile")
 
     def head(self):
         if self.chance(0.03):
@@ -52,7 +52,7 @@ class RandomThreads(RandomTiles):
     def enter(self):
         self.line("tx, ty, tz = T.get_thread_bindings()")
         self.places, self.locals, self.types, self.outputs, self.summed, self.written_outputs = {}, [], {}, [], [], []
-        self.own_atomics = []
+        self.own_atomics, self.own_fragments = [], []
         self.apart, self.in_loop = None, False  # where threads cannot wait for each other: the tiles that they have added to already
         x, y, _ = self.block_shape
         names = [("tx", x, 1), ("ty", y, x), ("tz", self.block_shape[2], x * y)]
@@ -127,6 +127,7 @@ class RandomThreads(RandomTiles):
         written = [tile for tile in shared if tile not in self.summed and self.chance(0.5)]
         self.written_outputs = [output for output in self.outputs if self.chance(0.5)]
         fragments = [tile for tile in self.those(space="fragment") if tile.size <= 256 and self.chance(0.08)]
+        self.own_fragments = [tile for tile in self.those(space="fragment") if tile not in fragments and not self.own(tile)[1] and self.chance(0.2)]
         self.tiles = [tile for tile in shared if tile not in written and tile not in self.summed] + fragments
         if self.chance(0.7):
             self.local_array()
@@ -147,6 +148,9 @@ class RandomThreads(RandomTiles):
         if way < 0.7 and (not self.in_loop or self.chance(0.1)):
             self.form("atomics that meet apart") if self.in_loop else None
             return self.thread_atomic()
+        if way < 0.78 and self.own_fragments and self.apart is None:
+            self.form("own element of a fragment")
+            return self.tile_store(self.pick(*self.own_fragments))
         if way < 0.85 and written:
             return self.tile_store(self.pick(*written))
         return self.thread_output()
