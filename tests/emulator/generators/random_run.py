@@ -21,6 +21,7 @@ from random_tiles import RandomTiles
 GENERATORS = {"tiles": RandomTiles, "products": RandomProduct, "threads": RandomThreads, "kernels": RandomKernels,
               "edges": RandomEdges, "ranges": RandomRanges}
 TARGETS = ("emu:sm_90a", "emu:sm_90a", "emu:sm_80", "emu:sm_75", "emu:gfx942", "emu:gfx90a", "emu:gfx1100")
+PTX = ("cuda:sm_90a", "cuda:sm_80", "cuda:sm_75")  # whose PTX tests/ptx runs
 STORAGE = {**STORED, "bool": np.bool_, "int16": np.int16, "uint16": np.uint16, "uint32": np.uint32, "int64": np.int64, "uint64": np.uint64}
 MARK = 3  # what outputs hold before
 ANOTHER_WAY = "cannot be moved by tensor copies (TMA)"  # an empty tensor; kiln.Kernel compiles once more, as we do
@@ -82,13 +83,14 @@ class Trial:
         return Outcome(target, "wrong" if any(wrong) else "right", "; ".join(filter(None, wrong)))
 
 
-def target_of(seed):
-    return random.Random(seed).choice(TARGETS)
+def target_of(seed, targets=TARGETS):
+    return random.Random(seed).choice(targets)
 
 
-def options_of(seed):
+def options_of(seed, target=""):
     which = random.Random(~seed).random()
-    return {"wgmma": 0} if which < 0.1 else {"stream_k": 2} if which < 0.4 else {}
+    options = {"wgmma": 0} if which < 0.1 else {"stream_k": 2} if which < 0.4 else {}
+    return {**options, "wgmma": 0} if target in PTX else options  # tests/ptx has neither wgmma nor tensor copies
 
 
 def values(tensors, rng, largest):
