@@ -49,6 +49,9 @@ T Flushed(T v, bool ftz) {
 
 enum Modifier : uint32_t { kFlush = 1, kSaturate = 2, kRelu = 4, kKeepNan = 8, kHigh = 16, kWide = 32 };
 
+constexpr std::string_view kWithModifiers[] = {"add", "sub", "mul", "mad", "fma", "div",  "rem", "min",  "max",   "neg",
+                                               "abs", "ex2", "lg2", "sin", "cos", "tanh", "rcp", "sqrt", "rsqrt", "copysign"};
+
 uint32_t ModifiersOf(const Instruction& i) {
   uint32_t modifiers = 0;
   for (size_t w = 1; w < i.words.size(); ++w) {
@@ -323,10 +326,10 @@ void SetPredicate(Thread& t, const Instruction& i) {
 
 Execute DecodeSetPredicate(Instruction& i) {
   static const std::map<std::string, uint32_t> kWords = {
-      {"eq", kEq},          {"ne", kNe},          {"lt", kLt},          {"le", kLe},          {"gt", kGt},          {"ge", kGe},
-      {"lo", kLt},          {"ls", kLe},          {"hi", kGt},          {"hs", kGe},          {"equ", kEq | kOrNan}, {"neu", kNe | kOrNan},
-      {"ltu", kLt | kOrNan}, {"leu", kLe | kOrNan}, {"gtu", kGt | kOrNan}, {"geu", kGe | kOrNan}, {"num", kNum},        {"nan", kNan},
-      {"and", kAnd},        {"or", kOr},          {"xor", kXor},        {"ftz", kFlushed}};
+      {"eq", kEq},           {"ne", kNe},           {"lt", kLt},           {"le", kLe},           {"gt", kGt},           {"ge", kGe},
+      {"lo", kLt},           {"ls", kLe},           {"hi", kGt},           {"hs", kGe},           {"equ", kEq | kOrNan}, {"neu", kNe | kOrNan},
+      {"ltu", kLt | kOrNan}, {"leu", kLe | kOrNan}, {"gtu", kGt | kOrNan}, {"geu", kGe | kOrNan}, {"num", kNum},         {"nan", kNan},
+      {"and", kAnd},         {"or", kOr},           {"xor", kXor},         {"ftz", kFlushed}};
   i.number = 0;
   for (size_t w = 1; w + 1 < i.words.size(); ++w) {
     const auto it = kWords.find(i.words[w]);
@@ -408,9 +411,7 @@ void InsertField(Thread& t, const Instruction& i) {
 }
 
 void CountOnes(Thread& t, const Instruction& i) { t.Write(i.operands[0], uint64_t(std::popcount(t.Read(i.operands[1])))); }
-void CountZeros(Thread& t, const Instruction& i) {
-  t.Write(i.operands[0], uint64_t(std::countl_zero(t.Read(i.operands[1]))) - (64 - i.type.bits));
-}
+void CountZeros(Thread& t, const Instruction& i) { t.Write(i.operands[0], uint64_t(std::countl_zero(t.Read(i.operands[1]))) - (64 - i.type.bits)); }
 void Reverse(Thread& t, const Instruction& i) {
   uint64_t value = t.Read(i.operands[1]), result = 0;
   for (uint32_t b = 0; b < i.type.bits; ++b, value >>= 1) result = result << 1 | (value & 1);
@@ -435,12 +436,12 @@ Execute Approximate(const Instruction& i) {
   if (i.type.kind == 'f' && i.type.bits == 64) return Of<double, F>();
   return OfFloat<F>(i.type);
 }
-#define KILN_PTX_FUNCTION(name, expression)     \
-  struct name {                                 \
-    template <typename V>                       \
-    V operator()(V x) const {                   \
-      return V(expression);                     \
-    }                                           \
+#define KILN_PTX_FUNCTION(name, expression) \
+  struct name {                             \
+    template <typename V>                   \
+    V operator()(V x) const {               \
+      return V(expression);                 \
+    }                                       \
   };
 KILN_PTX_FUNCTION(Exp2, std::exp2(double(x)))
 KILN_PTX_FUNCTION(Log2, std::log2(double(x)))
@@ -506,6 +507,7 @@ Execute DecodeArithmetic(Instruction& i) {
   if (name == "clz") return CountZeros;
   if (name == "brev") return Reverse;
   if (name == "dp4a") return DotProduct;
+  if (std::ranges::find(kWithModifiers, name) == std::end(kWithModifiers)) return nullptr;
   i.number = ModifiersOf(i);
   if (name == "add") return OfNumber<Add>(i.type);
   if (name == "sub") return OfNumber<Subtract>(i.type);

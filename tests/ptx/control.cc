@@ -11,6 +11,13 @@ namespace {
 
 void Branch(Thread& t, const Instruction& i) { t.frame().at = i.target; }
 
+// brx.idx a, targets
+void BranchIndexed(Thread& t, const Instruction& i) {
+  const auto index = uint32_t(t.Read(i.operands[0]));
+  if (index >= i.operands[1].parts.size()) throw Failure("no target " + std::to_string(index));
+  t.frame().at = uint32_t(i.operands[1].parts[index].value);
+}
+
 void Exit(Thread& t, const Instruction&) { t.block->End(t); }
 
 // call {.uni} (result), name, (arguments)
@@ -65,6 +72,7 @@ void Nothing(Thread&, const Instruction&) {}
 Execute DecodeControl(Instruction& i) {
   const std::string& name = i.words[0];
   if (name == "bra") return Branch;
+  if (name == "brx") return BranchIndexed;
   if (name == "exit") return Exit;
   if (name == "ret") return Return;
   if (name == "call") return Call;
@@ -79,7 +87,7 @@ Execute DecodeControl(Instruction& i) {
 }
 
 void Decode(Instruction& instruction) {
-  for (const auto decode : {DecodeArithmetic, DecodeConversion, DecodeMemory, DecodeWarp, DecodeControl}) {
+  for (const auto decode : {DecodeConversion, DecodeArithmetic, DecodeMemory, DecodeWarp, DecodeControl}) {
     instruction.execute = decode(instruction);
     if (instruction.execute != nullptr) return;
   }

@@ -12,7 +12,7 @@
 namespace kiln::ptx {
 namespace {
 
-enum Modifier : uint32_t { kToZero = 1, kDown = 2, kUp = 4, kToInteger = 8, kSaturates = 16, kRelu = 32, kFlush = 64, kNearest = 128 };
+enum Modifier : uint32_t { kToZero = 1, kDown = 2, kUp = 4, kToInteger = 8, kSaturates = 16, kRelu = 32, kFlush = 64, kNearest = 128, kAway = 256 };
 
 bool IsFloat(Type type) { return !type.IsInteger(); }
 
@@ -50,7 +50,8 @@ uint64_t ToFloat(Type type, long double value, uint32_t modifiers) {
   if ((modifiers & kToInteger) != 0) value = std::isfinite(value) ? std::copysign(Rounded(value, modifiers), value) : value;
   if (type.kind == 'f' && type.bits == 64) return ToBits(double(value));
   const bool to_zero = (modifiers & (kToZero | kToInteger)) == kToZero;
-  uint64_t bits = Narrow(FormatOf(type), value, (modifiers & kSaturates) != 0, to_zero ? Rounding::kZero : Rounding::kNearest);
+  const Rounding rounding = to_zero ? Rounding::kZero : (modifiers & kAway) != 0 ? Rounding::kNearestAway : Rounding::kNearest;
+  uint64_t bits = Narrow(FormatOf(type), value, (modifiers & kSaturates) != 0, rounding);
   if (type.kind == 't') bits <<= 13;
   return bits;
 }
@@ -92,9 +93,17 @@ void ConvertPacked(Thread& t, const Instruction& i) {
 Execute DecodeConversion(Instruction& i) {
   if (i.words[0] != "cvt") return nullptr;
   if (i.type.kind == 0 || i.from.kind == 0) throw Refusal("cvt between unknown types");
-  static const std::map<std::string, uint32_t> kWords = {
-      {"rn", kNearest},  {"rz", kToZero}, {"rni", kToInteger}, {"rzi", kToInteger | kToZero}, {"rmi", kToInteger | kDown}, {"rpi", kToInteger | kUp},
-      {"sat", kSaturates}, {"satfinite", kSaturates}, {"relu", kRelu}, {"ftz", kFlush}, {"rna", kNearest}};
+  static const std::map<std::string, uint32_t> kWords = {{"rn", kNearest},
+                                                         {"rz", kToZero},
+                                                         {"rni", kToInteger},
+                                                         {"rzi", kToInteger | kToZero},
+                                                         {"rmi", kToInteger | kDown},
+                                                         {"rpi", kToInteger | kUp},
+                                                         {"sat", kSaturates},
+                                                         {"satfinite", kSaturates},
+                                                         {"relu", kRelu},
+                                                         {"ftz", kFlush},
+                                                         {"rna", kAway}};
   i.number = 0;
   for (size_t w = 1; w < i.words.size(); ++w) {
     if (ParseType(i.words[w]).kind != 0) continue;

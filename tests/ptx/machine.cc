@@ -19,7 +19,11 @@ void Fill(std::minstd_rand& random, std::span<std::byte> bytes) {
 }  // namespace
 
 Block::Block(const Launch& l, std::array<uint32_t, 3> i, uint64_t seed)
-    : launch(l), index(i), shared(l.shared_bytes + l.module->shared_bytes), threads(l.threads), random(uint32_t(seed * 2654435761u + 12345)),
+    : launch(l),
+      index(i),
+      shared(l.shared_bytes + l.module->shared_bytes),
+      threads(l.threads),
+      random(uint32_t(seed * 2654435761u + 12345)),
       copies_at_once(l.seed % 2 == 1) {
   random.discard(8);
   Fill(random, shared);

@@ -25,7 +25,7 @@ struct Frame {
   const Function* function = nullptr;
   std::vector<uint64_t> regs;
   std::vector<std::byte> params;
-  uint32_t at = 0;          // of its next instruction
+  uint32_t at = 0;           // of its next instruction
   uint32_t local_begin = 0;  // its part of the thread's local memory
 };
 
@@ -44,10 +44,10 @@ struct Thread {
   uint64_t* regs = nullptr;
   std::deque<Frame> frames;
   std::vector<std::byte> local;
-  std::vector<Copy> copies;                // that belong to no group yet
-  std::deque<std::vector<Copy>> groups;    // oldest first
-  const Instruction* waits_in = nullptr;   // kInWarp, kAtBarrier
-  uint32_t waits_for = 0;                  // kInWarp: the lanes; kAtBarrier: the barrier
+  std::vector<Copy> copies;               // that belong to no group yet
+  std::deque<std::vector<Copy>> groups;   // oldest first
+  const Instruction* waits_in = nullptr;  // kInWarp, kAtBarrier
+  uint32_t waits_for = 0;                 // kInWarp: the lanes; kAtBarrier: the barrier
 
   uint32_t Lane() const { return index % 32; }
   Frame& frame() { return frames.back(); }

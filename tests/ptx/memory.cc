@@ -123,8 +123,9 @@ void Atomic(Thread& t, const Instruction& i) {
 
 Execute DecodeAtomic(Instruction& i) {
   static const std::map<std::string, AtomicKind> kKinds = {
-      {"add", AtomicKind::kAdd}, {"min", AtomicKind::kMin},        {"max", AtomicKind::kMax},    {"and", AtomicKind::kAnd},       {"or", AtomicKind::kOr},
-      {"xor", AtomicKind::kXor}, {"exch", AtomicKind::kExchange}, {"cas", AtomicKind::kCompare}, {"inc", AtomicKind::kIncrement}, {"dec", AtomicKind::kDecrement}};
+      {"add", AtomicKind::kAdd},       {"min", AtomicKind::kMin},      {"max", AtomicKind::kMax},       {"and", AtomicKind::kAnd},
+      {"or", AtomicKind::kOr},         {"xor", AtomicKind::kXor},      {"exch", AtomicKind::kExchange}, {"cas", AtomicKind::kCompare},
+      {"inc", AtomicKind::kIncrement}, {"dec", AtomicKind::kDecrement}};
   for (const std::string& word : i.words) {
     const auto it = kKinds.find(word);
     if (it == kKinds.end()) continue;

@@ -46,7 +46,8 @@ uint32_t Narrow(Format format, long double value, bool saturate, Rounding roundi
   const long double scaled = std::ldexp(magnitude, format.fraction - exponent);  // a number of units in the last place
   long double units = std::floor(scaled);
   const long double rest = scaled - units;
-  if (rounding == Rounding::kNearest && (rest > 0.5L || (rest == 0.5L && std::fmod(units, 2.0L) != 0))) units += 1;
+  const bool tie_up = rounding == Rounding::kNearestAway || std::fmod(units, 2.0L) != 0;
+  if (rounding != Rounding::kZero && (rest > 0.5L || (rest == 0.5L && tie_up))) units += 1;
   // Units carry into the exponent's field by themselves.
   const auto count = uint64_t(units);
   const uint64_t bits = count < (uint64_t{1} << format.fraction) ? count : (uint64_t(exponent + bias - 1) << format.fraction) + count;

@@ -22,8 +22,8 @@ inline constexpr Format kHalf{5, 10}, kBfloat{8, 7}, kE4M3{4, 3, false}, kE5M2{5
 Format FormatOf(Type type);
 
 double Widen(Format format, uint32_t bits);
-// To the nearest, ties to even, or towards zero; `saturate`: the largest number in place of infinity. Exact: rounded once.
-enum class Rounding : uint8_t { kNearest, kZero };
+// To the nearest, ties to even or away from zero, or towards zero; `saturate`: the largest number in place of infinity. Exact: rounded once.
+enum class Rounding : uint8_t { kNearest, kNearestAway, kZero };
 uint32_t Narrow(Format format, long double value, bool saturate = false, Rounding rounding = Rounding::kNearest);
 
 // 16-bit floats compute as double; a product or sum of two is exact there.

@@ -2,8 +2,8 @@
 #include "tests/ptx/text.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cctype>
+#include <charconv>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -252,17 +252,35 @@ class Parser {
     function_->name = lexer_.Take();
     function_->params = Params(scope);
     while (!lexer_.Is("{") && !lexer_.Is(";")) lexer_.Take();  // .reqntid 256, .minnctapersm 1, .noreturn
-    if (lexer_.Skip(";")) return;                             // declared alone
+    if (lexer_.Skip(";")) return;                              // declared alone
     scopes_.push_back(std::move(scope));
     Body();
     scopes_.pop_back();
-    for (auto& [place, label] : branches_) {
+    ResolveBranches();
+    module_.functions[function_->name] = std::move(function);
+  }
+
+  void ResolveBranches() {
+    const auto resolve = [&](const std::string& label) {
       const auto target = labels_.find(label);
       if (target == labels_.end()) Refuse("branch to the unknown label " + label);
-      function_->code[place].target = target->second;
+      return target->second;
+    };
+    for (const auto& [place, label] : branches_) {
+      Instruction& branch = function_->code[place];
+      const auto table = tables_.find(label);
+      if (table == tables_.end()) {
+        branch.target = resolve(label);
+        continue;
+      }
+      for (const std::string& target : table->second) {
+        Operand operand;
+        operand.value = resolve(target);
+        branch.operands[1].parts.push_back(operand);
+      }
     }
     branches_.clear();
-    module_.functions[function_->name] = std::move(function);
+    tables_.clear();
   }
 
   void Body() {
@@ -273,7 +291,8 @@ class Parser {
       if (lexer_.Is("{")) {
         Body();
       } else if (lexer_.IsLabel()) {
-        labels_[lexer_.Take()] = uint32_t(function_->code.size());
+        label_ = lexer_.Take();
+        labels_[label_] = uint32_t(function_->code.size());
       } else if (lexer_.token()[0] == '.') {
         Directive();
       } else {
@@ -295,6 +314,11 @@ class Parser {
       Variable(word);
     } else if (word == ".pragma") {
       lexer_.Take();
+      lexer_.Expect(";");
+    } else if (word == ".branchtargets") {
+      do {
+        tables_[label_].push_back(lexer_.Take());
+      } while (lexer_.Skip(","));
       lexer_.Expect(";");
     } else if (word == ".loc") {
       for (int i = 0; i < 3; ++i) lexer_.Take();
@@ -377,8 +401,8 @@ class Parser {
     }
     instruction.text = lexer_.Since(begin);
     lexer_.Expect(";");
-    if (instruction.words[0] == "bra") {
-      branches_.emplace_back(function_->code.size(), instruction.operands.at(0).name);
+    if (instruction.words[0] == "bra" || instruction.words[0] == "brx") {
+      branches_.emplace_back(function_->code.size(), instruction.operands.back().name);
     }
     try {
       Decode(instruction);
@@ -455,18 +479,20 @@ class Parser {
   Function* function_ = nullptr;
   std::vector<Scope> scopes_;
   std::map<std::string, uint32_t> labels_;
-  std::vector<std::pair<size_t, std::string>> branches_;
+  std::string label_;                                       // the last one
+  std::map<std::string, std::vector<std::string>> tables_;  // labels behind a label
+  std::vector<std::pair<size_t, std::string>> branches_;    // instructions, and the label of each
 };
 
 }  // namespace
 
 Type ParseType(std::string_view text) {
   static const std::map<std::string_view, Type> kTypes = {
-      {"pred", {'p', 1}},     {"b8", {'b', 8}},       {"b16", {'b', 16}},       {"b32", {'b', 32}},        {"b64", {'b', 64}},
-      {"b128", {'b', 128}},   {"u8", {'u', 8}},       {"u16", {'u', 16}},       {"u32", {'u', 32}},        {"u64", {'u', 64}},
-      {"s8", {'s', 8}},       {"s16", {'s', 16}},     {"s32", {'s', 32}},       {"s64", {'s', 64}},        {"f16", {'f', 16}},
-      {"f32", {'f', 32}},     {"f64", {'f', 64}},     {"bf16", {'B', 16}},      {"f16x2", {'f', 16, 2}},   {"bf16x2", {'B', 16, 2}},
-      {"tf32", {'t', 32}},    {"e4m3", {'4', 8}},     {"e5m2", {'5', 8}},       {"e4m3x2", {'4', 8, 2}},   {"e5m2x2", {'5', 8, 2}}};
+      {"pred", {'p', 1}},   {"b8", {'b', 8}},   {"b16", {'b', 16}},  {"b32", {'b', 32}},      {"b64", {'b', 64}},
+      {"b128", {'b', 128}}, {"u8", {'u', 8}},   {"u16", {'u', 16}},  {"u32", {'u', 32}},      {"u64", {'u', 64}},
+      {"s8", {'s', 8}},     {"s16", {'s', 16}}, {"s32", {'s', 32}},  {"s64", {'s', 64}},      {"f16", {'f', 16}},
+      {"f32", {'f', 32}},   {"f64", {'f', 64}}, {"bf16", {'B', 16}}, {"f16x2", {'f', 16, 2}}, {"bf16x2", {'B', 16, 2}},
+      {"tf32", {'t', 32}},  {"e4m3", {'4', 8}}, {"e5m2", {'5', 8}},  {"e4m3x2", {'4', 8, 2}}, {"e5m2x2", {'5', 8, 2}}};
   const auto it = kTypes.find(text);
   return it == kTypes.end() ? Type{} : it->second;
 }

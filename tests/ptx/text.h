@@ -37,12 +37,12 @@ struct Operand {
   static constexpr uint32_t kNoRegister = ~0u;
 
   Kind kind = Kind::kImmediate;
-  bool negated = false;              // !%p1
+  bool negated = false;               // !%p1
   bool frame = false, local = false;  // of an address or immediate: counts from the function's parameters, or from its local memory
-  uint8_t bits = 0;                  // of the register; 1: a predicate
-  uint32_t reg = kNoRegister;        // of an address: its base
-  uint64_t value = 0;                // of an address: what is added
-  std::vector<Operand> parts;        // of a vector, or of an address with coordinates
+  uint8_t bits = 0;                   // of the register; 1: a predicate
+  uint32_t reg = kNoRegister;         // of an address: its base
+  uint64_t value = 0;                 // of an address: what is added
+  std::vector<Operand> parts;         // of a vector, or of an address with coordinates
   std::string name;
 
   bool IsNothing() const { return kind == Kind::kName && name == "_"; }
@@ -56,9 +56,9 @@ struct Instruction {
   Execute execute = nullptr;
   uint32_t guard = Operand::kNoRegister;
   bool guard_negated = false;
-  Type type, from;               // the last type of its name, and the one before
-  uint32_t target = 0;           // of a branch
-  uint32_t number = 0;           // what its kind makes of its name: an operation, a count
+  Type type, from;      // the last type of its name, and the one before
+  uint32_t target = 0;  // of a branch
+  uint32_t number = 0;  // what its kind makes of its name: an operation, a count
   std::vector<Operand> operands;
   std::vector<std::string> words;  // of its name
   std::string text;

@@ -158,9 +158,9 @@ void StoreMatrix(Lanes lanes, const Instruction& i) {
 }
 
 ir::DType MatrixType(const std::string& word) {
-  static const std::map<std::string, ir::DType> kTypes = {{"f16", ir::DType::kF16},        {"bf16", ir::DType::kBF16}, {"tf32", ir::DType::kTF32},
-                                                          {"e4m3", ir::DType::kF8E4M3},    {"e5m2", ir::DType::kF8E5M2}, {"s8", ir::DType::kI8},
-                                                          {"u8", ir::DType::kU8},          {"f32", ir::DType::kF32},   {"s32", ir::DType::kI32}};
+  static const std::map<std::string, ir::DType> kTypes = {{"f16", ir::DType::kF16},     {"bf16", ir::DType::kBF16},   {"tf32", ir::DType::kTF32},
+                                                          {"e4m3", ir::DType::kF8E4M3}, {"e5m2", ir::DType::kF8E5M2}, {"s8", ir::DType::kI8},
+                                                          {"u8", ir::DType::kU8},       {"f32", ir::DType::kF32},     {"s32", ir::DType::kI32}};
   const auto it = kTypes.find(word);
   if (it == kTypes.end()) throw Refusal("a matrix product of ." + word);
   return it->second;
@@ -218,10 +218,10 @@ Execute DecodeWarp(Instruction& i) {
   }
   if (i.words.size() < 2) return nullptr;
   if (name == "bar" && i.words[1] == "warp") return Together<NothingMore, 0>;
+  if (name == "match" && i.words[1] == "any") return Together<Match, 2>;
   if (i.words[1] != "sync") return nullptr;
   if (name == "shfl") return i.operands.size() == 6 ? Together<Shuffle, 5> : Together<Shuffle, 4>;
   if (name == "vote") return Together<Vote, 2>;
-  if (name == "match" && i.Has("any")) return Together<Match, 2>;
   if (name == "redux") return Together<Reduce, 2>;
   if (name == "elect") return Together<Elect, 2>;
   return nullptr;
