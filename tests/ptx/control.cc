@@ -64,6 +64,9 @@ void Barrier(Thread& t, const Instruction& i) {
   t.block->Arrive(t, i, barrier, expected, i.number != 0);
 }
 
+// Of both halves, as they stand one behind the other, the second does it all.
+void ClusterWait(Thread& t, const Instruction& i) { t.block->WaitForCluster(t, i); }
+
 void Trap(Thread&, const Instruction&) { throw Failure("a trap"); }
 void Nothing(Thread&, const Instruction&) {}
 
@@ -77,7 +80,8 @@ Execute DecodeControl(Instruction& i) {
   if (name == "ret") return Return;
   if (name == "call") return Call;
   if (name == "trap" || name == "brkpt") return Trap;
-  if (name == "nanosleep" || name == "pmevent" || name == "setmaxnreg" || name == "griddepcontrol") return Nothing;
+  if (name == "nanosleep" || name == "pmevent" || name == "setmaxnreg") return Nothing;
+  if (name == "barrier" && i.words[1] == "cluster") return i.Has("wait") ? ClusterWait : Nothing;
   if ((name == "bar" || name == "barrier") && i.words[1] != "warp" && i.words[1] != "cluster") {
     if (i.Has("red")) throw Refusal("a barrier with a reduction");
     i.number = i.Has("sync") ? 1 : 0;
@@ -87,7 +91,7 @@ Execute DecodeControl(Instruction& i) {
 }
 
 void Decode(Instruction& instruction) {
-  for (const auto decode : {DecodeConversion, DecodeArithmetic, DecodeMemory, DecodeWarp, DecodeControl}) {
+  for (const auto decode : {DecodeConversion, DecodeArithmetic, DecodeAsync, DecodeMemory, DecodeWarp, DecodeGroupProduct, DecodeControl}) {
     instruction.execute = decode(instruction);
     if (instruction.execute != nullptr) return;
   }

@@ -13,6 +13,8 @@ Execute DecodeArithmetic(Instruction& instruction);
 Execute DecodeConversion(Instruction& instruction);
 Execute DecodeMemory(Instruction& instruction);
 Execute DecodeWarp(Instruction& instruction);
+Execute DecodeAsync(Instruction& instruction);
+Execute DecodeGroupProduct(Instruction& instruction);
 Execute DecodeControl(Instruction& instruction);
 
 }  // namespace kiln::ptx

@@ -44,24 +44,35 @@ uint32_t Block::ExistingLanes(uint32_t warp) const {
   return count == 32 ? ~0u : (1u << count) - 1;
 }
 
-bool Block::Run(uint64_t instructions) {
-  for (uint64_t spent = 0; !Done(); spent += kQuantum) {
-    if (ready_.empty()) throw Failure(Stuck());
-    if (spent > instructions) return false;
+bool Block::WaitsForOthers() const {
+  return std::ranges::any_of(threads, [](const Thread& thread) { return thread.state == State::kAtCluster; });
+}
+
+uint64_t Block::Run(uint64_t instructions) {
+  uint64_t spent = 0;
+  while (!Done() && spent <= instructions) {
+    if (ready_.empty()) {
+      if (WaitsForOthers()) break;
+      throw Failure(Stuck());
+    }
     const size_t chosen = random() % ready_.size();
     Thread& thread = threads[ready_[chosen]];
     ready_[chosen] = ready_.back();
     ready_.pop_back();
-    Step(thread, kQuantum);
+    spent += Step(thread, kQuantum);
     if (thread.state == State::kReady) ready_.push_back(thread.index);
   }
-  return true;
+  return spent;
 }
 
-void Block::Step(Thread& thread, uint64_t instructions) {
-  for (uint64_t i = 0; i < instructions && thread.state == State::kReady; ++i) {
+uint64_t Block::Step(Thread& thread, uint64_t instructions) {
+  uint64_t count = 0;
+  for (; count < instructions && thread.state == State::kReady && !thread.yields; ++count) {
     Frame& frame = thread.frame();
-    if (frame.at >= frame.function->code.size()) return End(thread);
+    if (frame.at >= frame.function->code.size()) {
+      End(thread);
+      break;
+    }
     const Instruction& instruction = frame.function->code[frame.at++];
     if (instruction.guard != Operand::kNoRegister && ((thread.regs[instruction.guard] & 1) != 0) == instruction.guard_negated) continue;
     try {
@@ -71,6 +82,8 @@ void Block::Step(Thread& thread, uint64_t instructions) {
                     std::to_string(index[0]) + ", " + std::to_string(index[1]) + ", " + std::to_string(index[2]));
     }
   }
+  thread.yields = false;
+  return count;
 }
 
 void Block::MakeReady(Thread& thread) {
@@ -96,14 +109,65 @@ void Block::Meet(Thread& thread, const Instruction& instruction, uint32_t lanes,
     if (other.state != State::kInWarp || other.waits_in != &instruction || other.waits_for != lanes) return;
     present[count++] = &other;
   }
-  finish({present.data(), count}, instruction);
-  for (size_t i = 0; i < count; ++i) {
-    if (present[i] == &thread) {  // Step goes on with it
-      thread.state = State::kReady;
-    } else {
-      MakeReady(*present[i]);
-    }
+  Finish({present.data(), count}, thread, instruction, finish);
+}
+
+// Step goes on with the last of them.
+void Block::Finish(std::span<Thread*> present, Thread& last, const Instruction& instruction, void (*finish)(std::span<Thread*>, const Instruction&)) {
+  finish(present, instruction);
+  for (Thread* thread : present) {
+    if (thread != &last) MakeReady(*thread);
   }
+  last.state = State::kReady;
+  last.waits_in = nullptr;
+}
+
+void Block::MeetGroup(Thread& thread, const Instruction& instruction, void (*finish)(std::span<Thread*>, const Instruction&)) {
+  constexpr uint32_t kThreads = 128;
+  const uint32_t first = thread.index / kThreads * kThreads;
+  if (first + kThreads > threads.size()) throw Failure("a part of a group of four warps");
+  thread.state = State::kInWarp;
+  thread.waits_in = &instruction;
+  thread.waits_for = ~0u;
+  std::array<Thread*, kThreads> present;
+  for (uint32_t t = 0; t < kThreads; ++t) {
+    Thread& other = threads[first + t];
+    if (other.state == State::kDone) throw Failure("thread " + std::to_string(other.index) + ", which has ended, is waited for");
+    if (other.state != State::kInWarp || other.waits_in != &instruction) return;
+    present[t] = &other;
+  }
+  Finish(present, thread, instruction, finish);
+}
+
+void Block::WaitForCluster(Thread& thread, const Instruction& instruction) {
+  thread.state = State::kAtCluster;
+  thread.waits_in = &instruction;
+  ++cluster->arrived;
+  OpenCluster();
+}
+
+void Block::OpenCluster() {
+  if (cluster == nullptr || cluster->arrived == 0) return;
+  size_t needed = 0;
+  for (const Block* block : cluster->blocks) needed += block->threads.size() - block->done_;
+  if (cluster->arrived < needed) return;
+  cluster->arrived = 0;
+  for (Block* block : cluster->blocks)
+    for (Thread& thread : block->threads)
+      if (thread.state == State::kAtCluster) block->MakeReady(thread);
+}
+
+std::pair<Block*, uint32_t> Block::InCluster(uint64_t address, uint32_t bytes) {
+  Block* block = this;
+  if (address >> kClusterShift != 0) {
+    const uint64_t number = (address >> kClusterShift) - 1;
+    if (number >= cluster->blocks.size()) throw Failure("a block that the cluster does not have");
+    block = cluster->blocks[number];
+    address &= (1u << kClusterShift) - 1;
+  }
+  if (address < kSharedBegin || address - kSharedBegin + bytes > block->shared.size()) throw Failure("an address outside of shared memory");
+  if (block->Done()) throw Failure("shared memory of a block that has ended");
+  return {block, uint32_t(address - kSharedBegin)};
 }
 
 void Block::Arrive(Thread& thread, const Instruction& instruction, uint32_t barrier, uint32_t expected, bool waits) {
@@ -133,10 +197,13 @@ void Block::Open(uint32_t barrier) {
 void Block::End(Thread& thread) {
   for (const auto& group : thread.groups) thread.Complete(group);
   thread.Complete(thread.copies);
+  for (const auto& group : thread.store_groups) StoreBoxes(*this, group);
+  StoreBoxes(*this, thread.stores);
   thread.state = State::kDone;
   ++done_;
   for (uint32_t b = 0; b < barriers.size(); ++b)
     if (barriers[b].expected == 0) Open(b);
+  OpenCluster();
 }
 
 std::string Block::Stuck() const {
@@ -163,6 +230,8 @@ uint64_t Thread::Special(const Operand& operand) {
   if (const auto v = of("%ntid", {uint32_t(block->threads.size()), 1, 1})) return *v;
   if (const auto v = of("%ctaid", block->index)) return *v;
   if (const auto v = of("%nctaid", block->launch.grid)) return *v;
+  if (name == "%cluster_ctarank") return block->rank;
+  if (name == "%cluster_nctarank") return block->cluster->blocks.size();
   if (name == "%laneid") return Lane();
   if (name == "%warpid") return index / 32;
   if (name == "%smid") return block->index[0] % 132;
@@ -183,6 +252,10 @@ std::byte* Thread::Place(Space space, uint64_t address, uint32_t bytes, uint32_t
         throw Failure("address " + std::to_string(address) + " outside of shared memory");
       }
       return block->shared.data() + (address - kSharedBegin);
+    case Space::kCluster: {
+      const auto [owner, offset] = block->InCluster(address, bytes);
+      return owner->shared.data() + offset;
+    }
     case Space::kLocal:
       if (address < kLocalBegin || address - kLocalBegin + bytes > local.size()) throw Failure("an address outside of local memory");
       return local.data() + (address - kLocalBegin);

@@ -7,9 +7,11 @@
 #include <array>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <random>
 #include <span>
+#include <utility>
 
 #include "tests/ptx/text.h"
 
@@ -35,7 +37,15 @@ struct Copy {
   uint32_t bytes = 0, read = 0;  // the rest becomes zeros
 };
 
-enum class State : uint8_t { kReady, kAtBarrier, kInWarp, kDone };
+// A box of shared memory on its way to a tensor.
+struct BoxStore {
+  const std::byte* map = nullptr;
+  std::array<int32_t, 5> at{};
+  uint32_t from = 0;
+  uint32_t op = 0;  // emulator::TensorOp
+};
+
+enum class State : uint8_t { kReady, kAtBarrier, kAtCluster, kInWarp, kDone };
 
 struct Thread {
   Block* block = nullptr;
@@ -44,8 +54,11 @@ struct Thread {
   uint64_t* regs = nullptr;
   std::deque<Frame> frames;
   std::vector<std::byte> local;
-  std::vector<Copy> copies;               // that belong to no group yet
-  std::deque<std::vector<Copy>> groups;   // oldest first
+  std::vector<Copy> copies;              // that belong to no group yet
+  std::deque<std::vector<Copy>> groups;  // oldest first
+  std::vector<BoxStore> stores;
+  std::deque<std::vector<BoxStore>> store_groups;
+  bool yields = false;                    // others have their turn now
   const Instruction* waits_in = nullptr;  // kInWarp, kAtBarrier
   uint32_t waits_for = 0;                 // kInWarp: the lanes; kAtBarrier: the barrier
 
@@ -88,6 +101,27 @@ struct Launch {
   uint64_t seed = 0;
 };
 
+// Of one instruction, by 128 threads: what wgmma reads later.
+struct Product {
+  const Instruction* instruction = nullptr;
+  bool adds = false;
+  uint64_t a = 0, b = 0;          // descriptors
+  std::vector<uint32_t> a_words;  // in place of a's: of each thread
+};
+
+// The four warps of a group.
+struct Products {
+  std::vector<Product> open;
+  std::deque<std::vector<Product>> groups;
+};
+
+// Blocks that reach each other's shared memory. An address there names the block by its number, plus 1, above these bits.
+inline constexpr uint32_t kClusterShift = 24;
+struct Cluster {
+  std::vector<Block*> blocks;
+  uint32_t arrived = 0;
+};
+
 struct NamedBarrier {
   uint32_t arrived = 0, expected = 0;  // threads; expected 0: all of the block
 };
@@ -96,10 +130,16 @@ struct Block {
   Block(const Launch& launch, std::array<uint32_t, 3> index, uint64_t seed);
 
   bool Done() const { return done_ == threads.size(); }
-  // Until all threads are done (true), or many instructions have come to nothing but loops.
-  bool Run(uint64_t instructions);
+  // Until all threads are done or wait for other blocks, or for about so many instructions; how many there were.
+  uint64_t Run(uint64_t instructions);
   // The thread waits until `lanes` of its warp are at this instruction; the last of them finishes it for all, by `finish`.
   void Meet(Thread& thread, const Instruction& instruction, uint32_t lanes, void (*finish)(std::span<Thread*> lanes, const Instruction&));
+  // The same for four warps, all of whose threads meet.
+  void MeetGroup(Thread& thread, const Instruction& instruction, void (*finish)(std::span<Thread*> threads, const Instruction&));
+  // All threads of the cluster.
+  void WaitForCluster(Thread& thread, const Instruction& instruction);
+  // The block and the byte of its shared memory that an address of the cluster names.
+  std::pair<Block*, uint32_t> InCluster(uint64_t address, uint32_t bytes);
   // The thread comes to the barrier, to wait there or not; `expected` threads open it.
   void Arrive(Thread& thread, const Instruction& instruction, uint32_t barrier, uint32_t expected, bool waits);
   void End(Thread& thread);
@@ -112,9 +152,16 @@ struct Block {
   std::array<NamedBarrier, 16> barriers;
   std::minstd_rand random;
   bool copies_at_once = false;
+  Cluster* cluster = nullptr;
+  uint32_t rank = 0;                           // in the cluster
+  std::vector<std::function<void()>> landing;  // copies by the tensor unit
+  std::array<Products, 8> products;            // of each group of four warps
 
  private:
-  void Step(Thread& thread, uint64_t instructions);
+  uint64_t Step(Thread& thread, uint64_t instructions);
+  bool WaitsForOthers() const;
+  void Finish(std::span<Thread*> present, Thread& last, const Instruction& instruction, void (*finish)(std::span<Thread*>, const Instruction&));
+  void OpenCluster();
   void MakeReady(Thread& thread);
   void Open(uint32_t barrier);
   std::string Stuck() const;
@@ -122,5 +169,8 @@ struct Block {
   std::vector<uint32_t> ready_;
   size_t done_ = 0;
 };
+
+// By the tensor unit.
+void StoreBoxes(Block& block, const std::vector<BoxStore>& stores);
 
 }  // namespace kiln::ptx

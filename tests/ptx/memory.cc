@@ -22,7 +22,7 @@ Space SpaceOf(const Instruction& i) {
     if (word == "shared" || word == "shared::cta") return Space::kShared;
     if (word == "local") return Space::kLocal;
     if (word == "param") return Space::kParam;
-    if (word == "shared::cluster") throw Refusal("shared memory of another block");
+    if (word == "shared::cluster") return Space::kCluster;
   }
   return Space::kGeneric;
 }

@@ -14,6 +14,8 @@ namespace {
 
 // Of a block, before others have their turn: it may wait for what they write.
 constexpr uint64_t kTurn = 4'000'000;
+constexpr uint64_t kShortTurn = 20'000;     // in a cluster
+constexpr uint64_t kMost = 20'000'000'000;  // of a launch
 
 class Interpreted final : public emulator::Program {
  public:
@@ -38,7 +40,7 @@ class Interpreted final : public emulator::Program {
     for (const auto& global : module_.globals) Add(launch, global->data(), global->size(), "a variable");
     std::ranges::sort(launch.memory, {}, &Range::begin);
     try {
-      return emulator::Report{.findings = {}, .finished = RunBlocks(launch, options)};
+      return emulator::Report{.findings = {}, .finished = RunBlocks(launch, args.cluster, options)};
     } catch (const std::exception& problem) {
       return std::unexpected(std::string(problem.what()) + " (" + args.entry + ")");
     }
@@ -56,22 +58,63 @@ class Interpreted final : public emulator::Program {
     if (bytes != 0) launch.memory.push_back({begin, begin + bytes, name});
   }
 
-  static bool RunBlocks(const Launch& launch, const emulator::Options& options) {
-    const auto [x, y, z] = launch.grid;
+  // Blocks that run together.
+  struct Gang {
+    Cluster cluster;
+    std::vector<std::unique_ptr<Block>> blocks;
+
+    bool Done() const {
+      return std::ranges::all_of(blocks, [](const auto& block) { return block->Done(); });
+    }
+    // Until all are done, or for about so many instructions.
+    uint64_t Run(uint64_t instructions) {
+      uint64_t spent = 0;
+      while (!Done() && spent <= instructions) {
+        uint64_t round = 0;
+        for (const auto& block : blocks)
+          if (!block->Done()) round += block->Run(blocks.size() == 1 ? instructions : kShortTurn);
+        if (round == 0) throw Failure("deadlock of a cluster");
+        spent += round;
+      }
+      return spent;
+    }
+  };
+
+  static std::unique_ptr<Gang> MakeGang(const Launch& launch, std::array<uint32_t, 3> cluster, std::array<uint32_t, 3> first) {
+    auto gang = std::make_unique<Gang>();
+    for (uint32_t z = 0; z < cluster[2]; ++z)
+      for (uint32_t y = 0; y < cluster[1]; ++y)
+        for (uint32_t x = 0; x < cluster[0]; ++x) {
+          const std::array index{first[0] + x, first[1] + y, first[2] + z};
+          const uint64_t number = index[0] + launch.grid[0] * (index[1] + uint64_t{launch.grid[1]} * index[2]);
+          auto block = std::make_unique<Block>(launch, index, launch.seed * 65537 + number);
+          block->cluster = &gang->cluster;
+          block->rank = uint32_t(gang->blocks.size());
+          gang->cluster.blocks.push_back(block.get());
+          gang->blocks.push_back(std::move(block));
+        }
+    return gang;
+  }
+
+  static bool RunBlocks(const Launch& launch, const std::array<uint32_t, 3>& cluster, const emulator::Options& options) {
+    const uint32_t x = launch.grid[0] / cluster[0], y = launch.grid[1] / cluster[1], z = launch.grid[2] / cluster[2];
     std::vector<uint32_t> order(size_t{x} * y * z);
     std::iota(order.begin(), order.end(), 0u);
     std::mt19937 random(uint32_t(launch.seed) + 1);
     std::ranges::shuffle(order, random);
-    std::deque<std::unique_ptr<Block>> under_way;
+    std::deque<std::unique_ptr<Gang>> under_way;
+    uint64_t spent = 0;
     for (size_t next = 0; next < order.size() || !under_way.empty();) {
       if (std::chrono::steady_clock::now() > options.until) return false;
       if (next < order.size()) {
         const uint32_t i = order[next++];
-        under_way.push_front(std::make_unique<Block>(launch, std::array{i % x, i / x % y, i / x / y}, launch.seed * 65537 + i));
+        under_way.push_front(MakeGang(launch, cluster, {i % x * cluster[0], i / x % y * cluster[1], i / x / y * cluster[2]}));
       }
-      std::unique_ptr<Block> block = std::move(under_way.front());
+      std::unique_ptr<Gang> gang = std::move(under_way.front());
       under_way.pop_front();
-      if (!block->Run(kTurn)) under_way.push_back(std::move(block));
+      spent += gang->Run(kTurn);
+      if (spent > kMost) throw Failure("it does not end");
+      if (!gang->Done()) under_way.push_back(std::move(gang));
     }
     return true;
   }

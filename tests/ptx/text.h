@@ -30,7 +30,7 @@ struct Type {
 // No kind where `text` names no type.
 Type ParseType(std::string_view text);
 
-enum class Space : uint8_t { kGeneric, kGlobal, kShared, kLocal, kParam };
+enum class Space : uint8_t { kGeneric, kGlobal, kShared, kLocal, kParam, kCluster };
 
 struct Operand {
   enum class Kind : uint8_t { kRegister, kImmediate, kAddress, kVector, kSpecial, kName };

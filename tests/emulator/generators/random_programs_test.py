@@ -33,8 +33,8 @@ FAILED_ONCE = [
 
 def outcome_of(generator, seed, target, emulator, place):
     trial = Trial(generator, seed, place)
-    outcome = trial.run(emulator, target, trial.expected(), **options_of(seed, target))
-    assert outcome.good, f"{generator} {seed} {target} {options_of(seed, target)}: {outcome.kind}: {outcome.text}\n{trial.source}"
+    outcome = trial.run(emulator, target, trial.expected(), **options_of(seed))
+    assert outcome.good, f"{generator} {seed} {target} {options_of(seed)}: {outcome.kind}: {outcome.text}\n{trial.source}"
     return outcome, trial.text.forms
 
 

@@ -87,10 +87,9 @@ def target_of(seed, targets=TARGETS):
     return random.Random(seed).choice(targets)
 
 
-def options_of(seed, target=""):
+def options_of(seed):
     which = random.Random(~seed).random()
-    options = {"wgmma": 0} if which < 0.1 else {"stream_k": 2} if which < 0.4 else {}
-    return {**options, "wgmma": 0} if target in PTX else options  # tests/ptx has neither wgmma nor tensor copies
+    return {"wgmma": 0} if which < 0.1 else {"stream_k": 2} if which < 0.4 else {}
 
 
 def values(tensors, rng, largest):

@@ -172,7 +172,11 @@ class Server {
     names_ = NamesOfFile(job.module);
     decisions_.clear();
     for (const v1::Decision& decision : code.report().decisions()) decisions_ += (decisions_.empty() ? "" : ", ") + Quoted(decision.decision());
-    if (code.kind() == v1::EMULATOR) Count(code.code());
+    if (code.kind() == v1::EMULATOR) {
+      Count(code.code());
+    } else {
+      CountInPtx(code.code());
+    }
     const std::string loaded =
         key + (check ? " check " : " ") + std::to_string(job.Get("mutant", ~uint64_t{0})) + " " + std::to_string(job.Get("lost", ~uint64_t{0}));
     if (loaded == loaded_) return program_.get();
@@ -198,6 +202,19 @@ class Server {
     tensor_loads_ = CountCalls(bitcode, "kiln_emu_tensor_load");
     remote_arrivals_ = CountCalls(bitcode, "kiln_emu_phase_arrive_at");
     flags_ = CountCalls(bitcode, "kiln_emu_raise_flag");
+  }
+
+  void CountInPtx(const std::string& ptx) {
+    const auto count = [&](std::string_view name) {
+      uint32_t found = 0;
+      for (size_t at = ptx.find(name); at != std::string::npos; at = ptx.find(name, at + 1)) ++found;
+      return found;
+    };
+    mutants_ = writes_ = 0;
+    wgmma_ = count("wgmma.mma_async.");
+    tensor_loads_ = count(".global.mbarrier::complete_tx::bytes");
+    remote_arrivals_ = count("mbarrier.arrive.shared::cluster.");
+    flags_ = count("st.release.gpu.global.u32");
   }
 
   static Names NamesOfFile(const std::string& module) {
