@@ -25,6 +25,8 @@
 #include <algorithm>
 #include <map>
 
+#include "compiler/llvm/spins.h"
+
 namespace kiln::llvm_ir {
 namespace {
 
@@ -336,6 +338,7 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
     if (machine.getTargetTriple().isNVPTX()) {
       WidenBf16Comparisons(function);
       HideConstantOperands(function);
+      PartSpinsFromLoops(function);
       WidenBf16InWords(function);
     }
     if (machine.getTargetTriple().isAMDGPU()) {

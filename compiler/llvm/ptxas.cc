@@ -10,9 +10,10 @@
 #include <charconv>
 #include <cstring>
 
-#include "compiler/llvm/early_reads.h"
 #include "compiler/llvm/emit.h"
 #include "compiler/llvm/emit_base.h"
+#include "compiler/llvm/sass/early_reads.h"
+#include "compiler/llvm/sass/torn_registers.h"
 
 namespace kiln::llvm_ir {
 namespace {
@@ -131,6 +132,13 @@ std::expected<PtxasOutput, PtxasFailure> RunAt(int level, const std::string& ptx
   return output;
 }
 
+// What is wrong with the code, if anything.
+std::optional<std::string> FaultOf(const std::string& cubin, const target::Target& target) {
+  if (const auto early = FindEarlyRead(cubin, target.arch)) return early->Text();
+  if (const auto torn = FindTornRegister(cubin, target.arch)) return torn->Text();
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, const target::Target& target, const std::string& ptx, bool optimized) {
@@ -139,15 +147,15 @@ std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, cons
     auto made = RunAt(level, ptxas, target, ptx);
     // What it cannot make with less optimization, it can with more: the program is not at fault.
     if (!made) return faults.empty() ? made : std::unexpected(PtxasFailure{faults + "; -O" + std::to_string(level) + ": " + made.error().text, true});
-    const std::optional<EarlyRead> early = FindEarlyRead(made->cubin, target.arch);
-    if (!early) {
+    const std::optional<std::string> fault = FaultOf(made->cubin, target);
+    if (!fault) {
       if (!faults.empty()) {
         made->warnings.push_back("its code was wrong and is not used (" + faults + "); what -O" + std::to_string(level) +
                                  " makes has no such fault, but may be slower: another version of ptxas may do better");
       }
       return made;
     }
-    faults += (faults.empty() ? "-O" : "; -O") + std::to_string(level) + ": " + early->Text();
+    faults += (faults.empty() ? "-O" : "; -O") + std::to_string(level) + ": " + *fault;
   }
   return std::unexpected(PtxasFailure{"its code is wrong (" + faults + "): another version of ptxas may not have this fault", true});
 }

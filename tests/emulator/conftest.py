@@ -6,7 +6,7 @@ import sys
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "generators"))
-from emulated import BINARY, Emulator  # noqa: E402
+from emulated import BINARY, AsPtx, Emulator  # noqa: E402
 
 
 def _gpu():
@@ -19,8 +19,9 @@ def _gpu():
 @pytest.fixture(scope="module")
 def emulator(tmp_path_factory):
     """One process for the tests of a file. With KILN_ON_GPU=1, for tests that look at results alone (scalar_test.py), the first GPU of this host
-    in its place."""
-    emulator = _gpu() if os.environ.get("KILN_ON_GPU") == "1" else Emulator(BINARY, tmp_path_factory.mktemp("emulated"))
+    in its place; with KILN_AS_PTX=1, tests/ptx for NVIDIA's architectures."""
+    made = AsPtx if os.environ.get("KILN_AS_PTX") == "1" else Emulator
+    emulator = _gpu() if os.environ.get("KILN_ON_GPU") == "1" else made(BINARY, tmp_path_factory.mktemp("emulated"))
     yield emulator
     emulator.close()
 

@@ -91,3 +91,10 @@ class Emulator:
         path = self.place / name
         path.write_bytes(data)
         return f"{dtype}:{path}:{'x'.join(map(str, shape))}"
+
+
+class AsPtx(Emulator):
+    """Runs the PTX of the emulator's NVIDIA targets instead, which checks results alone."""
+
+    def job(self, line):
+        return super().job(line.replace(" emu:sm_", " cuda:sm_", 1))

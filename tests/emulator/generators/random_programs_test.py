@@ -8,11 +8,12 @@ import os
 import time
 
 import pytest
-from random_run import GENERATORS, Trial, options_of, target_of
+from random_run import GENERATORS, PTX, Trial, options_of, target_of
 from random_tally import Tally, refusal
 
 SEED = int(os.environ.get("KILN_SEED", "1"))
 PROGRAMS = int(os.environ.get("KILN_RANDOM_PROGRAMS", "60"))  # of each generator
+AS_PTX = 20  # of them
 SECONDS, LEAST = 45.0, 5  # after which no further one is begun, unless the machine is so slow that there were fewer
 
 TEXTS = 1000  # programs of each generator of which the forms are counted
@@ -25,6 +26,7 @@ FAILED_ONCE = [
     ("ranges", 3003177, "emu:gfx942"),  # partial results of a range of threads, in shared memory that other threads still read
     ("ranges", 3003506, "emu:sm_75"),  # a tile of 64 rows, taken for a buffer of 64 versions
     ("ranges", 3332037, "emu:gfx1100"),  # a byte that a buffer of a loop's body shares with others
+    ("ranges", 8430056, "cuda:sm_90a"),  # right here: ptxas made it wrong (compiler/llvm/spins.h)
     ("tiles", 149, "emu:sm_90a"), ("tiles", 1477, "emu:gfx90a"), ("tiles", 1805, "emu:gfx1100"),  # tiles allocated in pipelined loops
 ]
 
@@ -52,6 +54,17 @@ def test_random_programs(emulator, tmp_path, record_property, generator):
     record_property("programs", tally.total)
     print("\n".join(tally.lines()))
     assert not list(tally.problems())
+
+
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_random_programs_as_ptx(emulator, tmp_path, generator):
+    """What LLVM emits for NVIDIA's GPUs gives what the emulator's code gives."""
+    kinds, end = collections.Counter(), time.monotonic() + SECONDS
+    for seed in range(SEED, SEED + AS_PTX):
+        if sum(kinds.values()) >= LEAST and time.monotonic() > end:
+            break
+        kinds[outcome_of(generator, seed, target_of(seed, PTX), emulator, tmp_path)[0].kind] += 1
+    assert kinds["right"] > sum(kinds.values()) / 2
 
 
 @pytest.mark.parametrize("generator", [name for name, made in GENERATORS.items() if made.FORMS])

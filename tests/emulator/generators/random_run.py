@@ -21,6 +21,7 @@ from random_tiles import RandomTiles
 GENERATORS = {"tiles": RandomTiles, "products": RandomProduct, "threads": RandomThreads, "kernels": RandomKernels,
               "edges": RandomEdges, "ranges": RandomRanges}
 TARGETS = ("emu:sm_90a", "emu:sm_90a", "emu:sm_80", "emu:sm_75", "emu:gfx942", "emu:gfx90a", "emu:gfx1100")
+PTX = ("cuda:sm_90a", "cuda:sm_80", "cuda:sm_75")  # whose PTX tests/ptx runs
 STORAGE = {**STORED, "bool": np.bool_, "int16": np.int16, "uint16": np.uint16, "uint32": np.uint32, "int64": np.int64, "uint64": np.uint64}
 MARK = 3  # what outputs hold before
 ANOTHER_WAY = "cannot be moved by tensor copies (TMA)"  # an empty tensor; kiln.Kernel compiles once more, as we do
@@ -82,8 +83,8 @@ class Trial:
         return Outcome(target, "wrong" if any(wrong) else "right", "; ".join(filter(None, wrong)))
 
 
-def target_of(seed):
-    return random.Random(seed).choice(TARGETS)
+def target_of(seed, targets=TARGETS):
+    return random.Random(seed).choice(targets)
 
 
 def options_of(seed):

@@ -3,6 +3,7 @@
 
 #include "compiler/compile.h"
 #include "server/execute/emulated_launch.h"
+#include "tests/ptx/program.h"
 
 namespace kiln::emulator::testing {
 
@@ -28,7 +29,7 @@ std::expected<std::unique_ptr<Emulated>, std::string> Emulated::Load(const v1::A
   if (!decoded) return std::unexpected(decoded.error().message);
   auto binder = runtime::Binder::Create(decoded->launch, "kernel", runtime::Place::kHost, 0);
   if (!binder) return std::unexpected(binder.error().message);
-  auto program = Program::Load(artifact, check);
+  auto program = artifact.kind() == v1::PTX ? ptx::Load(artifact.code()) : Program::Load(artifact, check);
   if (!program) return std::unexpected(program.error());
   return std::unique_ptr<Emulated>(new Emulated(std::move(*binder), std::move(*program)));
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What emulator_test.py drives: one job a line on standard input, its answer as a line of JSON on standard output.
-//   MODULE TARGET key=value … TENSOR …     keys: seed, seeds (how many, from that one), check, threads, mutant (one of `mutants` ways to weaken the
+//   MODULE TARGET key=value … TENSOR …     TARGET: of the emulator, or cuda:ARCH, whose PTX tests/ptx runs
+//                                          keys: seed, seeds (how many, from that one), check, threads, mutant (one of `mutants` ways to weaken the
 //                                          synchronisation), lost (one of `writes` to memory, left out), fast, wgmma, alignment
 //   TENSOR: dtype:FILE:3x4[:strides][@byte of the first element], a file that is read and written back; strides as 8x1.
 //   Tensors of one file share its bytes.
@@ -171,12 +172,11 @@ class Server {
     names_ = NamesOfFile(job.module);
     decisions_.clear();
     for (const v1::Decision& decision : code.report().decisions()) decisions_ += (decisions_.empty() ? "" : ", ") + Quoted(decision.decision());
-    mutants_ = CountMutants(code.code());
-    writes_ = CountWrites(code.code());
-    wgmma_ = CountCalls(code.code(), "kiln_emu_wgmma_step");
-    tensor_loads_ = CountCalls(code.code(), "kiln_emu_tensor_load");
-    remote_arrivals_ = CountCalls(code.code(), "kiln_emu_phase_arrive_at");
-    flags_ = CountCalls(code.code(), "kiln_emu_raise_flag");
+    if (code.kind() == v1::EMULATOR) {
+      Count(code.code());
+    } else {
+      CountInPtx(code.code());
+    }
     const std::string loaded =
         key + (check ? " check " : " ") + std::to_string(job.Get("mutant", ~uint64_t{0})) + " " + std::to_string(job.Get("lost", ~uint64_t{0}));
     if (loaded == loaded_) return program_.get();
@@ -193,6 +193,28 @@ class Server {
     program_ = std::move(*program);
     loaded_ = loaded;
     return program_.get();
+  }
+
+  void Count(const std::string& bitcode) {
+    mutants_ = CountMutants(bitcode);
+    writes_ = CountWrites(bitcode);
+    wgmma_ = CountCalls(bitcode, "kiln_emu_wgmma_step");
+    tensor_loads_ = CountCalls(bitcode, "kiln_emu_tensor_load");
+    remote_arrivals_ = CountCalls(bitcode, "kiln_emu_phase_arrive_at");
+    flags_ = CountCalls(bitcode, "kiln_emu_raise_flag");
+  }
+
+  void CountInPtx(const std::string& ptx) {
+    const auto count = [&](std::string_view name) {
+      uint32_t found = 0;
+      for (size_t at = ptx.find(name); at != std::string::npos; at = ptx.find(name, at + 1)) ++found;
+      return found;
+    };
+    mutants_ = writes_ = 0;
+    wgmma_ = count("wgmma.mma_async.");
+    tensor_loads_ = count(".global.mbarrier::complete_tx::bytes");
+    remote_arrivals_ = count("mbarrier.arrive.shared::cluster.");
+    flags_ = count("st.release.gpu.global.u32");
   }
 
   static Names NamesOfFile(const std::string& module) {

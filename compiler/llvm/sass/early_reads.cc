@@ -1,27 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A forward analysis: which registers may still be written, by a load that counts on which scoreboard, before each instruction. Instructions
-// have 128 bits. NVIDIA does not document them; the fields below are what nvdisasm shows, on sm_80, sm_89 and sm_90a.
-#include "compiler/llvm/early_reads.h"
+// A forward analysis: which registers may still be written, by a load that counts on which scoreboard, before each instruction. What instructions
+// do is what nvdisasm shows, on sm_80, sm_89 and sm_90a.
+#include "compiler/llvm/sass/early_reads.h"
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <cstring>
 #include <utility>
 #include <vector>
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-parameter"
-#include <llvm/Object/ELF.h>
-#pragma GCC diagnostic pop
+#include "compiler/llvm/sass/sass.h"
 
 namespace kiln::llvm_ir {
 namespace {
 
 constexpr unsigned kNoRegister = 255;  // RZ
 constexpr unsigned kNoScoreboard = 7;
-constexpr unsigned kTrue = 7;  // the predicate that always holds
 constexpr uint8_t kAllScoreboards = 63;
 
 // What an instruction does, as far as it matters here. Its registers are in the fields D (bits 16 to 23), A (24 to 31), B (32 to 39) and
@@ -128,20 +122,11 @@ constexpr std::array<uint16_t, 4096> MakeRoles() {
 }
 constexpr std::array<uint16_t, 4096> kRoles = MakeRoles();
 
-class Instruction {
+class Instruction : public SassInstruction {
  public:
-  static constexpr size_t kBytes = 16;
+  using SassInstruction::SassInstruction;
 
-  explicit Instruction(const char* bytes) {
-    std::memcpy(&low_, bytes, 8);
-    std::memcpy(&high_, bytes + 8, 8);
-  }
-
-  bool Has(Role role) const { return (kRoles[low_ & 4095] & role) != 0; }
-  unsigned D() const { return low_ >> 16 & 255; }
-  unsigned A() const { return low_ >> 24 & 255; }
-  unsigned B() const { return low_ >> 32 & 255; }
-  unsigned C() const { return high_ & 255; }
+  bool Has(Role role) const { return (kRoles[Opcode()] & role) != 0; }
   // Registers that a load or store moves.
   unsigned Moved() const {
     if (Has(kLoadsMatrices)) return 1U << (high_ >> 8 & 3);
@@ -149,22 +134,12 @@ class Instruction {
     const unsigned width = high_ >> 9 & 7;  // 4: 32 bits, 5: 64, 6: 128; below, parts of a register
     return width == 5 ? 2 : width == 6 ? 4 : 1;
   }
-  bool Always() const { return (low_ >> 12 & 15) == kTrue && (!Has(kBranches) || (high_ >> 23 & 15) == kTrue); }
+  bool Always() const { return Unpredicated() && (!Has(kBranches) || Unconditional()); }
   unsigned Scoreboard() const { return high_ >> 46 & 7; }  // of what it writes
   uint8_t WaitsFor() const {
     const auto waits = uint8_t(high_ >> 52 & kAllScoreboards);
     return Has(kWaits) ? uint8_t(waits | (low_ >> 32 & kAllScoreboards) | 1U << (low_ >> 44 & 7)) : waits;
   }
-  // Of a branch: how many bytes behind the next instruction its target is.
-  int64_t Offset(bool hopper) const {
-    const uint64_t field = low_ >> 34 | high_ << 30;
-    const uint64_t words = hopper ? field << 8 | D() : field;
-    const int unused = hopper ? 8 : 16;  // high bits
-    return int64_t(words << unused) >> unused << 2;
-  }
-
- private:
-  uint64_t low_, high_;
 };
 
 // For each register, a bit for each scoreboard on which a load that may still write it counts.
@@ -220,10 +195,7 @@ class Function {
   std::optional<size_t> TargetOf(size_t i) const {
     const Instruction instruction = At(i);
     if (!instruction.Has(kBranches)) return std::nullopt;
-    const int64_t offset = instruction.Offset(hopper_), next = int64_t(i + 1) * int64_t(Instruction::kBytes);
-    if (offset % int64_t(Instruction::kBytes) != 0 || offset < -next || offset >= int64_t(code_.size()) - next) return std::nullopt;
-    const auto target = size_t(next + offset) / Instruction::kBytes;
-    return target < head_at_.size() ? std::optional(target) : std::nullopt;
+    return llvm_ir::TargetOf(instruction, i, head_at_.size(), hopper_);
   }
 
   void Join(size_t target, const Pending& pending) {
@@ -290,33 +262,14 @@ bool IsKnown(std::string_view arch) { return arch.starts_with("sm_8") || arch.st
 }  // namespace
 
 std::string EarlyRead::Text() const {
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%llx", static_cast<unsigned long long>(address));
-  return function + " reads R" + std::to_string(reg) + " at 0x" + digits + ", which a load before it still writes";
+  return function + " reads R" + std::to_string(reg) + " at " + Hexadecimal(address) + ", which a load before it still writes";
 }
 
 std::optional<EarlyRead> FindEarlyRead(std::string_view cubin, std::string_view arch) {
-  using Elf = llvm::object::ELF64LE;
-  constexpr std::string_view kPrefix = ".text.";
   if (!IsKnown(arch)) return std::nullopt;
-  // An error that is not looked at would end the process.
-  const auto nothing = [](llvm::Error error) {
-    llvm::consumeError(std::move(error));
-    return std::nullopt;
-  };
-  auto file = llvm::object::ELFFile<Elf>::create(llvm::StringRef(cubin.data(), cubin.size()));
-  if (!file) return nothing(file.takeError());
-  auto sections = file->sections();
-  if (!sections) return nothing(sections.takeError());
-  for (const auto& section : *sections) {
-    auto name = file->getSectionName(section);
-    if (!name) return nothing(name.takeError());
-    if (section.sh_type != llvm::ELF::SHT_PROGBITS || !name->starts_with(kPrefix)) continue;
-    auto code = file->getSectionContents(section);
-    if (!code) return nothing(code.takeError());
-    Function function(std::string_view(reinterpret_cast<const char*>(code->data()), code->size()), arch.starts_with("sm_90"));
-    if (const auto found = function.Find()) {
-      return EarlyRead{name->substr(kPrefix.size()).str(), found->first * Instruction::kBytes, found->second};
+  for (const SassFunction& function : FunctionsOf(cubin)) {
+    if (const auto found = Function(function.code, IsHopper(arch)).Find()) {
+      return EarlyRead{function.name, found->first * Instruction::kBytes, found->second};
     }
   }
   return std::nullopt;
