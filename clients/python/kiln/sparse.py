@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from .language.dtypes import as_dtype
 from .language.sparse import elements_of, group_of
 
@@ -13,6 +11,8 @@ def compress(dense, meta_dtype="int16"):
     """(what is kept, metadata) of a numpy array or torch tensor of m × k, on the device that it is on. The first is m × k/2, of the same dtype;
     the second m × k/e, with e the elements that one of ``meta_dtype`` is for: 4 for four of its bits, of 32-bit elements 2.
     ValueError where a group has more elements that are not zero, or where k is no multiple of e."""
+    import numpy as np
+
     meta = as_dtype(meta_dtype)
     if meta not in ("int8", "int16", "int32", "uint8", "uint16", "uint32"):
         raise ValueError(f"metadata of {meta}: an integer type of 8, 16 or 32 bits")
@@ -32,6 +32,8 @@ def compress(dense, meta_dtype="int16"):
 
 def _compressed(matrix, floats: bool, meta):
     """As integers of the elements' size, and as ``meta``."""
+    import numpy as np
+
     if matrix.ndim != 2 or matrix.itemsize not in (1, 2, 4):
         raise ValueError(f"a sparse matrix of shape {matrix.shape} and {matrix.dtype}: it has two dimensions, and elements of 8, 16 or 32 bits")
     bits = np.ascontiguousarray(matrix).view(f"int{8 * matrix.itemsize}")

@@ -114,6 +114,14 @@ def test_modules_that_hold_names_of_kiln(tilelang):
         get_swizzle_layout(0, 0, 5, "float16")
 
 
+def test_layouts_of_sparse_matrices(tilelang):
+    from tilelang.cuda.intrinsics.sparse_layout import GROUP_CONFIG, get_e_factor, get_e_replicate_factor
+
+    assert GROUP_CONFIG[T.float16] == (2, 4) and GROUP_CONFIG[T.float32] == (1, 2)
+    assert [get_e_factor(d, e) for d, e in (("float16", "int16"), (T.int8, T.int32), ("float32", "int8"))] == [16, 32, 4]
+    assert get_e_replicate_factor("int8") == 1 and get_e_replicate_factor(T.bfloat16) == 2
+
+
 def test_architectures(tilelang, monkeypatch):
     from tilelang.carver import matmul_analysis
     from tilelang.carver.arch import cuda
