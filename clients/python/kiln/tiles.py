@@ -183,8 +183,8 @@ _ELEMENTS = {"rms_norm": 32, "softmax": 16, "layer_norm": 64, "layer_norm_backwa
 
 def row_threads(program: str, n: int, target=None, dtype="float16") -> int:
     """Threads of a block that keeps a row of n elements in registers: a thread has 64 elements, whose eight loads of 16 bytes are under way
-    together; fewer where every element is a float32 of its thread until the row is written, or where elements are wider. AMD: a power of two, which is a number of whole
-    waves of 64 lanes, too, and by which threads find their elements without registers for each."""
+    together; fewer where every element is a float32 of its thread until the row is written, or where elements are wider. AMD: a power of
+    two, which is a number of whole waves of 64 lanes, too, and by which threads find their elements without registers for each."""
     elements = _ELEMENTS[program] * 2 // max(2, _bytes(dtype))
     threads = min(1024, max(128, -(-n // elements // 32) * 32))
     return 1 << (threads - 1).bit_length() if _has_waves_of(32, target) or _has_waves_of(64, target) else threads

@@ -54,7 +54,7 @@ def _dense(a: Region, e: Region, transpose_a: bool, transpose_e: bool):
         raise error(f"T.gemm_sp of {a.dtype} with metadata of {e.dtype}: elements have 8, 16 or 32 bits, and metadata are integers")
     if (rows, columns * each) != (m, k):
         raise error(f"T.gemm_sp of A {m}×{k}, of which {kept} columns are kept, with metadata {rows}×{columns}: an element of {e.dtype} is for "
-                    f"{each} of {a.dtype}, so {m}×{k // each} or a whole multiple of k is needed; check transpose_E and the shapes of the allocations")
+                    f"{each} of {a.dtype}, so {m}×{k // each} is needed; check transpose_E and the shapes of the allocations")
     tile = allocate("SHARED", (k, m) if transpose_a else (m, k), a.dtype, f"{a.name}_dense")
     for first, second in Parallel(*tile.shape):
         row, column = (second, first) if transpose_a else (first, second)
