@@ -96,5 +96,26 @@ func @f(%A: global f32[1]) outputs(0) thread(%t) {{
   EXPECT_NE(FirstError(CompileText(fmt::format(kText, "store"), "cuda:sm_90a")).find("threads exchange data here"), std::string::npos);
 }
 
+// A tensor that stands for all of memory: where the mask does not hold, and where the arm is not chosen, nothing is read, not even its start.
+TEST(CompileForms, OnlyWhatIsAskedForIsReadOfAllMemory) {
+  static constexpr char kText[] = R"(kiln 1
+func @f(%P: global i64[64], %M: global f32[{}:i64], %A: global f32[64], %B: global f32[64]) outputs(2, 3) thread(%t) {{
+  kernel @k grid(1) threads 64 blocks(%b) {{
+    for parallel %i in 64 {{
+      store %A[%i] = masked(%i < 7, %M[%P[%i]], 1.0)
+    }}
+    store %B[%t] = select(%P[%t] > 5:i64, %M[%P[%t]], 1.0)
+  }}
+}}
+)";
+  const v1::WorkerResult all = CompileText(fmt::format(kText, int64_t{1} << 50), "cuda:sm_80");
+  const v1::WorkerResult tensor = CompileText(fmt::format(kText, 1 << 20), "cuda:sm_80");
+  const auto ptx = [](const v1::WorkerResult& result) { return result.has_artifact() ? result.artifact().code() : FirstError(result); };
+  // Each load stands behind a branch of its own; else its address is chosen.
+  EXPECT_EQ(Count(all, "selp.b64"), 0u) << ptx(all);
+  EXPECT_EQ(Count(all, "bra"), 2u) << ptx(all);
+  EXPECT_GE(Count(tensor, "selp.b64"), 1u) << ptx(tensor);
+}
+
 }  // namespace
 }  // namespace kiln::compiler

@@ -80,11 +80,13 @@ const DTypeInfo* Find(DType dtype) {
 }
 const DTypeInfo* FindDType(std::string_view name) {
   if (name == "float4_e2m1fn_x2") return Find(DType::kU8);  // torch's byte of two
+  if (name == "float8_e8m0fnu") return Find(DType::kU8);    // programs take its bytes apart
   return FindIf([&](const DTypeInfo& info) { return info.name == name; });
 }
 const DTypeInfo* FindDType(uint8_t dl_code, uint8_t bits, uint16_t lanes) {
-  constexpr uint8_t kFloat4 = 17;  // DLPack's kDLFloat4_e2m1fn
+  constexpr uint8_t kScale = 14, kFloat4 = 17;  // DLPack's kDLFloat8_e8m0fnu, kDLFloat4_e2m1fn
   if (dl_code == kFloat4 && bits == 4 && lanes == 2) return Find(DType::kU8);
+  if (dl_code == kScale && bits == 8 && lanes == 1) return Find(DType::kU8);
   if (lanes != 1) return nullptr;
   return FindIf([&](const DTypeInfo& info) { return uint8_t(info.dl_code) == dl_code && info.bits == bits; });
 }

@@ -42,6 +42,8 @@ TEST(DType, AcceptsWhatTileLangDoes) {
   EXPECT_EQ(FindDType("float4_e2m1fn_x2")->dtype, DType::kU8);  // two in a byte
   EXPECT_EQ(FindDType(17, 4, 2)->dtype, DType::kU8);
   EXPECT_EQ(FindDType(17, 4, 1), nullptr);
+  EXPECT_EQ(FindDType("float8_e8m0fnu")->dtype, DType::kU8);
+  EXPECT_EQ(FindDType(14, 8, 1)->dtype, DType::kU8);
   EXPECT_FALSE(Accepts(DType::kF8E4M3, DType::kF8E5M2));
   EXPECT_FALSE(Accepts(DType::kF16, DType::kBF16));
   EXPECT_FALSE(Accepts(DType::kI32, DType::kU32));

@@ -127,6 +127,15 @@ bool ReadsItsWrites(const ir::Module& module, const ir::Stmt& loop) {
   return GivesOld(loop) || std::ranges::any_of(read, [&](ir::BufferId id) { return written.contains(id); });
 }
 
+bool HasGaps(const ir::Module& module, ir::BufferId id) {
+  constexpr double kMostBytes = double(int64_t{1} << 48);  // what addresses of a GPU's memory reach
+  const ir::Buffer& buffer = module[id];
+  if (buffer.space != ir::Space::kGlobal) return false;
+  double bytes = ir::Bits(buffer.dtype) / 8.0;
+  for (ir::ExprId extent : buffer.shape) bytes *= double(module.exprs.ConstInt(extent).value_or(1));
+  return bytes > kMostBytes;
+}
+
 namespace {
 
 bool AnyAtomic(const ir::Stmt& stmt, auto is) {

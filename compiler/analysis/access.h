@@ -36,6 +36,9 @@ int64_t CountAccesses(const ir::Module& module, const ir::Stmt& stmt, ir::Buffer
 bool WritesGlobal(const ir::Module& module, const ir::Stmt& stmt);
 // Whether a parallel loop reads a buffer in memory that it also writes. Where several threads run an iteration, they may then meet.
 bool ReadsItsWrites(const ir::Module& module, const ir::Stmt& loop);
+// Whether the buffer has more elements than any device has memory: it stands for all addresses, of which only some can be read. Elsewhere every
+// element of a tensor can be read, whether or not the program asks for it.
+bool HasGaps(const ir::Module& module, ir::BufferId buffer);
 // Whether an atomic in the statement gives the value from before; acquires what other threads of the device did; releases what was done.
 bool GivesOld(const ir::Stmt& stmt);
 bool Acquires(const ir::Stmt& stmt);

@@ -11,6 +11,7 @@
 #include "compiler/analysis/threads/fragment_uses.h"
 #include "compiler/mapping/expand.h"
 #include "compiler/mapping/register_budget.h"
+#include "compiler/mapping/shift_loops.h"
 #include "compiler/mapping/stage.h"
 #include "compiler/mapping/tensor_copies.h"
 #include "compiler/rewrite/versions.h"
@@ -415,6 +416,7 @@ ir::Result Layouts(ir::Module& module, const Context& context, ir::Diagnostics& 
   for (ir::Kernel& kernel : module.kernels) {
     const size_t buffers = module.buffers.size();
     Expand(module, kernel.body);
+    ShiftLoops(module, kernel.body);
     Inference(module, kernel, context, diagnostics).Run();
     Stage(module, kernel, context);
     Declare(module, kernel, buffers);

@@ -23,7 +23,7 @@ SECTIONS = (
     ("Functions and tensors", ("function", "pointers", "program", "trace")),
     ("Launches, memory and annotations", ("launch", "buffer", "layout", "views", "scripted")),
     ("Loops", ("loops", "lanes")),
-    ("Tile operations", ("tile_ops", "gathers", "reducers", "awaited", "roles")),
+    ("Tile operations", ("tile_ops", "sparse", "gathers", "reducers", "awaited", "roles")),
     ("Atomic operations", ("atomics",)),
     ("Warps and blocks", ("votes", "thread_reductions")),
     ("Scalars", ("math", "rounding", "expr", "kinds")),
@@ -101,12 +101,17 @@ def _entry(name: str, names: list[str]) -> str:
     return "\n".join(lines)
 
 
+def _in_the_ir(name: str, wire: str) -> str:
+    stored = dtypes.DType(name).stored
+    return wire.lower() or ("none: only the name is known" if stored == name else f"{stored.wire.lower()}, its bytes")
+
+
 def _types() -> str:
     aliases: dict[str, list[str]] = {}
     for alias, name in dtypes._ALIASES.items():
         aliases.setdefault(name, []).append(f"`T.{alias}`")
     kinds = {"b": "bool", "i": "signed integer", "u": "unsigned integer", "f": "float"}
-    rows = [(f"`T.{name}`", ", ".join(aliases.get(name, [])), bits, kinds[kind], wire.lower() or "none: only the name is known")
+    rows = [(f"`T.{name}`", ", ".join(aliases.get(name, [])), bits, kinds[kind], _in_the_ir(name, wire))
             for name, wire, bits, kind in dtypes._ROWS]
     return table(("type", "also", "bits", "kind", "in the IR"), rows)
 

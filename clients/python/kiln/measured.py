@@ -49,7 +49,7 @@ def describe(arguments) -> tuple[list, list]:
         if isinstance(argument, Recipe):
             if argument.fill not in ("random", "zeros", "range"):
                 raise ValueError(f"a recipe's fill is \"random\", \"zeros\" or \"range\", not {argument.fill!r}")
-            dtype = pb.enums["DType"].values_by_name[as_dtype(argument.dtype).wire].number
+            dtype = pb.enums["DType"].values_by_name[as_dtype(argument.dtype).stored.wire].number
             tensor = pb.RunTensor(dtype=dtype, shape=argument.shape, strides=argument.strides or (), bytes=argument.bytes())
             messages.append(pb.TuneArgument(tensor=tensor, fill=fills[argument.fill], low=argument.low, high=argument.high))
             continue

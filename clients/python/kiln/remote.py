@@ -171,7 +171,7 @@ def describe(arguments) -> tuple[list, list]:
             messages.append(pb.RunArgument(real=argument) if isinstance(argument, float) else pb.RunArgument(integer=_signed(int(argument))))
             continue
         low, size = argument.home()
-        tensor = pb.RunTensor(dtype=pb.enums["DType"].values_by_name[argument.dtype.wire].number, shape=argument.shape,
+        tensor = pb.RunTensor(dtype=pb.enums["DType"].values_by_name[argument.dtype.stored.wire].number, shape=argument.shape,
                               strides=argument.strides or (), offset=argument.address - low)
         first = number if argument.storage is None else known.setdefault(argument.storage, number)
         if first == number:

@@ -181,15 +181,16 @@ CLUSTERS = 15  # of eight large blocks, that an H200 has at once
 _ELEMENTS = {"rms_norm": 32, "softmax": 16, "layer_norm": 64, "layer_norm_backward": 64, "quantize_rows": 64}  # of a thread
 
 
-def row_threads(program: str, n: int, target=None) -> int:
+def row_threads(program: str, n: int, target=None, dtype="float16") -> int:
     """Threads of a block that keeps a row of n elements in registers: a thread has 64 elements, whose eight loads of 16 bytes are under way
-    together; fewer where every element is a float32 of its thread until the row is written. AMD: a power of two, which is a number of whole
-    waves of 64 lanes, too, and by which threads find their elements without registers for each."""
-    threads = min(1024, max(128, -(-n // _ELEMENTS[program] // 32) * 32))
+    together; fewer where every element is a float32 of its thread until the row is written, or where elements are wider. AMD: a power of
+    two, which is a number of whole waves of 64 lanes, too, and by which threads find their elements without registers for each."""
+    elements = _ELEMENTS[program] * 2 // max(2, _bytes(dtype))
+    threads = min(1024, max(128, -(-n // elements // 32) * 32))
     return 1 << (threads - 1).bit_length() if _has_waves_of(32, target) or _has_waves_of(64, target) else threads
 
 
-def rows(program: str, n: int, target=None) -> dict:
+def rows(program: str, n: int, target=None, dtype="float16") -> dict:
     """Sizes of a program of ``kiln.library.programs`` that the memory bounds, for rows of n elements. Rows in registers: see ``row_threads``;
     several short ones to a block. Strips of columns: 128 wide where four blocks come on each multiprocessor, else 64 wide, with twice the
     threads and twice the loads of each. Rows in shared memory: the part in registers is the larger, the fewer float32 the program keeps
@@ -199,7 +200,7 @@ def rows(program: str, n: int, target=None) -> dict:
     if program in ("layer_norm_backward", "quantize_rows"):
         return {"threads": row_threads(program, n, target)}
     if program == "layer_norm":
-        threads = row_threads(program, n, target)
+        threads = row_threads(program, n, target, dtype)
         return {"threads": threads, "min_blocks": RESIDENT // threads}
     if program == "row_sum":
         return {"columns": max(512, min(-(-n // 512) * 512, IN_REGISTERS)), "threads": 512}

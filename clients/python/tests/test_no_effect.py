@@ -38,6 +38,12 @@ def loops(kind, **arguments):
     return T.macro(body)
 
 
+@T.macro
+def sparse_product(**arguments):
+    kept, places = T.alloc_shared((16, 8), "float32"), T.alloc_shared((16, 2), "int16")
+    T.gemm_sp(kept, places, T.alloc_shared(SMALL, "float32"), T.alloc_fragment(SMALL, "float32"), **arguments)
+
+
 LOUD = {
     "T.copy(disable_tma=True)": lambda A, n, s, *_: T.copy(A, s, disable_tma=True),
     "T.copy(eviction_policy='evict_first')": lambda A, n, s, *_: T.copy(A, s, eviction_policy="evict_first"),
@@ -47,6 +53,9 @@ LOUD = {
     "T.gemm(k_pack=2)": lambda A, n, s, o, p, r: T.gemm(s, o, p, k_pack=2),
     "T.gemm(wg_wait=-1)": lambda A, n, s, o, p, r: T.gemm(s, o, p, wg_wait=-1),
     "T.gemm(annotations={'x': 1})": lambda A, n, s, o, p, r: T.gemm(s, o, p, annotations={"x": 1}),
+    "T.gemm_sp(k_pack=2)": lambda *_: sparse_product(k_pack=2),
+    "T.gemm_sp(wg_wait=-1)": lambda *_: sparse_product(wg_wait=-1),
+    "T.gemm_sp(annotations={'x': 1})": lambda *_: sparse_product(annotations={"x": 1}),
     "T.reduce_sum(batch=2)": lambda A, n, s, o, p, r: T.reduce_sum(p, r, batch=2),
     "T.reduce_max(annotations={'x': 1})": lambda A, n, s, o, p, r: T.reduce_max(p, r, annotations={"x": 1}),
     "T.reduce_abssum(batch=2)": lambda A, n, s, o, p, r: T.reduce_abssum(p, r, batch=2),

@@ -114,6 +114,14 @@ def test_modules_that_hold_names_of_kiln(tilelang):
         get_swizzle_layout(0, 0, 5, "float16")
 
 
+def test_layouts_of_sparse_matrices(tilelang):
+    from tilelang.cuda.intrinsics.sparse_layout import GROUP_CONFIG, get_e_factor, get_e_replicate_factor
+
+    assert GROUP_CONFIG[T.float16] == (2, 4) and GROUP_CONFIG[T.float32] == (1, 2)
+    assert [get_e_factor(d, e) for d, e in (("float16", "int16"), (T.int8, T.int32), ("float32", "int8"))] == [16, 32, 4]
+    assert get_e_replicate_factor("int8") == 1 and get_e_replicate_factor(T.bfloat16) == 2
+
+
 def test_architectures(tilelang, monkeypatch):
     from tilelang.carver import matmul_analysis
     from tilelang.carver.arch import cuda
@@ -139,6 +147,7 @@ def test_architectures(tilelang, monkeypatch):
 
 
 def test_the_driver_is_asked(tilelang, torch, monkeypatch):
+    from tilelang.carver.arch import cuda
     from tilelang.carver.arch.driver import cuda_driver
 
     class Driver:
@@ -151,6 +160,9 @@ def test_the_driver_is_asked(tilelang, torch, monkeypatch):
     assert cuda_driver.get_device_attribute(16, 2) == 16 * 1024 + 2 and cuda_driver.get_registers_per_block() == 12 * 1024
     assert cuda_driver.get_shared_memory_per_block(format="kb") == 8 and cuda_driver.get_max_dynamic_shared_size_bytes() == 81 * 1024
     assert cuda_driver.get_persisting_l2_cache_max_size() == 108 * 1024
+    found = cuda.CUDA("cuda:sm_90a")
+    assert found.clock == 13 * 1024 * 1000 and found.compute_max_core == 132
+    assert found.bandwidth == [36 * 1024 * 1000 * 2 * 37 * 1024 // 8 // 10**6] * 2
     with pytest.raises(RuntimeError, match="attribute 999 of GPU 0: cuDeviceGetAttribute gives 101"):
         cuda_driver.get_device_attribute(999)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -158,6 +170,23 @@ def test_the_driver_is_asked(tilelang, torch, monkeypatch):
         cuda_driver.get_num_sms()
     with pytest.raises(ValueError, match="format 'gb'"):
         cuda_driver.get_shared_memory_per_block(format="gb")
+
+
+def test_folders_of_the_environment(tilelang, monkeypatch, tmp_path):
+    from tilelang.env import env
+
+    monkeypatch.delenv("TILELANG_CACHE_DIR", raising=False)
+    monkeypatch.delenv("TILELANG_TMP_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert tilelang.env is env and env.TILELANG_CACHE_DIR == str(tmp_path / ".tilelang/cache")
+    assert env.TILELANG_TMP_DIR == str(tmp_path / ".tilelang/cache/tmp")
+    monkeypatch.setenv("TILELANG_CACHE_DIR", "/named")
+    assert env.TILELANG_CACHE_DIR == "/named" and env.TILELANG_TMP_DIR == "/named/tmp"
+    with pytest.warns(kiln.NoEffectWarning, match="tilelang.env.TILELANG_CACHE_DIR has no effect in Kiln: results are in the store of kilnd"):
+        env.TILELANG_CACHE_DIR = "/assigned"
+    assert env.TILELANG_CACHE_DIR == "/assigned" and env.TILELANG_TMP_DIR == "/assigned/tmp"
+    with pytest.raises(AttributeError, match="tilelang.env.CUTLASS_INCLUDE_DIR is not part of Kiln"):
+        env.CUTLASS_INCLUDE_DIR
 
 
 def test_regression(tilelang, capsys, monkeypatch):

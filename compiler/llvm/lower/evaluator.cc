@@ -69,7 +69,7 @@ Value* Evaluator::EvalNode(ExprId id, const ExprNode& node) {
     case ExprOp::kSelect: return EvalSelect(node);
     case ExprOp::kMasked: return EvalMasked(id, node);
     case ExprOp::kAnd:
-    case ExprOp::kOr: return MayLeaveTile(node.args[1]) ? EvalSelect(node) : EvalOperation(node);
+    case ExprOp::kOr: return MayNotLoad(node.args[1]) ? EvalSelect(node) : EvalOperation(node);
     case ExprOp::kNot:
     case ExprOp::kBitNot: return b().CreateNot(Eval(node.args[0]));
     default: return EvalOperation(node);
@@ -147,7 +147,7 @@ Value* Evaluator::FloorDivide(const ExprNode& node, DType dtype, Value* a, Value
   return b().CreateAdd(remainder, b().CreateSelect(adjust, c, zero));
 }
 
-// A select may guard a load that would leave its tile: such loads happen only where their arm is chosen.
+// A select may guard a load that would leave its tile, or memory: such loads happen only where their arm is chosen.
 Value* Evaluator::EvalSelect(const ExprNode& node) {
   Value *condition = Eval(node.args[0]), *outer = arm_;
   const auto under = [&](Value* when, ExprId value) {
@@ -158,7 +158,7 @@ Value* Evaluator::EvalSelect(const ExprNode& node) {
   };
   if (node.op == ExprOp::kAnd) return b().CreateAnd(condition, under(condition, node.args[1]));
   if (node.op == ExprOp::kOr) return b().CreateOr(condition, under(b().CreateNot(condition), node.args[1]));
-  if (!MayLeaveTile(node.args[1]) && !MayLeaveTile(node.args[2])) {
+  if (!MayNotLoad(node.args[1]) && !MayNotLoad(node.args[2])) {
     return b().CreateSelect(condition, Eval(node.args[1]), Eval(node.args[2]));
   }
   Value *chosen = under(condition, node.args[1]), *other = under(b().CreateNot(condition), node.args[2]);
@@ -181,10 +181,11 @@ Value* Evaluator::EvalMasked(ExprId id, const ExprNode& node) {
   return b().CreateSelect(mask, loaded, other);
 }
 
-bool Evaluator::MayLeaveTile(ExprId id) const {
+bool Evaluator::MayNotLoad(ExprId id) const {
   std::vector<compiler::Access> loads;
   compiler::CollectLoads(pool(), id, loads);
   return std::ranges::any_of(loads, [&](const compiler::Access& load) {
+    if (compiler::HasGaps(module(), load.buffer)) return true;
     const bool dynamic = module()[load.buffer].space == Space::kShared || target().emulated;
     return dynamic && module()[load.buffer].space != Space::kGlobal && !compiler::ProvablyInside(module(), facts(), load.buffer, load.indices);
   });

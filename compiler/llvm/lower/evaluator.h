@@ -73,7 +73,7 @@ class Evaluator : Part {
   Value* EvalBinary(const ir::ExprNode& node, ir::DType dtype, Value* left, Value* right);
   Value* EvalSelect(const ir::ExprNode& node);  // and "and", "or"
   Value* EvalMasked(ir::ExprId id, const ir::ExprNode& node);
-  bool MayLeaveTile(ir::ExprId id) const;
+  bool MayNotLoad(ir::ExprId id) const;  // unless the program asks for the value
   std::pair<Value*, Value*> Divide(const ir::ExprNode& node, ir::DType dtype, Value* left, Value* right);
   Value* FloorDivide(const ir::ExprNode& node, ir::DType dtype, Value* left, Value* right);  // and the remainder
   Value* Reinterpret(Value* v, ir::DType from, ir::DType to) const;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "compiler/analysis/access.h"
 #include "compiler/analysis/threads/thread_loop.h"
 #include "compiler/analysis/threads/vector_width.h"
 
@@ -139,13 +140,13 @@ bool Memory::MayBeEmpty(BufferId id) const {
   return std::ranges::any_of(module()[id].shape, [&](ExprId extent) { return facts().RangeOf(extent).min <= 0; });
 }
 
-// Where the condition is false, loads element 0 and ignores it. Not if the buffer may be empty, nor on the emulator, which takes this load
+// Where the condition is false, loads element 0 and ignores it. Not if there may be no element 0, nor on the emulator, which takes this load
 // for an access like any other, so that it could race.
 Value* Memory::LoadGuarded(BufferId id, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align, Value* otherwise, bool once) {
   const auto load = [&](Value* from) -> Value* { return once ? device().LoadOnce(type, from) : b().CreateAlignedLoad(type, from, align); };
   if (condition == nullptr) return load(pointer);
   const ir::Buffer& buffer = module()[id];
-  if (!target().emulated && (buffer.space == Space::kShared || !MayBeEmpty(id))) {
+  if (!target().emulated && (buffer.space == Space::kShared || (!MayBeEmpty(id) && !compiler::HasGaps(module(), id)))) {
     Value* start = buffer.space == Space::kShared ? shared_.Pointer(id, {}) : places_.Of(id);
     Value* safe = b().CreateSelect(condition, pointer, start);
     return b().CreateSelect(condition, load(safe), otherwise);

@@ -24,6 +24,7 @@ from kiln.profiler import Profiler, TensorSupplyType
 from kiln.tuning import autotune
 
 from . import _modules
+from .env import env  # the object takes the place of its module, as in TileLang
 
 __version__ = "0.1.13"  # of the language surface that this package follows
 

@@ -40,6 +40,7 @@ _MODULES = {
     "cuda.intrinsics.macro": {},
     "cuda.intrinsics.macro.mma_macro_generator": {
         name: (_GEMM,) for name in ("TensorCoreIntrinEmitter", "TensorCoreIntrinEmitterWithLadderTransform")},
+    "cuda.intrinsics.sparse_layout": {name: f"tilelang._sparse:{name}" for name in ("GROUP_CONFIG", "get_e_factor", "get_e_replicate_factor")},
     "cuda.language": {},
     "cuda.language.intrinsics": {
         **{name: (_GEMM,) for name in ("TCGEN05TensorCoreIntrinEmitter", "TensorCoreIntrinEmitter", "WGMMATensorCoreIntrinEmitter")},

@@ -30,6 +30,7 @@ from .rounding import *  # noqa: F403
 from .reducers import alloc_reducer, finalize_reducer, reducer_init, reducer_update
 from .thread_reductions import attr, comm_reducer, evaluate, tvm_thread_allreduce
 from .scripted import *  # noqa: F403
+from .sparse import gemm_sp
 from .tile_ops import *  # noqa: F403
 from .trace import TraceError
 from .views import reshape, view

@@ -44,6 +44,11 @@ class DType(str):
         return self if self.lanes == 1 else DType._known[self.rpartition("x")[0]]
 
     @property
+    def stored(self) -> "DType":
+        """The type of the IR whose elements have its bits."""
+        return DType._known["uint8"] if self == "float8_e8m0fnu" else self
+
+    @property
     def is_float(self) -> bool:
         return self.kind == "f"
 
@@ -171,9 +176,12 @@ NAMES = {**DType._known, **{alias: DType._known[name] for alias, name in _ALIASE
 
 def promote(a: DType, b: DType) -> DType:
     """The type in which ``a op b`` is computed: an integer follows a float, the narrower follows the wider, and of a signed
-    and an unsigned integer of one width the result is unsigned. Two different floats of one width meet in float32."""
+    and an unsigned integer of one width the result is unsigned. Two different floats of one width meet in float32, where scales and other
+    types meet, too."""
     if a == b:
         return a
+    if "float8_e8m0fnu" in (a, b):
+        return promote(*(float32 if t == "float8_e8m0fnu" else t for t in (a, b)))
     if a.kind == "b":
         return b
     if b.kind == "b":

@@ -17,7 +17,7 @@ _ROWS = (
      "alloc_wgmma_desc initialize_wgmma_descriptor tcgen05_gemm tcgen05_mma alloc_tmem deallocate_tmem"),
     ("products of blocks with scales are not part of this version: scale the sums of T.gemm, as kiln.examples.scaled does",
      "tcgen05_gemm_blockscaled tcgen05_mma_blockscaled mma_gemm_blockscaled ptx_mma_block_scale make_blockscaled_gemm_layout"),
-    ("sparse products are not part of this version: use T.gemm of the dense matrix", "gemm_sp wgmma_gemm_sp tcgen05_gemm_sp ptx_mma_sp"),
+    ("use T.gemm_sp; the compiler chooses the instruction", "wgmma_gemm_sp tcgen05_gemm_sp ptx_mma_sp"),
     ("CUDA source is not compiled by Kiln; write the function in the tile language",
      "call_extern call_pure_extern import_source CUDASourceCodeKernel call_intrin call_llvm_intrin call_packed"),
     ("blocks of one launch do not wait for each other; open another T.Kernel in the same function, for launches run in order",

@@ -8,10 +8,15 @@ import functools
 
 from .. import _proto
 from . import program as ir
+from . import scales
 from .buffer import Buffer, Region
-from .expr import Expr, Var, as_expr
+from .expr import Expr, Var, as_expr, make
 
 FORMAT_VERSION = 1
+
+# What is the same of the bytes of scales as of scales: expressions, and statements beside copies.
+_OF_BYTES = ("VAR", "LOAD", "SELECT", "MASKED", "REINTERPRET")
+_STATEMENTS_OF_BYTES = (ir.Alloc, ir.Fill, ir.Store)
 
 
 class EncodeError(RuntimeError):
@@ -87,9 +92,9 @@ class _Encoder:
         if dtype.lanes > 1:
             raise EncodeError(f"{self.func.name}: {dtype} is a vector type; buffers have elements of one number, and the compiler makes vectors of "
                               "neighbours: write the type without its x")
-        if not dtype.wire:
+        if not dtype.stored.wire:
             raise EncodeError(f"{self.func.name}: dtype {dtype} is not supported by this version of Kiln")
-        return self.enum("DType", dtype.wire)
+        return self.enum("DType", dtype.stored.wire)
 
     def var(self, var: Var) -> int:
         index = self.vars.get(var)
@@ -131,7 +136,18 @@ class _Encoder:
             self._node(node)
         return self.exprs[root]
 
+    def _scale(self, node: Expr) -> Expr:
+        """The node as bytes have it, where it or an operand is of that type."""
+        if node.op == "CONST_FLOAT":
+            return make("CONST_INT", node.dtype, (), scales.code_of(node.value))
+        if node.op not in _OF_BYTES:
+            self.fail(f"{node.op.lower()} of {scales.NAME}, which has no arithmetic: cast it to float32 first")
+        return node
+
     def _node(self, node: Expr) -> None:
+        place = node
+        if scales.NAME in (node.dtype, *(a.dtype for a in node.args)):
+            node = self._scale(node)
         message = self.pb.Expr(op=self.enum("ExprOp", node.op), dtype=self.dtype(node.dtype), args=[self.exprs[a] for a in node.args])
         if node.op == "CONST_INT":
             message.int_value = node.value if node.value < 1 << 63 else node.value - (1 << 64)
@@ -141,7 +157,7 @@ class _Encoder:
             message.ref = self.var(node.value)
         elif node.op == "LOAD":
             message.ref = self.buffer(node.value)
-        self.exprs[node] = len(self.exprs)
+        self.exprs[place] = len(self.exprs)
         self.module.exprs.append(message)
 
     def use(self, value) -> int:
@@ -176,11 +192,20 @@ class _Encoder:
         self.location = stmt.location
         file = self.files.setdefault(stmt.location.file, len(self.files))
         self.module.debug.locations.add(file=file, line=stmt.location.line)
+        self._check_scales(stmt)
         field = self.ops[type(stmt).__name__]
         op = getattr(message, field.name)
         op.SetInParent()
         self.module.op_names[field.number] = field.name
         getattr(self, "_" + field.name, self._fields)(stmt, op)
+
+    def _check_scales(self, stmt) -> None:
+        """Statements compute with what bytes hold."""
+        parts = [getattr(stmt, part.name) for part in dataclasses.fields(stmt)]
+        types = [getattr(p, "buffer", p).dtype for p in parts if isinstance(p, (Buffer, Region, ir.Element))]
+        if scales.NAME not in types or isinstance(stmt, _STATEMENTS_OF_BYTES) or (isinstance(stmt, ir.Copy) and len(set(types)) == 1):
+            return
+        self.fail(f"{type(stmt).__name__.lower()} of a tile of {scales.NAME}, which has no arithmetic: copy it to a tile of float32 first")
 
     def _fields(self, s, op) -> None:
         """Each part of the statement into the field of its name, as the class says what it is."""

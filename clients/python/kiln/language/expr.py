@@ -11,7 +11,7 @@ import math
 import struct
 import weakref
 
-from . import dtypes
+from . import dtypes, scales
 from .dtypes import DType, as_dtype
 
 COMPARISONS = frozenset(("EQ", "NE", "LT", "LE", "GT", "GE"))
@@ -218,6 +218,8 @@ def _round_float(value, dtype: DType) -> float:
     if isinstance(value, int) and dtype != "float64":
         value = _rounded_to_odd(value)
     value = float(value)
+    if dtype == scales.NAME:
+        return scales.rounded(value)
     if dtype in _FORMATS:
         return _FORMATS[dtype].round(value)
     code = _PACKED.get(dtype)
@@ -308,7 +310,9 @@ def cast(value, dtype) -> Expr:
         return e
     number = constant_value(e)
     if number is None:
-        return make("CAST", dtype, (e,))
+        if dtype == scales.NAME:
+            return scales.encoded(e)
+        return cast(scales.decoded(e), dtype) if e.dtype == scales.NAME else make("CAST", dtype, (e,))
     if isinstance(number, float) and not dtype.is_float:
         return make("CONST_INT", dtype, (), _truncate(number, dtype))
     return const(number, dtype)
@@ -395,6 +399,8 @@ def binary(op: str, a, b):
         if not hasattr(a, "__float__") and not hasattr(b, "__float__"):
             return NotImplemented
     a, b, dtype = _promoted(a, b)
+    if dtype == scales.NAME:
+        a, b, dtype = cast(a, dtypes.float32), cast(b, dtypes.float32), dtypes.float32
     if dtype.is_float and op in ("BIT_AND", "BIT_OR", "BIT_XOR", "SHL", "SHR"):
         raise TypeError(f"{op.lower()} needs integers, not {dtype}; T.reinterpret gives the bits of a float")
     if dtype.is_float and op in ("FLOOR_DIV", "FLOOR_MOD"):
@@ -475,6 +481,8 @@ def truncmod(a, b):
 
 def unary(op: str, a) -> Expr:
     e = as_expr(a)
+    if e.dtype == scales.NAME:
+        e = cast(e, dtypes.float32)
     number = constant_value(e)
     if number is not None and op == "NEG":
         return const(-number, e.dtype if e.dtype.kind != "b" else dtypes.int32)

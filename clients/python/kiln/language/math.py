@@ -10,6 +10,7 @@ import weakref as _weakref
 
 from .. import notices
 from . import dtypes
+from . import scales as _scales
 from .dtypes import as_dtype
 from .expr import (
     Expr, as_expr, binary, cast, condition, const, constant_value, divide, floordiv, floormod, is_scalar, logical, logical_not, make, select,
@@ -255,7 +256,7 @@ def infinity(dtype):
 
 _MAX_FLOAT = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38, "tfloat32": 3.4028234663852886e38,
               "float64": 1.7976931348623157e308, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0, "float8_e4m3fnuz": 240.0,
-              "float8_e5m2fnuz": 57344.0}
+              "float8_e5m2fnuz": 57344.0, "float8_e8m0fnu": 2.0**127}
 
 
 def max_value(dtype):
@@ -273,7 +274,7 @@ def min_value(dtype):
     Shapes: a constant scalar. Dtypes: as T.max_value. Targets: all. Errors: as T.max_value."""
     dtype = as_dtype(dtype)
     if dtype.is_float:
-        return const(-_MAX_FLOAT[dtype], dtype)
+        return const(2.0**-127 if dtype == _scales.NAME else -_MAX_FLOAT[dtype], dtype)
     return const(-(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0, dtype)
 
 

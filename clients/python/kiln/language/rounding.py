@@ -5,7 +5,7 @@ is arithmetic of the language, so it is the same on every target."""
 
 from __future__ import annotations
 
-from . import dtypes, rounding64
+from . import dtypes, rounding64, scales
 from .dtypes import as_dtype
 from .expr import Expr, as_expr, binary, const, logical, logical_not, make, select, unary
 from .expr import cast as _convert
@@ -220,8 +220,9 @@ def cast(value, dtype, round="", sat=True, rbits=None):
     up, "rm" down, of a float that becomes a narrower one or an integer; left out, integers are cut and floats rounded to the nearest.
     ``sat=False``: what is too large for an 8-bit float becomes its infinity, or NaN where it has none, and not its largest number.
     Shapes: a scalar. Dtypes: any to any; ``round`` of floats of up to 32 bits, and of float64 to float32. Targets: all. 8-bit floats are
-    converted by instructions where the target has them, else by their bits. Errors: TypeError for what is no scalar, and for an infinite
-    Python float as an integer. ValueError for another ``round`` or ``sat``. TraceError for ``round="rs"``, and for a ``round`` of other
+    converted by instructions where the target has them, else by their bits. float8_e8m0fnu, which has no sign and no zero, takes the next power
+    of two that is not below the magnitude, at most its largest. Errors: TypeError for what is no scalar, and for an infinite Python float as
+    an integer. ValueError for another ``round`` or ``sat``. TraceError for ``round="rs"``, and for a ``round`` of other
     dtypes."""
     if round not in CAST_ROUNDING_MODES:
         raise ValueError(f"T.cast(round={round!r}): Invalid round; known: {', '.join(_ROUNDS)}, rs")
@@ -234,9 +235,14 @@ def cast(value, dtype, round="", sat=True, rbits=None):
     dtype = as_dtype(dtype)
     if round == "rs":
         raise error("T.cast(round=\"rs\"): rounding by random bits is not part of this version; add noise below the last place, then T.cast")
+    if dtype == scales.NAME:
+        if round not in ("", "rp") or not sat:
+            raise error(f"T.cast to {dtype} with round={round!r}, sat={sat}: it goes up and saturates; leave them out")
+        return _convert(value, dtype)
     if round in ("", "rn") and sat and (round == "" or dtype.is_float):
         return _convert(value, dtype)
     x = as_expr(value)
+    x = _convert(x, dtypes.float32) if x.dtype == scales.NAME else x
     if not sat and dtype not in _INFINITE:
         raise error(f"T.cast to {dtype} with sat=False: only 8-bit floats saturate by themselves; leave it out")
     if dtype.is_int and x.dtype.is_float:

@@ -10,6 +10,7 @@ from .. import notices
 from . import dtypes
 from . import nan_reductions
 from . import program as ir
+from . import scales
 from .affine import finds
 from .buffer import Buffer, LocalVar, Region, element
 from .dtypes import as_dtype
@@ -63,10 +64,10 @@ def copy(src, dst, *, coalesced_width=None, disable_tma=False, eviction_policy=N
     a, b = pair(src, dst, "T.copy")
     if _is_of_each_thread(a, b):
         store(b.buffer, b.offsets, a.buffer[a.offsets])
-    elif tile_extents(a) == tile_extents(b):
+    elif tile_extents(a) == tile_extents(b) and (a.dtype == b.dtype or scales.NAME not in (a.dtype, b.dtype)):
         emit(ir.Copy(a, b, coalesced_width or 0))
     elif _broadcasts(a, b):
-        _broadcast_copy(a, b)
+        _copy_each(a, b)
     else:
         raise error(f"T.copy from {describe(a)} to {describe(b)}: the extents differ in more than dimensions of size 1; "
                     "slice the larger one, or index both with a start so that one gives the size")
@@ -97,12 +98,13 @@ def _is_of_thread(node) -> bool:
 
 def _broadcasts(a: Region, b: Region) -> bool:
     small, large = tile_extents(a), tile_extents(b)
-    return len(small) < len(large) and large[len(large) - len(small):] == small
+    return len(small) <= len(large) and large[len(large) - len(small):] == small
 
 
-def _broadcast_copy(a: Region, b: Region):
+def _copy_each(a: Region, b: Region):
+    """A loop over the elements of ``b``; the last dimensions of ``a`` go with its last."""
     dims = [d for d, e in enumerate(b.extents) if e != 1]
-    loop = Parallel(*[b.extents[d] for d in dims])
+    loop = Parallel(*[b.extents[d] for d in dims] or [1])
     for values in loop:
         values = values if isinstance(values, tuple) else (values,)
         to = shifted(b, dict(zip(dims, values)))

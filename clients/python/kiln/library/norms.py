@@ -111,7 +111,7 @@ def _plan_layer_norm(x, weight, bias, eps, target):
     n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype), "eps": float(eps)}
     if where == "registers":
-        program = Program.of(layer_norms.layer_norm, **common, **tiles.rows("layer_norm", n, target))
+        program = Program.of(layer_norms.layer_norm, **common, **tiles.rows("layer_norm", n, target, x.dtype))
     elif where == "block":
         program = Program.of(layer_norms.layer_norm_long, **common, **tiles.rows("layer_norm_long", n))
     else:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/llvm/lower/loop/elements.h"
 
+#include "compiler/analysis/access.h"
+
 namespace kiln::llvm_ir {
 
 using ir::ExprId;
@@ -47,7 +49,7 @@ Value* Elements::WhereLoaded(ir::BufferId id, std::span<const ExprId> indices, V
   const bool may_leave = memory_.MayLeave(id, indices);
   if (space != Space::kLocal) condition = Both(condition, iterations_.guard());
   if (space == Space::kLocal && (may_leave || iterations_.IsOfPadding(indices))) condition = iterations_.guard();
-  return space == Space::kShared || may_leave ? Both(condition, arm) : condition;
+  return space == Space::kShared || compiler::HasGaps(module(), id) || may_leave ? Both(condition, arm) : condition;
 }
 
 }  // namespace kiln::llvm_ir
