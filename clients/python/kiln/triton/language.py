@@ -174,7 +174,11 @@ def _words(element) -> bool:
     return element.primitive_bitwidth >= 32
 
 
-atomic_add = _atomic("atomic_add", "ATOMIC_ADD", lambda element: element.primitive_bitwidth >= 16)
+def _addable(element) -> bool:
+    return _words(element) or element in (float16, bfloat16)
+
+
+atomic_add = _atomic("atomic_add", "ATOMIC_ADD", _addable)
 atomic_max, atomic_min = _atomic("atomic_max", "ATOMIC_MAX", _words), _atomic("atomic_min", "ATOMIC_MIN", _words)
 atomic_and, atomic_or, atomic_xor = (_atomic(f"atomic_{fn}", f"ATOMIC_BIT_{fn.upper()}", lambda element: element.is_int() and _words(element))
                                      for fn in ("and", "or", "xor"))
@@ -201,6 +205,8 @@ def _wider(pointer, value, mask, what: str = "a block is stored to") -> tuple:
 
 @_builtin
 def cast(b, input, dtype, fp_downcast_rounding=None, bitcast=False):
+    if isinstance(dtype, _Absent):
+        raise dtype.refusal()
     if not isinstance(dtype, (_ty.dtype, pointer_type)):
         raise _Refusal(f"a cast needs an element type such as tl.float32, not {_describe(dtype)}")
     if fp_downcast_rounding is not None:

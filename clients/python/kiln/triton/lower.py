@@ -15,7 +15,7 @@ from .errors import Refusal, at
 from .graph import PURE, Block, Function, Op, Value
 from .lets import in_parts
 from .simplify import simplify
-from .symbolic import Alias, Held, Known, Symbols
+from .symbolic import Alias, Held, Known, Symbols, merged, merged_indices, separate_indices
 from .types import float32, kiln_of
 
 # Operations that only rename or convert elements: what takes their result takes, in effect, their operand.
@@ -112,16 +112,20 @@ class Lowering:
 
     def parallel(self, shape, body) -> None:
         """A parallel loop over a shape whose statements are those of ``body(indices)``."""
-        sizes = tuple(shape) or (1,)
+        sizes = merged(shape) or (1,)
         variables = [Var("LOOP", int32, "ijklmn"[d] if d < 6 else f"i{d}") for d in range(len(sizes))]
         indices = tuple(var.expr for var in variables)
         loop = ir.For("PARALLEL", variables, [as_expr(extent) for extent in sizes])
         with self.within(loop.body):
-            body(indices if shape else ())
+            body(separate_indices(shape, indices))
         self.emit(loop)
 
+    def put(self, buffer: Buffer, shape, indices, value: Expr) -> None:
+        """One element of a block that a buffer holds."""
+        self.emit(ir.Store(buffer, list(merged_indices(shape, indices)) or [as_expr(0)], value))
+
     def allocate(self, space: str, shape, dtype, name: str) -> Buffer:
-        buffer = Buffer(space, tuple(shape) or (1,), dtype, name)
+        buffer = Buffer(space, merged(shape) or (1,), dtype, name)
         if space == "SHARED":
             self.shared.append(ir.Alloc(buffer, location=self.here))
         else:
@@ -136,8 +140,7 @@ class Lowering:
         elif uniform is not None and buffer.space == "FRAGMENT":
             self.emit(ir.Fill(buffer.whole(), cast(self.at(uniform), buffer.dtype)))
         else:
-            self.parallel(value.shape, lambda indices: self.emit(
-                ir.Store(buffer, list(indices), cast(self.at(value, indices), buffer.dtype))))
+            self.parallel(value.shape, lambda indices: self.put(buffer, value.shape, indices, cast(self.at(value, indices), buffer.dtype)))
 
     def _uniform(self, value: Value):
         """The scalar that all elements are, if the graph says so."""
@@ -213,7 +216,8 @@ class Lowering:
 
         def body(indices):
             index = cast(self.at(op.operands[1], indices), "int32")
-            self.emit(ir.Store(buffer, list(indices), load(shared, (*indices[:axis], index, *indices[axis + 1 :]))))
+            taken = (*indices[:axis], index, *indices[axis + 1 :])
+            self.put(buffer, value.shape, indices, load(shared, merged_indices(source.shape, taken)))
 
         self.parallel(value.shape, body)
         self.symbols.put(value, Held(buffer))
@@ -230,7 +234,7 @@ class Lowering:
                 self.bind(argument, self.at(operand, indices))
             self.block(region)
             for buffer, end in zip(buffers, region.ends):
-                self.emit(ir.Store(buffer, list(indices) or [as_expr(0)], cast(self.at(end), buffer.dtype)))
+                self.put(buffer, op.results[0].shape, indices, cast(self.at(end), buffer.dtype))
 
         self.parallel(op.results[0].shape, body)
         self.symbols.forget()
@@ -290,7 +294,7 @@ class Lowering:
         if products:
             dtype = self._operand_type(value, dots[0])
         buffer = self.allocate("SHARED" if products else "FRAGMENT", value.shape, dtype, self.name(value, "loaded"))
-        self.parallel(value.shape, lambda indices: self.emit(ir.Store(buffer, list(indices), cast(self.loaded(op, indices), dtype))))
+        self.parallel(value.shape, lambda indices: self.put(buffer, value.shape, indices, cast(self.loaded(op, indices), dtype)))
         self.symbols.put(value, Held(buffer))
 
     def loaded(self, op: Op, indices) -> Expr:
@@ -318,7 +322,7 @@ class Lowering:
             old = None if held is None else ir.Element(self.allocate("LOCAL", (), dtype, "old"), [as_expr(0)])
             self.emit(ir.Atomic(op.attrs["kind"], buffer, [index], values[-1], False, compare, old, op.attrs["order"]))
             if old is not None:
-                self.emit(ir.Store(held, list(indices) or [as_expr(0)], load(old.buffer, old.indices)))
+                self.put(held, value.shape, indices, load(old.buffer, old.indices))
 
         self.guarded(op, made, 3 if op.attrs["compares"] else 2)
         if held is None:
