@@ -493,6 +493,7 @@ class const:
 ABSENT = {name: _Absent(name, instead) for name, instead in _ABSENT.items()}  # not global names here, for one is Python's "tuple"
 
 from .reductions import argmax, argmin, dot, max, min, reduce, reduce_or, softmax, sum, xor_sum  # noqa: E402,F401
+from .assembly import inline_asm_elementwise  # noqa: E402,F401
 from .mapped import map_elementwise  # noqa: E402,F401
 from .scaled import dot_scaled  # noqa: E402,F401
 from .scans import associative_scan, cat, cumprod, cumsum, flip, gather, histogram, interleave, join, split  # noqa: E402,F401
