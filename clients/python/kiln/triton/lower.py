@@ -35,6 +35,35 @@ def users(value: Value) -> list:
     return found
 
 
+_POINTERS = frozenset(("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans"))
+
+
+def loads_of(pointer: Value):
+    """The loads by an argument and by what is computed of it; None where there may be other accesses."""
+    found, open_, seen = [], [pointer], set()
+    while open_:
+        value = open_.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        for user in value.uses:
+            if isinstance(user, Block):  # the end of a loop's body, whose arguments and results are pointers as well
+                if user.op is None or user.op.name != "scf.for":
+                    return None
+            elif user.name == "tt.load":
+                found.append(user)
+            elif user.name == "scf.for":
+                place = user.operands.index(value)
+                if user.operands.count(value) != 1 or place < 3:
+                    return None
+                open_ += [user.regions[0].args[place - 2], user.results[place - 3]]
+            elif user.name in _POINTERS:
+                open_.append(user.result)
+            else:
+                return None
+    return found
+
+
 class Lowering:
     """``Lowering(function, options).program()``. ``options``: num_warps, num_stages, rank of the grid, may_overlap."""
 
@@ -70,7 +99,7 @@ class Lowering:
     def _parameter(self, name: str, value: Value) -> ir.Param:
         if value.element.is_ptr():
             size = Var("SYMBOL", as_dtype("int64"), f"{name}_size")
-            buffer = Buffer("GLOBAL", (size.expr,), value.element.element_ty.kiln, name)
+            buffer = Buffer("GLOBAL", (size.expr,), self._element_of(value), name)
             buffer.may_alias = self.may_overlap
             self.symbols.bases[value] = buffer
             self.symbols.put(value, Known(const(0, int32)))
@@ -78,6 +107,24 @@ class Lowering:
         var = Var("SCALAR", value.element.kiln, name)
         self.symbols.put(value, Known(var.expr))
         return ir.Param(name, var=var)
+
+    def _element_of(self, pointer: Value):
+        """Of the tensor that a parameter points into. Products in tf32 take the bits of float32 and leave out the lower ones, so a tensor that only
+        they take is one of tf32, whose tiles are copied as they are."""
+        element = pointer.element.element_ty
+        loads = loads_of(pointer) if element is float32 else None
+        if not loads:
+            return element.kiln
+        return _TF32 if all(self._tile_type(load.result) == _TF32 for load in loads) else element.kiln
+
+    def _tile_type(self, value: Value):
+        """The element type that products take a loaded block in, if nothing else takes it."""
+        if not value.shape:
+            return None
+        dots = users(value)
+        products = all(isinstance(user, Op) and user.name == "tt.dot" and self._transposed(value, user) for user in dots)
+        types = {self._operand_type(value, dot) for dot in dots} if products else ()
+        return types.pop() if len(types) == 1 else None
 
     def _promises(self) -> None:
         for value, divisor in self.function.assumed:
@@ -288,12 +335,10 @@ class Lowering:
         if not value.shape:
             self.bind(value, self.loaded(op, ()))
             return
-        dots = [user for user in users(value)]
-        products = all(isinstance(user, Op) and user.name == "tt.dot" and self._transposed(value, user) for user in dots)
-        products = products and len({self._operand_type(value, dot) for dot in dots}) == 1
-        if products:
-            dtype = self._operand_type(value, dots[0])
-        buffer = self.allocate("SHARED" if products else "FRAGMENT", value.shape, dtype, self.name(value, "loaded"))
+        tile = self._tile_type(value)
+        gathered = all(isinstance(user, Op) and user.name == "tt.gather" and user.operands[1] is not value for user in value.uses)
+        dtype = tile or dtype
+        buffer = self.allocate("SHARED" if tile is not None or gathered else "FRAGMENT", value.shape, dtype, self.name(value, "loaded"))
         self.parallel(value.shape, lambda indices: self.put(buffer, value.shape, indices, cast(self.loaded(op, indices), dtype)))
         self.symbols.put(value, Held(buffer))
 
