@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -12,6 +13,7 @@
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/analysis/threads/walk_together.h"
+#include "compiler/mapping/register_budget.h"
 #include "compiler/mapping/tensor_copies.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/roles.h"
@@ -71,6 +73,7 @@ class Chooser {
       }
       if (!LocalsFit(kernel)) continue;
       kernel_ = &kernel;
+      fragment_words_.clear();
       Choose(kernel);
       // A shared tile has one layout, so it must suit every product that reads the tile.
       while (FindMixed(kernel.body)) Choose(kernel);
@@ -184,16 +187,11 @@ class Chooser {
            reads(gemm.b, gemm.transpose_b, mma.b_layout, shape.n / mma.n / p.warps_n);
   }
 
-  // Registers that all fragments of the program take if they are spread evenly.
-  int64_t FragmentWords() const {
-    int64_t words = 0;
-    for (uint32_t id = 0; id < module_.buffers.size(); ++id) {
-      if (module_.buffers[id].space != Space::kFragment) continue;
-      int64_t bits = ir::Bits(module_.buffers[id].dtype);
-      for (int64_t extent : module_.ShapeOf(BufferId(id))) bits *= extent;
-      words += bits / 32 / range_.Count();
-    }
-    return words;
+  // Registers that fragments take at a time if they are spread evenly.
+  int64_t FragmentWords() {
+    const auto [known, is_new] = fragment_words_.try_emplace(range_.Count());
+    if (is_new) known->second = MostEvenWords(module_, *kernel_, range_.Count());
+    return known->second;
   }
 
   bool IsPromoted(const ir::Gemm& gemm, const target::MmaInstruction& mma) const {
@@ -208,7 +206,7 @@ class Chooser {
   }
 
   // Shared operands must lie in memory as the instruction reads them. Only the instruction's A may be a fragment.
-  bool WgmmaFits(const ir::Gemm& gemm, const target::MmaInstruction& mma, int64_t warps) const {
+  bool WgmmaFits(const ir::Gemm& gemm, const target::MmaInstruction& mma, int64_t warps) {
     if (context_.options.disable_wgmma()) return false;
     if (range_.begin % kGroupThreads != 0 || warps % mma.Warps() != 0) return false;
     const int64_t own = IsPromoted(gemm, mma) ? mma.c_layout.Registers() : 0;
@@ -292,6 +290,7 @@ class Chooser {
   int64_t threads_ = 0;      // of the block
   ir::ThreadRange range_{};  // of these, the threads that come to the statement
   ir::Kernel* kernel_ = nullptr;
+  std::map<int64_t, int64_t> fragment_words_;  // by the number of threads
   ir::SourceLoc loc_;
   std::set<BufferId> mixed_;  // operands that must stay readable by single warps
 };

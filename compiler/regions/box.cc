@@ -2,6 +2,7 @@
 #include "compiler/regions/box.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <set>
@@ -29,8 +30,10 @@ struct Dim {
 
 class Finder {
  public:
-  Finder(ir::Module& module, const HostRanges& ranges, const Elements& elements, const IsWantedBelow& is_wanted)
-      : module_(module),
+  // `joins`: rows that are counted through batches, as (batch · size + row) · stride, are one dimension.
+  Finder(ir::Module& module, const HostRanges& ranges, const Elements& elements, const IsWantedBelow& is_wanted, bool joins)
+      : joins_(joins),
+        module_(module),
         pool_(module.exprs),
         ranges_(ranges),
         elements_(elements),
@@ -121,7 +124,7 @@ class Finder {
     const size_t anchored = dims_.size();
     for (const auto& [product, coefficient] : sum) {
       if (Dim* home = HomeOf(product, coefficient, std::span(dims_).first(anchored)); home != nullptr) {
-        home->index[{{}, product.device}] = coefficient / home->constant;
+        Add(home->index, {{{Without(product.factors, home->factors), product.device}, coefficient / home->constant}}, 1);
         continue;
       }
       const auto batch = std::find_if(dims_.begin() + long(anchored), dims_.end(), [&](const Dim& dim) { return dim.factors == product.factors; });
@@ -140,11 +143,19 @@ class Finder {
   Dim* HomeOf(const Product& product, int64_t coefficient, std::span<Dim> anchored) const {
     Dim* home = nullptr;
     for (Dim& dim : anchored) {
-      if (product.device && dim.var == VarOf(product)) return &dim;
-      if (dim.factors != product.factors || coefficient % dim.constant != 0) continue;
-      if (home == nullptr || dim.constant > home->constant) home = &dim;
+      if (product.device && dim.var && dim.var == VarOf(product)) return &dim;
+      const bool divides = joins_ ? std::ranges::includes(product.factors, dim.factors) : dim.factors == product.factors;
+      if (!divides || coefficient % dim.constant != 0) continue;
+      const auto size = [](const Dim& d) { return std::pair(d.factors.size(), d.constant); };
+      if (home == nullptr || size(dim) > size(*home)) home = &dim;
     }
     return home;
+  }
+
+  static std::vector<uint32_t> Without(const std::vector<uint32_t>& factors, const std::vector<uint32_t>& others) {
+    std::vector<uint32_t> rest;
+    std::ranges::set_difference(factors, others, std::back_inserter(rest));
+    return rest;
   }
 
   bool Bound(ExprId condition) {
@@ -211,6 +222,7 @@ class Finder {
     return last ? std::optional(pool_.Add(*last, pool_.Int(1, ir::DType::kI64))) : std::nullopt;
   }
 
+  const bool joins_;
   ir::Module& module_;
   ir::ExprPool& pool_;
   const HostRanges& ranges_;
@@ -226,7 +238,8 @@ class Finder {
 }  // namespace
 
 std::optional<Box> BoxOf(ir::Module& module, const HostRanges& ranges, const Elements& elements, const IsWantedBelow& is_wanted) {
-  return Finder(module, ranges, elements, is_wanted).Run();
+  if (std::optional<Box> box = Finder(module, ranges, elements, is_wanted, /*joins=*/false).Run()) return box;
+  return Finder(module, ranges, elements, is_wanted, /*joins=*/true).Run();
 }
 
 }  // namespace kiln::compiler

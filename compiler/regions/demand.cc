@@ -6,6 +6,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/contains.h"
+#include "compiler/analysis/definitions.h"
 #include "compiler/regions/sums.h"
 #include "ir/visit.h"
 
@@ -19,14 +20,63 @@ using ir::VarId;
 class Demand::Query {
  public:
   Query(ir::Module& module, const ir::Kernel& kernel, const Lets& lets, ExprId x, VarId var, ExprId bound)
-      : module_(module), kernel_(kernel), lets_(lets), sums_(module), x_(x), var_(var), bound_(bound) {}
+      : module_(module), kernel_(kernel), lets_(lets), sums_(module, /*canonical=*/true), x_(x), var_(var), bound_(bound) {}
 
   bool IsBelow(BufferId tile, size_t dim) {
     if (!seen_.emplace(tile, dim).second) return true;  // what is under way decides
     return IsBelow(kernel_.body, {tile, dim});
   }
 
+  // Whether nothing that an iteration of the variable's loop made of the tile is left to another one.
+  bool StaysIn(VarId loop_var) {
+    const ir::Block* body = nullptr;
+    ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop != nullptr && std::ranges::find(loop->vars, loop_var) != loop->vars.end()) body = &loop->body;
+    });
+    return body != nullptr && std::ranges::all_of(seen_, [&](const auto& place) {
+             return Count(*body, place.first) == Count(kernel_.body, place.first) && StartsNew(*body, place.first);
+           });
+  }
+
  private:
+  int64_t Count(const ir::Block& block, BufferId buffer) const {
+    int64_t count = 0;
+    for (const ir::Stmt& stmt : block) count += CountAccesses(module_, stmt, buffer);
+    return count;
+  }
+
+  // Whether a run of the statements writes the whole buffer before anything reads it.
+  bool StartsNew(const ir::Block& block, BufferId buffer) const {
+    for (const ir::Stmt& stmt : block) {
+      if (CountAccesses(module_, stmt, buffer) == 0) continue;
+      if (SetsAll(stmt, buffer)) return true;
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop != nullptr && loop->kind == ir::LoopKind::kParallel) return false;
+      if (AccessesTo(stmt, buffer) != 0) return false;
+      bool is_new = true;  // what is accessed is within bodies
+      ir::ForEachBody(stmt.op, [&](const ir::Block& body) { is_new = is_new && StartsNew(body, buffer); });
+      if (!is_new) return false;
+    }
+    return true;
+  }
+
+  // By the statement itself.
+  int64_t AccessesTo(const ir::Stmt& stmt, BufferId buffer) const {
+    return std::ranges::count(AccessesOf(module_, stmt), buffer, &Access::buffer);
+  }
+
+  bool SetsAll(const ir::Stmt& stmt, BufferId buffer) const {
+    const auto is_whole = [&](const ir::Region& region) { return region.buffer == buffer && region.extents == module_.ShapeOf(buffer); };
+    if (const auto* fill = std::get_if<ir::Fill>(&stmt.op)) return is_whole(fill->dst);
+    if (const auto* copy = std::get_if<ir::Copy>(&stmt.op)) return is_whole(copy->dst) && copy->src.buffer != buffer;
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->body.size() != 1) return false;
+    const auto* store = std::get_if<ir::Store>(&loop->body[0].op);
+    return store != nullptr && store->buffer == buffer && AccessesTo(stmt, buffer) == 1 && IsOwnElement(module_, *loop, store->indices) &&
+           CoversElements(module_, *loop, buffer);
+  }
+
   struct Place {
     BufferId tile;
     size_t dim;
@@ -142,14 +192,18 @@ class Demand::Query {
 
 bool Demand::IsBelow(BufferId tile, size_t dim, ExprId x, VarId var, ExprId bound) {
   // Sums may carry what one iteration of a loop around them loaded to the stores of another, where x is another.
-  const bool varies = Contains(module_.exprs, x, [&](ExprId part) {
+  std::vector<VarId> loops;
+  const bool is_unknown = Contains(module_.exprs, x, [&](ExprId part) {
     const ir::ExprNode& node = module_.exprs[part];
     if (node.op == ExprOp::kLoad) return true;
     if (node.op != ExprOp::kVar || VarId(node.ref) == var) return false;
     const ir::VarKind kind = module_.vars[node.ref].kind;
-    return kind == ir::VarKind::kLoop || kind == ir::VarKind::kLet;
+    if (kind == ir::VarKind::kLoop) loops.push_back(VarId(node.ref));
+    return kind == ir::VarKind::kLet;
   });
-  return !varies && Query(module_, kernel_, lets_, x, var, bound).IsBelow(tile, dim);
+  if (is_unknown) return false;
+  Query query(module_, kernel_, lets_, x, var, bound);
+  return query.IsBelow(tile, dim) && std::ranges::all_of(loops, [&](VarId loop) { return query.StaysIn(loop); });
 }
 
 }  // namespace kiln::compiler

@@ -16,7 +16,8 @@ using End = std::optional<ExprId>;
 
 class HostRanges::Query {
  public:
-  Query(const HostRanges& ranges, std::vector<ExprId>& positive) : ranges_(ranges), pool_(ranges.module_.exprs), positive_(positive) {}
+  Query(const HostRanges& ranges, std::vector<ExprId>& positive)
+      : ranges_(ranges), pool_(ranges.module_.exprs), positive_(positive), sums_(ranges.module_) {}
 
   End Low(ExprId id) { return Known(low_, id, /*low=*/true); }
   End High(ExprId id) { return Known(high_, id, /*low=*/false); }
@@ -36,6 +37,7 @@ class HostRanges::Query {
     const ExprNode node = pool_[id];
     if (IsForHost(pool_, ranges_.module_.vars, id)) return OfHost(id);
     const ExprId a = node.args[0], b = node.args[1];
+    if (const End counted = OfCounted(id, low)) return counted;
     switch (node.op) {
       case ExprOp::kVar: return OfVar(ir::VarId(node.ref), low);
       case ExprOp::kAdd: return Both(node.op, Of(a, low), Of(b, low));
@@ -81,6 +83,29 @@ class HostRanges::Query {
     return Both(ExprOp::kSub, High(extent->second), Wide(1));
   }
 
+  // A sum with a variable that counts to an end of the block's own: `x` of `for (x = block; x < end; x += step)` is block + step · variable, which
+  // is at most end − 1.
+  End OfCounted(ExprId id, bool low) {
+    const ExprOp op = pool_[id].op;
+    if (ranges_.counts_.empty() || (op != ExprOp::kAdd && op != ExprOp::kSub)) return std::nullopt;
+    const std::optional<Sum> sum = sums_.Of(id);
+    if (!sum) return std::nullopt;
+    for (const auto& [product, coefficient] : *sum) {
+      if (!product.device || pool_[*product.device].op != ExprOp::kVar) continue;
+      const auto count = ranges_.counts_.find(ir::VarId(pool_[*product.device].ref));
+      if (count == ranges_.counts_.end() || count->second.factors != product.factors) continue;
+      if (coefficient != (low ? -count->second.constant : count->second.constant)) continue;
+      Sum rest = *sum;
+      Add(rest, {{product, coefficient}}, -1);
+      Add(rest, count->second.most, low ? -1 : 1);
+      if (UnknownParts(rest) < UnknownParts(*sum)) return Of(sums_.Write(rest), low);
+    }
+    return std::nullopt;
+  }
+  static size_t UnknownParts(const Sum& sum) {
+    return size_t(std::ranges::count_if(sum, [](const auto& term) { return term.first.device.has_value(); }));
+  }
+
   End OfProduct(ExprId a, ExprId b, bool low) {
     if (pool_.ConstInt(a)) std::swap(a, b);
     if (const std::optional<int64_t> factor = pool_.ConstInt(b)) return Both(ExprOp::kMul, Of(a, *factor < 0 ? !low : low), Wide(*factor));
@@ -124,6 +149,7 @@ class HostRanges::Query {
   const HostRanges& ranges_;
   ir::ExprPool& pool_;
   std::vector<ExprId>& positive_;
+  Sums sums_;
   std::map<uint32_t, End> low_, high_;
   std::set<uint32_t> checked_;
 };
@@ -132,7 +158,39 @@ HostRanges::HostRanges(ir::Module& module, const ir::Kernel& kernel) : module_(m
   for (size_t axis = 0; axis < kernel.block_vars.size(); ++axis) Enter(kernel.block_vars[axis], kernel.grid[axis]);
 }
 
-void HostRanges::Enter(ir::VarId var, ExprId extent) { extents_.insert_or_assign(var, extent); }
+void HostRanges::Enter(ir::VarId var, ExprId extent) {
+  extents_.insert_or_assign(var, extent);
+  if (IsForHost(module_.exprs, module_.vars, extent)) return;
+  if (std::optional<Count> count = CountOf(extent)) counts_.insert_or_assign(var, std::move(*count));
+}
+
+// The extent is span / step, in less bits, no more than a number, and 0 for steps downwards: step · variable is at most span − step.
+std::optional<HostRanges::Count> HostRanges::CountOf(ExprId extent) const {
+  const ir::ExprPool& pool = module_.exprs;
+  ExprNode node = pool[extent];
+  bool is_upwards = false;
+  for (;; node = pool[extent]) {
+    if (node.op == ExprOp::kCast && ir::IsInteger(node.dtype) && ir::IsInteger(pool.Type(node.args[0]))) {
+      extent = node.args[0];
+    } else if (node.op == ExprOp::kMin && pool.ConstInt(node.args[1])) {
+      extent = node.args[0];
+    } else if (node.op == ExprOp::kSelect && pool.IsZero(node.args[2])) {
+      is_upwards |= pool[node.args[0]].op == ExprOp::kGt && pool.IsZero(pool[node.args[0]].args[1]);
+      extent = node.args[1];
+    } else {
+      break;
+    }
+  }
+  Sums sums(module_);
+  const bool divides = node.op == ExprOp::kFloorDiv || node.op == ExprOp::kDiv;
+  std::optional<Sum> span = sums.Of(divides ? node.args[0] : extent);
+  const std::optional<Sum> step = divides ? sums.Of(node.args[1]) : Sum{{{}, 1}};
+  if (!span || !step || step->size() != 1) return std::nullopt;
+  const auto& [product, constant] = *step->begin();
+  if (product.device || constant < 1 || (!product.factors.empty() && !is_upwards)) return std::nullopt;
+  Add(*span, *step, -1);
+  return Count{constant, product.factors, std::move(*span)};
+}
 
 std::optional<ExprId> HostRanges::Low(ExprId id, std::vector<ExprId>& positive) const { return Query(*this, positive).Low(id); }
 std::optional<ExprId> HostRanges::High(ExprId id, std::vector<ExprId>& positive) const { return Query(*this, positive).High(id); }

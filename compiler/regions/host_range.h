@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "compiler/regions/sums.h"
 #include "ir/module.h"
 #include "ir/op.h"
 
@@ -28,8 +29,17 @@ class HostRanges {
 
  private:
   class Query;
+  // Of a loop to an end of the block's own: constant · factors · variable is at most `most`.
+  struct Count {
+    int64_t constant;
+    std::vector<uint32_t> factors;
+    Sum most;
+  };
+  std::optional<Count> CountOf(ir::ExprId extent) const;
+
   ir::Module& module_;
   std::map<ir::VarId, ir::ExprId> extents_;
+  std::map<ir::VarId, Count> counts_;
 };
 
 }  // namespace kiln::compiler

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -62,13 +64,17 @@ class Rewriter {
   }
 
  private:
+  // Statements stay where they are until all are seen, for demand looks at the whole kernel.
   void Visit(ir::Block& block, Facts facts) {
-    ir::Block result;
-    for (ir::Stmt& stmt : block) {
+    std::vector<std::pair<size_t, ir::Block>> added;
+    for (size_t i = 0; i < block.size(); ++i) {
+      ir::Stmt& stmt = block[i];
       if (auto* loop = std::get_if<ir::For>(&stmt.op)) {
         for (size_t d = 0; d < loop->vars.size(); ++d) ranges_.Enter(loop->vars[d], loop->extents[d]);
         if (loop->kind == ir::LoopKind::kParallel) {
-          stores_ ? ReplaceStore(stmt, facts, result) : ReplaceLoad(stmt, facts);
+          ir::Block before;
+          stores_ ? ReplaceStore(stmt, facts, before) : ReplaceLoad(stmt, facts);
+          if (!before.empty()) added.emplace_back(i, std::move(before));
         } else {
           Facts inner = facts;
           inner.EnterLoop(*loop);
@@ -86,9 +92,10 @@ class Rewriter {
       } else if (auto* assume = std::get_if<ir::Assume>(&stmt.op)) {
         facts.Assume(assume->cond);
       }
-      result.push_back(std::move(stmt));
     }
-    block = std::move(result);
+    for (auto& [place, before] : std::views::reverse(added)) {
+      block.insert(block.begin() + long(place), std::make_move_iterator(before.begin()), std::make_move_iterator(before.end()));
+    }
   }
 
   std::optional<std::vector<int64_t>> ExtentsOf(const ir::For& loop) const {

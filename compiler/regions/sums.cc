@@ -106,6 +106,7 @@ std::optional<Sum> Sums::Compute(ExprId id) {
       break;
     default: break;
   }
+  if (canonical_) id = OfSums(node);
   // The launcher rounds divisions downwards, the kernel towards zero: nobody checks here that they agree.
   const auto divides = [&](ExprId part) { return module_.exprs[part].op == ExprOp::kDiv || module_.exprs[part].op == ExprOp::kMod; };
   if (IsForHost(module_.exprs, module_.vars, id) && !Contains(module_.exprs, id, divides)) {
@@ -114,6 +115,19 @@ std::optional<Sum> Sums::Compute(ExprId id) {
     sum[{{}, id}] = 1;
   }
   return sum;
+}
+
+ExprId Sums::OfSums(ir::ExprNode node) {
+  ir::ExprPool& pool = module_.exprs;
+  if (node.op == ExprOp::kLoad) return pool.Simplified(node);
+  for (int i = 0; i < node.arg_count; ++i) {
+    ExprId& arg = node.args[size_t(i)];
+    if (!IsInt(pool.Type(arg))) continue;
+    if (const std::optional<Sum> sum = Of(arg)) arg = pool.Cast(pool.Type(arg), Write(*sum));
+  }
+  const bool commutes = node.op == ExprOp::kMul || node.op == ExprOp::kMin || node.op == ExprOp::kMax;
+  if (commutes && ir::Index(node.args[1]) < ir::Index(node.args[0])) std::swap(node.args[0], node.args[1]);
+  return pool.Simplified(node);
 }
 
 std::optional<Sum> Sums::Times(const Sum& a, const Sum& b) {

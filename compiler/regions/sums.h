@@ -34,7 +34,8 @@ bool IsForHost(const Sum& sum);
 
 class Sums {
  public:
-  explicit Sums(ir::Module& module) : module_(module) {}
+  // `canonical`: parts that are no sums (quotients, remainders, …) are made of sums again, so that two which are equal as such are one part.
+  explicit Sums(ir::Module& module, bool canonical = false) : module_(module), canonical_(canonical) {}
 
   // nullopt: it has too many products, or a coefficient is too large.
   std::optional<Sum> Of(ir::ExprId id);
@@ -46,8 +47,10 @@ class Sums {
  private:
   std::optional<Sum> Compute(ir::ExprId id);
   static std::optional<Sum> Times(const Sum& a, const Sum& b);
+  ir::ExprId OfSums(ir::ExprNode node);
 
   ir::Module& module_;
+  const bool canonical_;
   std::map<uint32_t, std::optional<Sum>> known_;
 };
 

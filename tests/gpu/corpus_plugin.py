@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loaded into the pytest processes of corpus.py. It writes one line for each test as it starts and as it ends, so that a process that is
 lost costs the test it was in. KILN_CORPUS_LINES names that file, KILN_CORPUS_LEFT_OUT a JSON list of the tests that shall not run,
-with or without their parameters. Of a function with more than KILN_CORPUS_MOST cases that many run, drawn by KILN_CORPUS_SEED."""
+with or without their parameters. Of a function with more than KILN_CORPUS_MOST cases that many run, drawn by KILN_CORPUS_SEED.
+KILN_CORPUS_DEVICE is the device of tensors where it is not the GPU; kernels then run on the emulator."""
 
 import importlib
 import importlib.util
@@ -9,6 +10,8 @@ import json
 import os
 import random
 import sys
+
+import pytest
 
 LOST = 3  # the exit status of a process whose GPU context is lost
 
@@ -28,7 +31,38 @@ def _load():
         setattr(sys.modules[package], last, module)
 
 
+def _of_device() -> str:
+    return os.environ.get("KILN_CORPUS_DEVICE", "cuda")
+
+
+if _of_device() != "cuda":
+    import corpus_emulated
+
+    corpus_emulated.install(_of_device())
 _load()
+
+
+# Fixtures that a checkout may leave to a plugin of its own.
+
+
+@pytest.fixture
+def device():
+    return _of_device()
+
+
+@pytest.fixture
+def fresh_triton_cache(tmp_path):
+    yield str(tmp_path)
+
+
+@pytest.fixture
+def fresh_knobs():
+    yield sys.modules["triton"].knobs
+
+
+def pytest_configure(config):
+    if hasattr(config.option, "device"):
+        config.option.device = _of_device()
 
 
 def _write(**line):

@@ -32,6 +32,7 @@ def parse(arguments):
     parser.add_argument("--tilelang-limit", type=float, default=120, metavar="SECONDS", help="for one of its files")
     parser.add_argument("--triton", metavar="DIR",
                         help="run the tutorials and language tests of this checkout of triton-lang/triton, and nothing else")
+    parser.add_argument("--emulate", action="store_true", help="with --triton: on the emulator, with a torch that has no GPU")
     parser.add_argument("--triton-bless", metavar="REPORT", help="as --tilelang-bless, of a report of --triton")
     parser.add_argument("--triton-most", type=int, default=24, metavar="N", help="cases of each of its test functions, drawn by the seed")
     parser.add_argument("--only", metavar="PATTERN", default="*", help="cases whose name or family matches this glob or contains it")
@@ -46,6 +47,10 @@ def parse(arguments):
                         help="seconds after which the remaining cases are given up; default: 510, of --tilelang and --triton 400")
     parser.add_argument("--case-timeout", type=float, default=45, help="seconds for one case")
     options = parser.parse_args(arguments)
+    if options.emulate and not options.triton:
+        parser.error("--emulate goes with --triton")
+    options.compile_only |= options.emulate
+    options.packages = os.environ.get("PYTHONPATH", "")  # as the caller has it; our processes get other ones
     options.budget = options.budget or (400 if options.tilelang or options.triton else 510)
     return options
 
@@ -179,9 +184,12 @@ def run_triton(options, place, start) -> dict:
     import corpus_triton
 
     environment = {**place.script_environment, "PYTHONPATH": os.pathsep.join([str(place.root / "python"), str(place.root / "python-compat-triton")])}
+    if options.emulate:
+        environment = corpus_triton.emulated(environment, options.packages)
     found = corpus_triton.TritonCorpus(options.triton, environment, place.scratch / "triton", corpus.Expected(corpus_triton.EXPECTED),
                                        most=options.triton_most, seed=options.seed, only=options.only, parallel=options.tilelang_parallel,
-                                       limit=options.tilelang_limit, deadline=start + options.budget)
+                                       limit=options.budget if options.emulate else options.tilelang_limit, deadline=start + options.budget,
+                                       together=options.emulate)
     found.run()
     print(corpus.table(found.report()), flush=True)
     return found.report()

@@ -3,6 +3,7 @@
 ``triton`` itself is a folder of its own (TRITON.md)."""
 
 from . import compiled, driver, knobs, language, libdevice, testing
+from .adopt import adopt
 from .autotuner import Autotuner, Config, Heuristics, autotune, heuristics
 from .blocks import TensorDescriptor
 from .builtin import constexpr
@@ -12,5 +13,5 @@ from .runtime import JITFunction, KernelInterface, cdiv, constexpr_function, jit
 from .specialize import TensorWrapper, reinterpret
 
 __all__ = ["ASTSource", "Autotuner", "CompilationError", "CompiledKernel", "Config", "Heuristics", "JITFunction", "KernelInterface",
-           "OutOfResources", "TensorDescriptor", "TensorWrapper", "TritonError", "autotune", "cdiv", "compiled", "constexpr", "constexpr_function",
+           "OutOfResources", "TensorDescriptor", "TensorWrapper", "TritonError", "adopt", "autotune", "cdiv", "compiled", "constexpr", "constexpr_function",
            "driver", "heuristics", "jit", "knobs", "language", "libdevice", "next_power_of_2", "reinterpret", "set_allocator", "testing"]

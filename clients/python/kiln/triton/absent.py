@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of ``triton.language`` that Kiln does not have, and what to use."""
 
-_DEVICE = "write what it computes in the language"
-
 NAMES = {
     "float8e4b15": "use tl.float8e4nv, or read the bytes as tl.uint8", "pi32_t": "use tl.int32",
-    "inline_asm_elementwise": _DEVICE,
 }

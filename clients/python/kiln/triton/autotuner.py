@@ -5,11 +5,13 @@ process; on the emulator, where time says nothing, the first that compiles is ta
 from __future__ import annotations
 
 import contextvars
+import copy
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 from ..bench import do_bench
 from ..errors import NoEffectWarning
+from .blocks import TensorDescriptor
 from .builtin import unwrapped
 from .runtime import KernelInterface
 from .specialize import TensorWrapper, element_of, is_tensor
@@ -97,10 +99,19 @@ class Autotuner(_Around):
         given = {**dict(zip(self.arg_names, args)), **kwargs}
         config = self._config(args, kwargs, given, grid)
         self.best_config = config
-        if not warmup:
-            self._before(config, given)
-        result = self.fn.run(*args, grid=grid, warmup=warmup, **self._together(config, given, kwargs))
-        return result
+        if warmup:
+            return self._warmed(config, args, kwargs, given, grid)
+        self._before(config, given)
+        return self.fn.run(*args, grid=grid, warmup=False, **self._together(config, given, kwargs))
+
+    def _warmed(self, config: Config, args, kwargs, given: dict, grid):
+        """The kernel of a configuration. Its hook, which may give descriptors their blocks, sees descriptors of its own."""
+        own = {name: copy.copy(x) for name, x in given.items() if isinstance(x, TensorDescriptor)}
+        if own:
+            self._before(config, {**given, **own})
+            args = [own.get(name, x) for name, x in zip(self.arg_names, args)]
+            kwargs = {name: own.get(name, x) for name, x in kwargs.items()}
+        return self.fn.run(*args, grid=grid, warmup=True, **self._together(config, given, kwargs))
 
     def _before(self, config: Config, given: dict) -> None:
         if config.pre_hook is not None:
@@ -160,7 +171,7 @@ class Autotuner(_Around):
         """([(configuration, kernel)], [(configuration, why not)]), both in order."""
         def one(config):
             try:
-                return config, self.fn.run(*args, grid=grid, warmup=True, **self._together(config, given, kwargs))
+                return config, self._warmed(config, args, kwargs, given, grid)
             except ValueError:
                 raise
             except Exception as failure:  # a configuration may be impossible; the others decide

@@ -15,6 +15,7 @@ from .blocks import Descriptor
 from .build import Builder, describe, is_number
 from .builtin import Absent, Builtin, constexpr, unwrapped
 from .errors import CompilationError, CompileTimeAssertionFailure, FailedAssertion, Refusal, at
+from .foreign import as_ours
 from .graph import PURE, Block, Value
 
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**", ast.BitAnd: "&",
@@ -121,7 +122,7 @@ class Expressions:
             raise Refusal(f"the global {name} is {describe(value)}; kernels see globals that are constants: write {name} = tl.constexpr(…), or pass "
                           "it as a parameter")
         self.used.append((names, name, value))
-        return unwrapped(value)
+        return unwrapped(as_ours(value))
 
     def expr_Constant(self, node):
         return node.value
@@ -159,7 +160,7 @@ class Expressions:
             value = getattr(owner, name)
             if isinstance(owner, _CHANGES) and vars(owner).get(name) is value and not getattr(owner, "__name__", "").startswith("kiln."):
                 self.used.append((vars(owner), name, value))
-            return unwrapped(value)
+            return unwrapped(as_ours(value))
         except AttributeError as problem:
             if name == "type" and isinstance(owner, (tuple, list)) and static(owner):
                 return constexpr(owner)

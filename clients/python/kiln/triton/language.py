@@ -174,7 +174,11 @@ def _words(element) -> bool:
     return element.primitive_bitwidth >= 32
 
 
-atomic_add = _atomic("atomic_add", "ATOMIC_ADD", lambda element: element.primitive_bitwidth >= 16)
+def _addable(element) -> bool:
+    return _words(element) or element in (float16, bfloat16)
+
+
+atomic_add = _atomic("atomic_add", "ATOMIC_ADD", _addable)
 atomic_max, atomic_min = _atomic("atomic_max", "ATOMIC_MAX", _words), _atomic("atomic_min", "ATOMIC_MIN", _words)
 atomic_and, atomic_or, atomic_xor = (_atomic(f"atomic_{fn}", f"ATOMIC_BIT_{fn.upper()}", lambda element: element.is_int() and _words(element))
                                      for fn in ("and", "or", "xor"))
@@ -201,6 +205,8 @@ def _wider(pointer, value, mask, what: str = "a block is stored to") -> tuple:
 
 @_builtin
 def cast(b, input, dtype, fp_downcast_rounding=None, bitcast=False):
+    if isinstance(dtype, _Absent):
+        raise dtype.refusal()
     if not isinstance(dtype, (_ty.dtype, pointer_type)):
         raise _Refusal(f"a cast needs an element type such as tl.float32, not {_describe(dtype)}")
     if fp_downcast_rounding is not None:
@@ -487,6 +493,7 @@ class const:
 ABSENT = {name: _Absent(name, instead) for name, instead in _ABSENT.items()}  # not global names here, for one is Python's "tuple"
 
 from .reductions import argmax, argmin, dot, max, min, reduce, reduce_or, softmax, sum, xor_sum  # noqa: E402,F401
+from .assembly import inline_asm_elementwise  # noqa: E402,F401
 from .mapped import map_elementwise  # noqa: E402,F401
 from .scaled import dot_scaled  # noqa: E402,F401
 from .scans import associative_scan, cat, cumprod, cumsum, flip, gather, histogram, interleave, join, split  # noqa: E402,F401

@@ -162,7 +162,7 @@ def bitonic_merge(x, dim: tl.constexpr = None, descending: tl.constexpr = False)
 
 
 @jit
-def atomic_poll(pointer, expected_value, sem: tl.constexpr = "acquire", scope: tl.constexpr = "gpu", timeout_ns: tl.constexpr = None):
+def atomic_poll(pointer, expected_value, sem: tl.constexpr = "acquire", scope: tl.constexpr = "gpu", timeout_ns=None):
     """Waits until the integer there is the expected one. Exchanging that for itself reads it and changes nothing."""
     tl.static_assert(timeout_ns is None, "tl.atomic_poll(timeout_ns=…): kernels have no clock; leave it out, or count the turns of a while loop")
     tl.static_assert(sem == "acquire" or sem == "relaxed" or sem is None, "tl.atomic_poll takes sem=\"acquire\" or \"relaxed\"")

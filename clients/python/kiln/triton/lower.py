@@ -15,7 +15,7 @@ from .errors import Refusal, at
 from .graph import PURE, Block, Function, Op, Value
 from .lets import in_parts
 from .simplify import simplify
-from .symbolic import Alias, Held, Known, Symbols
+from .symbolic import Alias, Held, Known, Symbols, merged, merged_indices, separate_indices
 from .types import float32, kiln_of
 
 # Operations that only rename or convert elements: what takes their result takes, in effect, their operand.
@@ -32,6 +32,35 @@ def users(value: Value) -> list:
             found += users(user.result)
         else:
             found.append(user)
+    return found
+
+
+_POINTERS = frozenset(("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans"))
+
+
+def loads_of(pointer: Value):
+    """The loads by an argument and by what is computed of it; None where there may be other accesses."""
+    found, open_, seen = [], [pointer], set()
+    while open_:
+        value = open_.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        for user in value.uses:
+            if isinstance(user, Block):  # the end of a loop's body, whose arguments and results are pointers as well
+                if user.op is None or user.op.name != "scf.for":
+                    return None
+            elif user.name == "tt.load":
+                found.append(user)
+            elif user.name == "scf.for":
+                place = user.operands.index(value)
+                if user.operands.count(value) != 1 or place < 3:
+                    return None
+                open_ += [user.regions[0].args[place - 2], user.results[place - 3]]
+            elif user.name in _POINTERS:
+                open_.append(user.result)
+            else:
+                return None
     return found
 
 
@@ -70,7 +99,7 @@ class Lowering:
     def _parameter(self, name: str, value: Value) -> ir.Param:
         if value.element.is_ptr():
             size = Var("SYMBOL", as_dtype("int64"), f"{name}_size")
-            buffer = Buffer("GLOBAL", (size.expr,), value.element.element_ty.kiln, name)
+            buffer = Buffer("GLOBAL", (size.expr,), self._element_of(value), name)
             buffer.may_alias = self.may_overlap
             self.symbols.bases[value] = buffer
             self.symbols.put(value, Known(const(0, int32)))
@@ -78,6 +107,24 @@ class Lowering:
         var = Var("SCALAR", value.element.kiln, name)
         self.symbols.put(value, Known(var.expr))
         return ir.Param(name, var=var)
+
+    def _element_of(self, pointer: Value):
+        """Of the tensor that a parameter points into. Products in tf32 take the bits of float32 and leave out the lower ones, so a tensor that only
+        they take is one of tf32, whose tiles are copied as they are."""
+        element = pointer.element.element_ty
+        loads = loads_of(pointer) if element is float32 else None
+        if not loads:
+            return element.kiln
+        return _TF32 if all(self._tile_type(load.result) == _TF32 for load in loads) else element.kiln
+
+    def _tile_type(self, value: Value):
+        """The element type that products take a loaded block in, if nothing else takes it."""
+        if not value.shape:
+            return None
+        dots = users(value)
+        products = all(isinstance(user, Op) and user.name == "tt.dot" and self._transposed(value, user) for user in dots)
+        types = {self._operand_type(value, dot) for dot in dots} if products else ()
+        return types.pop() if len(types) == 1 else None
 
     def _promises(self) -> None:
         for value, divisor in self.function.assumed:
@@ -112,16 +159,20 @@ class Lowering:
 
     def parallel(self, shape, body) -> None:
         """A parallel loop over a shape whose statements are those of ``body(indices)``."""
-        sizes = tuple(shape) or (1,)
+        sizes = merged(shape) or (1,)
         variables = [Var("LOOP", int32, "ijklmn"[d] if d < 6 else f"i{d}") for d in range(len(sizes))]
         indices = tuple(var.expr for var in variables)
         loop = ir.For("PARALLEL", variables, [as_expr(extent) for extent in sizes])
         with self.within(loop.body):
-            body(indices if shape else ())
+            body(separate_indices(shape, indices))
         self.emit(loop)
 
+    def put(self, buffer: Buffer, shape, indices, value: Expr) -> None:
+        """One element of a block that a buffer holds."""
+        self.emit(ir.Store(buffer, list(merged_indices(shape, indices)) or [as_expr(0)], value))
+
     def allocate(self, space: str, shape, dtype, name: str) -> Buffer:
-        buffer = Buffer(space, tuple(shape) or (1,), dtype, name)
+        buffer = Buffer(space, merged(shape) or (1,), dtype, name)
         if space == "SHARED":
             self.shared.append(ir.Alloc(buffer, location=self.here))
         else:
@@ -136,8 +187,7 @@ class Lowering:
         elif uniform is not None and buffer.space == "FRAGMENT":
             self.emit(ir.Fill(buffer.whole(), cast(self.at(uniform), buffer.dtype)))
         else:
-            self.parallel(value.shape, lambda indices: self.emit(
-                ir.Store(buffer, list(indices), cast(self.at(value, indices), buffer.dtype))))
+            self.parallel(value.shape, lambda indices: self.put(buffer, value.shape, indices, cast(self.at(value, indices), buffer.dtype)))
 
     def _uniform(self, value: Value):
         """The scalar that all elements are, if the graph says so."""
@@ -213,7 +263,8 @@ class Lowering:
 
         def body(indices):
             index = cast(self.at(op.operands[1], indices), "int32")
-            self.emit(ir.Store(buffer, list(indices), load(shared, (*indices[:axis], index, *indices[axis + 1 :]))))
+            taken = (*indices[:axis], index, *indices[axis + 1 :])
+            self.put(buffer, value.shape, indices, load(shared, merged_indices(source.shape, taken)))
 
         self.parallel(value.shape, body)
         self.symbols.put(value, Held(buffer))
@@ -230,7 +281,7 @@ class Lowering:
                 self.bind(argument, self.at(operand, indices))
             self.block(region)
             for buffer, end in zip(buffers, region.ends):
-                self.emit(ir.Store(buffer, list(indices) or [as_expr(0)], cast(self.at(end), buffer.dtype)))
+                self.put(buffer, op.results[0].shape, indices, cast(self.at(end), buffer.dtype))
 
         self.parallel(op.results[0].shape, body)
         self.symbols.forget()
@@ -284,13 +335,11 @@ class Lowering:
         if not value.shape:
             self.bind(value, self.loaded(op, ()))
             return
-        dots = [user for user in users(value)]
-        products = all(isinstance(user, Op) and user.name == "tt.dot" and self._transposed(value, user) for user in dots)
-        products = products and len({self._operand_type(value, dot) for dot in dots}) == 1
-        if products:
-            dtype = self._operand_type(value, dots[0])
-        buffer = self.allocate("SHARED" if products else "FRAGMENT", value.shape, dtype, self.name(value, "loaded"))
-        self.parallel(value.shape, lambda indices: self.emit(ir.Store(buffer, list(indices), cast(self.loaded(op, indices), dtype))))
+        tile = self._tile_type(value)
+        gathered = all(isinstance(user, Op) and user.name == "tt.gather" and user.operands[1] is not value for user in value.uses)
+        dtype = tile or dtype
+        buffer = self.allocate("SHARED" if tile is not None or gathered else "FRAGMENT", value.shape, dtype, self.name(value, "loaded"))
+        self.parallel(value.shape, lambda indices: self.put(buffer, value.shape, indices, cast(self.loaded(op, indices), dtype)))
         self.symbols.put(value, Held(buffer))
 
     def loaded(self, op: Op, indices) -> Expr:
@@ -318,7 +367,7 @@ class Lowering:
             old = None if held is None else ir.Element(self.allocate("LOCAL", (), dtype, "old"), [as_expr(0)])
             self.emit(ir.Atomic(op.attrs["kind"], buffer, [index], values[-1], False, compare, old, op.attrs["order"]))
             if old is not None:
-                self.emit(ir.Store(held, list(indices) or [as_expr(0)], load(old.buffer, old.indices)))
+                self.put(held, value.shape, indices, load(old.buffer, old.indices))
 
         self.guarded(op, made, 3 if op.attrs["compares"] else 2)
         if held is None:

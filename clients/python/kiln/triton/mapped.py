@@ -29,15 +29,15 @@ def map_elementwise(b, scalar_fn, *args, pack=1):
     shape, count = blocks[0].shape, blocks[0].numel
     if count % pack:
         raise Refusal(f"tl.map_elementwise with pack={pack} of {count} elements, which it does not divide")
-    parts = [part for x in blocks for part in _dealt(b, x, pack)]
+    parts = [part for x in blocks for part in dealt(b, x, pack)]
     results, single = _mapped(b, scalar_fn, parts)
     if len(results) % pack:
         raise Refusal(f"the function of tl.map_elementwise returns {len(results)} values, and with pack={pack} a multiple of that is needed")
-    found = [_collected(b, results[i : i + pack], shape) for i in range(0, len(results), pack)]
+    found = [collected(b, results[i : i + pack], shape) for i in range(0, len(results), pack)]
     return found[0] if single else tuple(found)
 
 
-def _dealt(b, x: Value, pack: int) -> list:
+def dealt(b, x: Value, pack: int) -> list:
     """Of each ``pack`` elements that follow each other the first, the second, and so on."""
     if pack == 1:
         return [x]
@@ -45,7 +45,7 @@ def _dealt(b, x: Value, pack: int) -> list:
     return [b.part(rows, 1, i) for i in range(pack)]
 
 
-def _collected(b, parts: list, shape) -> Value:
+def collected(b, parts: list, shape) -> Value:
     """The other way round."""
     if len(parts) == 1:
         return parts[0]

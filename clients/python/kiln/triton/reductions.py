@@ -36,9 +36,18 @@ def combined(b, x, axis, fn: str, keep_dims: bool, what: str):
     x = _block(b, x, what)
     for one in reversed(_axes(x, axis, what)):
         shape = x.shape[:one] + x.shape[one + 1 :]
-        result = b.emit("tt.reduce", [x], [(x.element, shape)], kind=_KINDS[fn], axis=one).result
+        result = _along(b, x, one, shape, _KINDS[fn])
         x = (b.expand(result, one) if shape else b.broadcast_to(result, (1,))) if keep_dims else result
     return x
+
+
+def _along(b, x, axis: int, shape: tuple, kind: str) -> Value:
+    """``shape``: without that dimension. Of more dimensions than a buffer has, those before it and those behind it are made one."""
+    if x.rank <= 8:
+        return b.emit("tt.reduce", [x], [(x.element, shape)], kind=kind, axis=axis).result
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    x = b.reshape(x, (outer, x.shape[axis], inner))
+    return b.reshape(b.emit("tt.reduce", [x], [(x.element, (outer, inner))], kind=kind, axis=1).result, shape)
 
 
 def _widened(b, x, dtype, what: str):

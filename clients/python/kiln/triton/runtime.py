@@ -168,7 +168,8 @@ class JITFunction(KernelInterface):
         return _Cells(self.fn), self.fn.__globals__
 
     def bound(self, args, kwargs) -> dict:
-        """The parameters of a call from another kernel."""
+        """The parameters of a call from another kernel. What is known only when the kernel runs may be given for a tl.constexpr parameter too, as in
+        Triton; what needs a constant then refuses it."""
         try:
             given = self.signature.bind(*args, **kwargs)
         except TypeError as problem:
@@ -177,8 +178,6 @@ class JITFunction(KernelInterface):
         for name in self._constants:
             value = arguments.get(name)
             known = value.op.attrs["value"] if isinstance(value, tl.tensor) and value.op is not None and value.op.name == "arith.constant" else value
-            if isinstance(known, tl.tensor):
-                raise Refusal(f"{self.__name__}: {name} is a tl.constexpr and is given a value that is known only when the kernel runs")
             arguments[name] = known
         return {name: unwrapped(value) for name, value in arguments.items()}
 

@@ -62,13 +62,22 @@ def flat(name: str, tensor) -> Flat:
 
 
 def _viewed(tensor, element: ty.dtype):
-    """The same memory with the elements that a kernel reads; as it is where numpy or torch has no such type."""
+    """The same memory with the elements that a kernel reads; as it is where numpy or torch has no such type. A torch without it has numpy read
+    the host's memory, where unsigned integers hold the bits of what numpy does not have either."""
     name = str(element.kiln)
     if hasattr(tensor, "data_ptr"):
         dtype = getattr(sys.modules["torch"], name, None)
+        if dtype is None and tensor.device.type == "cpu":
+            return _viewed(_memory_of(tensor), element)
         return tensor if dtype is None or tensor.dtype == dtype else tensor.view(dtype)
-    dtype = getattr(sys.modules["numpy"], name if name != "bool" else "bool_", None)
+    numpy = sys.modules["numpy"]
+    dtype = getattr(numpy, name if name != "bool" else "bool_", getattr(numpy, f"uint{element.primitive_bitwidth}", None))
     return tensor if dtype is None or tensor.dtype == dtype or not hasattr(tensor, "view") else tensor.view(dtype)
+
+
+def _memory_of(tensor):
+    """A torch tensor of the host as an array, up to the end of its storage."""
+    return _flat_torch(tensor).value.detach().numpy()
 
 
 def _flat_torch(tensor) -> Flat:

@@ -4,6 +4,8 @@ element, a pointer's being its offset from the argument that it points into. Wha
 
 from __future__ import annotations
 
+import math
+
 from ..language.buffer import Buffer, load
 from ..language.dtypes import as_dtype
 from ..language.expr import Expr, as_expr, binary, cast, const, constant_value, logical_not, make, select, unary
@@ -12,6 +14,30 @@ from .graph import PURE, Value
 from .types import kiln_of
 
 _INT64 = as_dtype("int64")
+_MOST_DIMENSIONS = 8  # of a buffer and of a parallel loop
+
+
+def merged(shape) -> tuple:
+    """The shape of a buffer for a block: of one with more dimensions than buffers have, the first are one."""
+    first = max(len(shape) - _MOST_DIMENSIONS + 1, 1)
+    return (math.prod(shape[:first]), *shape[first:]) if shape else ()
+
+
+def merged_indices(shape, indices) -> tuple:
+    first = max(len(shape) - _MOST_DIMENSIONS + 1, 1)
+    head = as_expr(0)
+    for extent, index in zip(shape[:first], indices):
+        head = index if first == 1 else head * extent + index
+    return (head, *indices[first:]) if shape else ()
+
+
+def separate_indices(shape, indices) -> tuple:
+    """The other way round."""
+    parts, rest = [], indices[0] if shape else None
+    for extent in reversed(shape[1 : max(len(shape) - _MOST_DIMENSIONS + 1, 1)]):
+        parts.insert(0, rest % extent)
+        rest = rest // extent
+    return (rest, *parts, *indices[1:]) if shape else ()
 
 
 class Held:
@@ -21,7 +47,7 @@ class Held:
         self.buffer = buffer
 
     def at(self, symbols, value, indices) -> Expr:
-        return load(self.buffer, indices if value.shape else (0,))
+        return load(self.buffer, merged_indices(value.shape, indices) if value.shape else (0,))
 
 
 class Known:
