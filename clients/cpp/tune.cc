@@ -61,6 +61,7 @@ v1::TuneStart ToStart(const TuneRequest& request) {
   start.set_candidates(static_cast<std::uint32_t>(request.candidates.size()));
   start.set_reference(request.reference ? static_cast<std::uint32_t>(*request.reference) + 1 : 0);
   start.set_budget_seconds(request.budget_seconds);
+  start.set_budget_candidates(request.budget_candidates);
   start.set_candidate_seconds(request.candidate_seconds);
   start.set_measure_on_emulator(request.measure_on_emulator);
   start.set_refresh(request.refresh);
@@ -93,6 +94,7 @@ bool SendAll(grpc::ClientReaderWriter<v1::TuneRequest, v1::TuneProgress>& stream
 
 TuneProgress ProgressOf(const v1::TuneProgress& said) {
   return {.candidates = said.candidates(),
+          .ranked = said.ranked(),
           .compiled = said.compiled(),
           .measured = said.measured(),
           .dropped = said.dropped(),
@@ -123,7 +125,8 @@ Tuned TunedOf(const v1::TuneRecord& record, v1::Origin origin) {
                                   {said.microseconds().begin(), said.microseconds().end()},
                                   said.median(),
                                   said.noise(),
-                                  said.problem()});
+                                  said.problem(),
+                                  said.has_estimate() ? std::optional(FromProto(said.estimate())) : std::nullopt});
   }
   return tuned;
 }

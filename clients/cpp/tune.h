@@ -17,6 +17,7 @@
 
 #include "clients/cpp/client.h"
 #include "clients/cpp/expr.h"
+#include "clients/cpp/rank.h"
 #include "clients/cpp/run.h"
 
 namespace kiln {
@@ -43,6 +44,7 @@ struct TuneRequest {
   std::vector<TuneArgument> arguments;   // one for each parameter, or for each that is no output
   std::optional<std::size_t> reference;  // the candidate whose outputs are right; nothing: the first that runs
   double budget_seconds = 0;             // for compiling and measuring; 0: what the daemon allows
+  std::uint32_t budget_candidates = 0;   // so many, of which the planner expects most; 0: all
   double candidate_seconds = 0;          // that one measurement may take; 0: the daemon's choice
   bool measure_on_emulator = false;      // where the time says nothing of any GPU
   bool refresh = false;                  // measure even if there is a record
@@ -51,7 +53,7 @@ struct TuneRequest {
 };
 
 struct TuneProgress {
-  std::uint32_t candidates = 0, compiled = 0, measured = 0, dropped = 0, failed = 0;
+  std::uint32_t candidates = 0, ranked = 0, compiled = 0, measured = 0, dropped = 0, failed = 0;
   std::optional<std::size_t> best;
   double best_microseconds = 0;
   double elapsed_seconds = 0, left_seconds = 0;
@@ -66,6 +68,7 @@ struct TuneMeasurement {
   std::vector<double> microseconds;  // each, in the order in which they were measured
   double median = 0, noise = 0;      // the median of the distances from the median
   std::string problem;               // what the compiler, the device or the comparison said
+  std::optional<Estimate> estimate;  // what the planner expected on this device; nothing: it did not say
 };
 
 struct Tuned {

@@ -164,9 +164,13 @@ class CompileFlow {
   struct Compile;
 
   std::expected<std::size_t, Failure> MemoryToDecode(const v1::CompileRequest& request) const;
-  cache::Digest CrashKey(const cache::Digest& kept_under) const;
+  enum class WorkKind : std::uint8_t { kCompile, kEstimate };
+  static WorkKind KindOf(const v1::CompileRequest& request) {
+    return request.explain().has_estimate() ? WorkKind::kEstimate : WorkKind::kCompile;
+  }
+  cache::Digest CrashKey(const cache::Digest& kept_under, WorkKind kind) const;
   // Whether the program is harmless to workers, as far as is known. An admin's refresh is tried in any case.
-  std::expected<void, Failure> IsHarmless(const cache::Digest& kept_under, const Caller& caller, bool refresh);
+  std::expected<void, Failure> IsHarmless(const cache::Digest& kept_under, WorkKind kind, const Caller& caller, bool refresh);
   std::expected<ResolvedRequest, Failure> ResolveInTurn(const v1::CompileRequest& request, std::size_t memory, CallNotes* notes,
                                                         const std::atomic<bool>* cancelled);
   std::optional<Failure> Accept(Call& call);

@@ -25,14 +25,17 @@ Failure TuneDraining() { return {.kind = Kind::kDraining, .message = "kilnd is s
 
 milliseconds Milliseconds(double seconds) { return milliseconds(static_cast<std::int64_t>(seconds * 1000)); }
 
-// Whether a record says all that a tuning with this budget would, in which a measurement may take so long (0: as TuneStart's).
-bool Suffices(const v1::TuneRecord& record, double budget_seconds, double candidate_seconds) {
+// Whether a record says all that a tuning with these budgets would, in which a measurement may take so long (0: as TuneStart's).
+bool Suffices(const v1::TuneRecord& record, double budget_seconds, std::uint32_t budget_candidates, double candidate_seconds) {
   const auto none_is = [&](v1::TuneOutcome outcome) {
     return std::ranges::none_of(record.measurements(), [outcome](const v1::TuneMeasurement& said) { return said.outcome() == outcome; });
   };
   const double allowed = record.candidate_seconds();
   const bool as_patient = allowed == candidate_seconds || (candidate_seconds > 0 && allowed > candidate_seconds);
-  return (record.budget_seconds() >= budget_seconds || none_is(v1::TUNE_NOT_REACHED)) && (as_patient || none_is(v1::TUNE_TIMED_OUT));
+  const std::uint32_t most = record.budget_candidates();
+  const bool as_many = most == 0 || (budget_candidates > 0 && most >= budget_candidates);
+  const bool as_far = (record.budget_seconds() >= budget_seconds && as_many) || none_is(v1::TUNE_NOT_REACHED);
+  return as_far && (as_patient || none_is(v1::TUNE_TIMED_OUT));
 }
 
 }  // namespace
@@ -76,7 +79,8 @@ class TuneFlow::Call {
 // Tenants share no tunings. One that shall be made anew is none that may end with what is known; one that may take longer finds more.
 cache::Digest TuneFlow::FlightOf(const Call& call) {
   const v1::TuneStart& start = call.start;
-  const std::string how = fmt::format("{} {} {} {}\n", start.refresh(), start.budget_seconds(), start.candidate_seconds(), call.caller.tenant);
+  const std::string how = fmt::format("{} {} {} {} {}\n", start.refresh(), start.budget_seconds(), start.budget_candidates(),
+                                      start.candidate_seconds(), call.caller.tenant);
   return cache::Hasher().Update(how).Update(call.key.view()).Finish();
 }
 
@@ -98,9 +102,8 @@ std::optional<Failure> TuneFlow::Check(const v1::TuneStart& start) const {
   }
   if (start.refresh() && start.known_only())
     return Malformed("a tuning that measures anew (refresh) cannot be one that measures nothing (known_only)");
-  const std::uint32_t most = start.budget_candidates() == 0 ? start.candidates() : std::min(start.budget_candidates(), start.candidates());
-  if (start.reference() > most) {
-    return Malformed(fmt::format("the reference is candidate {} of {} that are measured", start.reference(), most));
+  if (start.reference() > start.candidates()) {
+    return Malformed(fmt::format("the reference is candidate {} of {}", start.reference(), start.candidates()));
   }
   const double limit = std::chrono::duration<double>(options_.limit).count();
   if (!(start.budget_seconds() >= 0 && start.budget_seconds() <= limit)) {
@@ -198,10 +201,6 @@ std::expected<void, Failure> TuneFlow::Complete(Call& call) {
         "a kilnd. measure_on_emulator measures here nevertheless, for tests",
         call.device->info.name())));
   }
-  if (call.start.budget_candidates() > 0 && call.start.budget_candidates() < call.programs.size()) {
-    call.programs.resize(call.start.budget_candidates());
-    call.labels.resize(call.start.budget_candidates());
-  }
   for (std::size_t i = 0; i < call.programs.size(); ++i) {
     v1::CompileRequest& program = call.programs[i];
     if (program.target().empty()) program.set_target(target);
@@ -263,7 +262,7 @@ std::optional<v1::TuneRecord> TuneFlow::Sufficing(const Call& call, const cache:
   const bool whole = record && static_cast<std::size_t>(record->measurements_size()) == call.programs.size() && record->winner() > 0 &&
                      record->winner() <= call.programs.size();
   const double budget = std::chrono::duration<double>(call.Budget(options_.limit)).count();
-  if (!whole || !Suffices(*record, budget, call.start.candidate_seconds())) return std::nullopt;
+  if (!whole || !Suffices(*record, budget, call.start.budget_candidates(), call.start.candidate_seconds())) return std::nullopt;
   return record;
 }
 
@@ -332,17 +331,31 @@ void TuneFlow::Join(const std::shared_ptr<Call>& call) {
   if (call->cancelled) Cancel(call);
 }
 
+// What the planner is asked: of this device, and of a launch with these arguments.
+v1::EstimateOptions TuneFlow::EstimateOf(const Call& call) {
+  v1::EstimateOptions options;
+  options.set_board(call.device->info.description());
+  for (const v1::TuneArgument& argument : call.start.arguments()) {
+    v1::EstimateArgument& said = *options.add_arguments();
+    *said.mutable_shape() = argument.tensor().shape();
+    said.set_integer(argument.integer());
+  }
+  return options;
+}
+
 std::shared_ptr<Tuning> TuneFlow::Make(Call& call) {
   auto bench = std::make_shared<DeviceBench>(DeviceBench::Parts{parts_.compile, parts_.quotas, share_, turns_, parts_.clock},
                                              DeviceBench::Work{.request_id = call.request_id,
                                                                .caller = call.caller,
                                                                .device = *call.device,
                                                                .programs = std::move(call.programs),
+                                                               .estimate = EstimateOf(call),
                                                                .tensors = std::move(call.tensors),
                                                                .session = ++sessions_});
   const double seconds = call.start.candidate_seconds();
   Tuning::Options options{.labels = call.labels,
                           .reference = call.start.reference() == 0 ? std::nullopt : std::optional<std::size_t>(call.start.reference() - 1),
+                          .most = call.start.budget_candidates(),
                           .budget = call.Budget(options_.limit),
                           .limit = seconds > 0 ? std::max(kLeastLimit, Milliseconds(seconds)) : milliseconds(0),
                           .device_share = options_.device_share};

@@ -112,6 +112,7 @@ class TuneFlow {
   std::optional<cache::TieredCache::Hit> FromOthers(const Call& call, const cache::Entry& own, cache::Waited& waited);
   std::optional<v1::TuneProgress> FromCache(Call& call);
   void Join(const std::shared_ptr<Call>& call);
+  static v1::EstimateOptions EstimateOf(const Call& call);
   std::shared_ptr<Tuning> Make(Call& call);
   void Fly(const std::shared_ptr<Call>& first, const std::shared_ptr<Tuning>& tuning, TenantBudget::Charge place);
   static cache::Digest FlightOf(const Call& call);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One tuning from its candidates to its record.
+// One tuning from its candidates to its record. The planner says first what it expects of each; then they are compiled and measured, the most
+// promising first.
 //
 // What keeps a candidate from being compiled or measured without being its fault (no memory, no worker, a full queue) is tried again, and is
 // never told as the candidate's.
@@ -36,6 +37,7 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
   struct Options {
     std::vector<std::string> labels;        // one for each candidate
     std::optional<std::size_t> reference;   // nothing: the first that runs
+    std::size_t most = 0;                   // candidates that are compiled, besides those that do not compile; 0: all
     std::chrono::milliseconds budget{0};    // for compiling and measuring; what is found is compared after that
     std::chrono::milliseconds limit{0};     // of one measurement; 0: by what the others took
     double device_share = 1;                // of the time, that it may keep the device busy
@@ -54,6 +56,14 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
     std::size_t candidate = 0;
     Bench::Compiled compiled;
   };
+  struct RankNote {
+    std::size_t candidate = 0;
+    Bench::Ranked ranked;
+  };
+  bool Ranking();
+  void StartRanks();
+  void TakeRanked();
+  void Order();
   void StartCompiles();
   void TakeCompiled();
   void NotCompiled(std::size_t candidate, Failure prevented);
@@ -89,9 +99,14 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
   cache::SteadyTime reported_{};
   Rounds rounds_;
   std::vector<v1::TuneMeasurement> said_;  // outcome, key and problem of each
-  std::deque<std::size_t> to_compile_;
+  std::deque<std::size_t> to_rank_;
+  std::size_t ranking_ = 0, ranked_ = 0;  // under way; those that the planner has said something of
+  cache::SteadyTime rank_from_{}, rank_until_{};
+  bool ordered_ = false;                // no candidate's place changes any more
+  std::deque<std::size_t> to_compile_;  // first those that are expected to be the fastest
+  std::deque<std::size_t> left_out_;    // beyond the budget of candidates, in the same order
   cache::SteadyTime compile_from_{};  // after one was prevented, not at once
-  std::size_t compiled_ = 0, arrived_ = 0;
+  std::size_t compiled_ = 0, arrived_ = 0, taken_ = 0;  // of `taken_`, which the budget of candidates allows
   unsigned prevented_in_a_row_ = 0;
   std::optional<Failure> prevented_;  // why the last compile that did not come to its program did not
   std::string differs_, caution_;     // of the last comparison
@@ -104,6 +119,7 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
   cache::Mutex mutex_;
   cache::CondVar news_;
   std::vector<Note> notes_ KILN_GUARDED_BY(mutex_);
+  std::vector<RankNote> rank_notes_ KILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace kiln::server

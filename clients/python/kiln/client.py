@@ -246,7 +246,7 @@ class Client:
                                    "timeout") from None
 
     def tune(self, candidates, device: str, arguments, *, labels=(), reference: int | None = None, budget: float = 0.0,
-             candidate_seconds: float = 0.0, measure_on_emulator: bool = False, refresh: bool = False, known_only: bool = False, seed: int = 0,
+             budget_candidates: int = 0, candidate_seconds: float = 0.0, measure_on_emulator: bool = False, refresh: bool = False, known_only: bool = False, seed: int = 0,
              on_progress=None, timeout: float | None = None):
         """The fastest of several programs that do the same, on a device of the daemon's host ("cuda:0"): the last kiln.v1.TuneProgress, whose
         ``record`` has every measurement. ``record.winner`` counts from 1.
@@ -254,13 +254,15 @@ class Client:
         ``candidates``: programs as ``request`` takes them, or requests; ``labels``: what to call them. ``arguments``: numbers, kiln.Recipe, and
         remote.HostTensor, whose data go there. What wins agrees with the outputs of candidate number ``reference``, else of the first that
         runs, unless two others agree with each other and not with it; ``record.caution`` says why that says little, where it does. ``budget``:
-        seconds for all, ``candidate_seconds`` for one measurement; 0: the daemon's. What is known from a record is not measured again, unless
+        seconds for all, ``candidate_seconds`` for one measurement; 0: the daemon's. ``budget_candidates``: compile and measure so many, of which
+        the planner expects most; 0: all. What the planner expected stands beside each measurement, as ``estimate``. What is known from a record is not measured again, unless
         ``refresh``; with ``known_only`` nothing is measured, and the result is None where nothing is known. ``on_progress(progress)`` is told how
         far it is. ``timeout``: None: as long as the budget, or the daemon, allows. CompileError where no candidate runs."""
         requests = [c if isinstance(c, self._pb.CompileRequest) else self.request(c, "", priority="TUNING") for c in candidates]
         described, payloads = measured.describe(arguments)
         start = self._pb.TuneStart(device=device, arguments=described, candidates=len(requests),
-                                   reference=0 if reference is None else reference + 1, budget_seconds=budget, candidate_seconds=candidate_seconds,
+                                   reference=0 if reference is None else reference + 1, budget_seconds=budget, budget_candidates=budget_candidates,
+                                   candidate_seconds=candidate_seconds,
                                    measure_on_emulator=measure_on_emulator, refresh=refresh, known_only=known_only, seed=seed)
 
         def call(left):

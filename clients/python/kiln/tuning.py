@@ -68,7 +68,8 @@ class ProfileArgs:
 
     Where the daemon measures, ``warmup``, ``rep``, ``early_stop`` and ``timeout`` are its own; configurations are compared there with the first
     that runs, unless two others agree against it, and here with ``ref_prog`` unless ``skip_check``. ``in_process``: measure in this process.
-    ``budget``: seconds that the daemon may take; 0: as long as it allows. ``measure_on_emulator``: where the target is the emulator's, for
+    ``budget``: seconds that the daemon may take; 0: as long as it allows. ``budget_candidates``: it compiles and measures so many, of which its
+    planner expects most; 0: all, the most promising first. ``measure_on_emulator``: where the target is the emulator's, for
     tests."""
 
     warmup: float = 25
@@ -89,6 +90,7 @@ class ProfileArgs:
     backend: str = "event"
     in_process: bool = False
     budget: float = 0.0
+    budget_candidates: int = 0
     measure_on_emulator: bool = False
 
     def __post_init__(self):
@@ -167,7 +169,7 @@ class Tuner:
         bar = measured.progress_bar(self.function.__name__)
         try:
             record = client.tune(requests, device, arguments, labels=labels, budget=profile.budget, on_progress=bar,
-                                 measure_on_emulator=profile.measure_on_emulator).record
+                                 budget_candidates=profile.budget_candidates, measure_on_emulator=profile.measure_on_emulator).record
         except KilnError as failure:
             if measured.unavailable(failure):
                 measured.say_in_process(failure)

@@ -72,6 +72,27 @@ def test_what_wins_agrees_with_the_named_reference(client):
     assert not faster or outcomes(client, found)[0] == "WRONG"
 
 
+def test_a_budget_of_candidates_takes_what_the_planner_expects_most_of(client):
+    programs = [scale(8192, block) for block in (8192, 256, 128)]
+    found = client.tune(programs, DEVICE, [kiln.Recipe("float32", (8192,))], budget_candidates=2, measure_on_emulator=True)
+    said = found.record.measurements
+    assert all(one.estimate.microseconds > 2 and one.estimate.kernels[0].units for one in said)
+    assert said[0].estimate.microseconds > max(one.estimate.microseconds for one in said[1:])
+    assert outcomes(client, found.record)[0] == "NOT_REACHED" and said[0].problem == ""
+    assert found.record.budget_candidates == 2 and found.record.winner > 1
+
+
+def test_autotune_passes_its_budget_of_candidates_on(default, recwarn):
+    @kiln.autotune(configs={"block": [8192, 256, 128]}, measure_on_emulator=True, budget_candidates=1)
+    @kiln.jit(target=DEVICE, out_idx=-1)
+    def make(n, block):
+        return scale(n, block)
+
+    best = make.tune(8192)
+    assert best.config["block"] != 8192
+    assert not [w for w in recwarn if "8192" in str(w.message)], "what was left out is no problem"
+
+
 def test_without_a_budget_the_daemons_time_counts_and_not_the_clients(address, monkeypatch):
     monkeypatch.setattr(kiln.client, "_TRANSFER", 0.0)
     with Client(address, timeout=0.05) as hasty:
