@@ -170,6 +170,47 @@ func @f[%M](%x: global f32[%M, 1024], %y: global f32[%M, 1024]) outputs(1) {
   EXPECT_EQ(Expected(text, {}, {{"M", 0}}).kernels[0].grid, 0);
 }
 
+// Blocks that share a multiprocessor: as many as its threads, its places, its shared memory and its registers allow.
+TEST(Occupancy, TheScarcestDecides) {
+  const target::Machine& machine = target::MachineOf(Hopper());
+  const auto of = [](const std::string& text) { return Expected(text).kernels[0].occupancy; };
+  EXPECT_EQ(of(Scale(512, 4096, 1024)).blocks, machine.threads / 1024);
+  EXPECT_EQ(of(Scale(512, 4096, 32)).blocks, machine.blocks);
+  const Occupancy small = of(Product(4096, 4096, 4096, 64, 64, 3, 128));
+  EXPECT_GE(small.shared, 3 * 2 * 64 * 64 * 2);
+  EXPECT_EQ(small.blocks, machine.shared_bytes / (small.shared + 1024));
+  EXPECT_GT(small.blocks, 1);
+  EXPECT_EQ(of(Product(4096, 4096, 4096, 128, 256, 4)).blocks, 1);
+}
+
+// A block of few threads and a large fragment: registers decide, and what does not fit them is in memory.
+TEST(Occupancy, RegistersAreCountedAndWhatDoesNotFitThemIsSpilled) {
+  const auto of = [](int64_t rows, uint32_t most) {
+    ir::Module module = Parsed(fmt::format(
+        "kiln 1\nfunc @f(%A: global f32[{0}, 64]) outputs(0) {{\n  kernel @k grid(264) threads 128 blocks(%b) {{\n    %t = alloc fragment f32[{0}, 64]\n"
+        "    fill %t[0, 0; {0}, 64] = 1.0\n    copy %t[0, 0; {0}, 64] -> %A[0, 0; {0}, 64]\n  }}\n}}\n",
+        rows));
+    v1::CompileOptions options;
+    options.set_max_registers(most);
+    const Context context{&Hopper(), options};
+    ir::Diagnostics diagnostics;
+    v1::WorkerResult result;
+    if (!RunPasses(module, context, {}, {}, diagnostics, result)) throw std::invalid_argument(diagnostics.all()[0].message);
+    return OccupancyOf(module, module.kernels[0], context);
+  };
+  const Occupancy fits = of(128, 0);  // 64 words of a thread
+  EXPECT_GE(fits.registers, 64);
+  EXPECT_LE(fits.registers, 128);
+  EXPECT_EQ(fits.spilled, 0);
+  EXPECT_EQ(fits.blocks, Hopper().registers_per_multiprocessor / (fits.registers * 128));
+  const Occupancy large = of(512, 0);  // 256 words
+  EXPECT_EQ(large.registers, 255);
+  EXPECT_GE(large.spilled, 1);
+  const Occupancy pinned = of(128, 48);
+  EXPECT_EQ(pinned.registers, 48);
+  EXPECT_GE(pinned.spilled, 16);
+}
+
 TEST(Estimate, EveryTargetHasTimes) {
   for (const target::Target& target : target::All()) {
     const Estimate estimate = Expected(Product(1024, 1024, 1024, 64, 64, 2, 128), {}, {}, target.name);

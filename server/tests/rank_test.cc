@@ -71,10 +71,10 @@ TEST_F(RankTest, APlannerThatDiesBarsNoCompile) {
 
 // The memory that a call holds for its candidates is there for the next, however the call ended.
 TEST_F(RankTest, WhatItHoldsIsGivenBack) {
-  daemon_->Start({"--workers=1", "--max-message=64MiB"});
+  daemon_->Start({"--workers=1", "--request-memory=1MiB"});
   v1::CompileRequest program = MakeRequest(Order::kAnswer, 1);
-  program.set_module(Scale(64) + std::string(std::size_t{1} << 20, '\n'));
-  const v1::RankRequest large = Asking(std::vector(30, program));  // two of them are more than all requests together may hold for one tenant
+  program.set_module(Scale(64) + "# " + std::string(std::size_t{190} << 10, 'a') + "\n");
+  const v1::RankRequest large = Asking(std::vector(3, program));  // two of them are more than all requests together may hold
   v1::RankRequest slow = large;
   slow.mutable_candidates(0)->mutable_options()->set_max_registers(Encode(Order::kSleep, kLong));
   grpc::ClientContext context;
