@@ -186,10 +186,11 @@ TEST(Occupancy, TheScarcestDecides) {
 // A block of few threads and a large fragment: registers decide, and what does not fit them is in memory.
 TEST(Occupancy, RegistersAreCountedAndWhatDoesNotFitThemIsSpilled) {
   const auto of = [](int64_t rows, uint32_t most) {
-    ir::Module module = Parsed(fmt::format(
-        "kiln 1\nfunc @f(%A: global f32[{0}, 64]) outputs(0) {{\n  kernel @k grid(264) threads 128 blocks(%b) {{\n    %t = alloc fragment f32[{0}, 64]\n"
-        "    fill %t[0, 0; {0}, 64] = 1.0\n    copy %t[0, 0; {0}, 64] -> %A[0, 0; {0}, 64]\n  }}\n}}\n",
-        rows));
+    ir::Module module =
+        Parsed(fmt::format("kiln 1\nfunc @f(%A: global f32[{0}, 64]) outputs(0) {{\n  kernel @k grid(264) threads 128 blocks(%b) {{\n    %t = alloc "
+                           "fragment f32[{0}, 64]\n"
+                           "    fill %t[0, 0; {0}, 64] = 1.0\n    copy %t[0, 0; {0}, 64] -> %A[0, 0; {0}, 64]\n  }}\n}}\n",
+                           rows));
     v1::CompileOptions options;
     options.set_max_registers(most);
     const Context context{&Hopper(), options};

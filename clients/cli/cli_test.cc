@@ -143,7 +143,8 @@ TEST_F(CliTest, TunesAndThenKnows) {
   EXPECT_EQ(paged.status, 0) << paged.out;
   std::stringstream text;
   text << std::ifstream(page).rdbuf();
-  for (const char* part : {"<h1>2 candidates on the emulator</h1>", "<td>rows64.kiln</td>", "<h2>Model against measurement</h2>", "<th class=\"number\">matrix</th>"})
+  for (const char* part :
+       {"<h1>2 candidates on the emulator</h1>", "<td>rows64.kiln</td>", "<h2>Model against measurement</h2>", "<th class=\"number\">matrix</th>"})
     EXPECT_NE(text.str().find(part), std::string::npos) << part;
   EXPECT_TRUE(Has(Kiln("--text tune" + files + " --device cuda:77"), "has no device cuda:77"));
 }

@@ -193,8 +193,14 @@ struct TuneCommand {
       const std::string as = tuned.device == score.board ? "" : fmt::format(" (counted with the {})", score.board);
       fmt::print("the planner's first choice reaches {:.3f} of the fastest{}{}\n", score.first_choice, place, as);
     }
-    Table table({{"candidate"}, {"outcome"}, {"us", Align::kRight}, {"noise", Align::kRight}, {"times", Align::kRight}, {"expected", Align::kRight},
-                 {"limit"}, {"why"}});
+    Table table({{"candidate"},
+                 {"outcome"},
+                 {"us", Align::kRight},
+                 {"noise", Align::kRight},
+                 {"times", Align::kRight},
+                 {"expected", Align::kRight},
+                 {"limit"},
+                 {"why"}});
     std::vector<const TuneMeasurement*> order;
     for (const TuneMeasurement& said : tuned.measurements) order.push_back(&said);
     std::ranges::stable_sort(order, {}, [](const TuneMeasurement* said) { return std::pair(said->microseconds.empty(), said->median); });
@@ -202,7 +208,8 @@ struct TuneCommand {
       const bool has_time = !said->microseconds.empty();
       table.Add({said->label, std::string(Name(said->outcome)), has_time ? fmt::format("{:.2f}", said->median) : "-",
                  has_time ? fmt::format("{:.2f}", said->noise) : "-", std::to_string(said->microseconds.size()),
-                 said->estimate ? fmt::format("{:.2f}", said->estimate->microseconds) : "-", LimitOf(*said), said->problem.substr(0, said->problem.find('\n'))});
+                 said->estimate ? fmt::format("{:.2f}", said->estimate->microseconds) : "-", LimitOf(*said),
+                 said->problem.substr(0, said->problem.find('\n'))});
     }
     fmt::print("{}", table.Text(context.colours()));
   }
@@ -260,8 +267,9 @@ void AddTune(CLI::App& app, Context& context) {
   sub.add_option("--candidates", command->candidates, "compile and measure so many, of which the planner expects most; all by default");
   sub.add_option("--candidate-limit", command->candidate_limit, "seconds one measurement may take; by the others' time by default")->check(Seconds());
   sub.add_option("--reference", command->reference, "number of the program, from 1, whose outputs are right; the first that runs by default");
-  sub.add_option("--mode", command->mode,
-                 "wait: for the record; background: answer with what is known or expected, and tune behind it; model: only that; off: the first program")
+  sub.add_option(
+         "--mode", command->mode,
+         "wait: for the record; background: answer with what is known or expected, and tune behind it; model: only that; off: the first program")
       ->transform(CLI::CheckedTransformer(Modes()).description("wait|off|model|background"));
   sub.add_flag("--measure-on-emulator", command->on_emulator, "measure where the time says nothing of any GPU");
   sub.add_flag("--refresh", command->refresh, "measure even if there is a record");

@@ -132,7 +132,8 @@ Tuned TunedOf(const v1::TuneRecord& record, v1::Origin origin) {
   return tuned;
 }
 static_assert(static_cast<int>(TuneMode::kBackground) == v1::TUNE_BACKGROUND && static_cast<int>(TuneMode::kOff) == v1::TUNE_OFF);
-static_assert(static_cast<int>(TuneBasis::kNearRecord) == v1::TUNE_BASIS_NEAR_RECORD && static_cast<int>(TuneBasis::kCaller) == v1::TUNE_BASIS_CALLER);
+static_assert(static_cast<int>(TuneBasis::kNearRecord) == v1::TUNE_BASIS_NEAR_RECORD &&
+              static_cast<int>(TuneBasis::kCaller) == v1::TUNE_BASIS_CALLER);
 static_assert(static_cast<int>(TuneOutcome::kWrong) == v1::TUNE_WRONG && static_cast<int>(TuneOutcome::kRefused) == v1::TUNE_REFUSED);
 
 // Without a record.

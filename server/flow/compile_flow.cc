@@ -251,7 +251,8 @@ void CompileFlow::DecodeAndJoin(const std::shared_ptr<Call>& call, v1::CompileRe
   }
   if (ComesTooLate(call->request.accepted)) return End(call, std::unexpected(Draining()));
   if (auto left = parts_.quotas.MayCompile(caller.tenant); !left) return End(call, std::unexpected(std::move(left.error())));
-  if (auto harmless = IsHarmless(kept_under, KindOf(request), caller, request.refresh()); !harmless) return End(call, std::unexpected(std::move(harmless.error())));
+  if (auto harmless = IsHarmless(kept_under, KindOf(request), caller, request.refresh()); !harmless)
+    return End(call, std::unexpected(std::move(harmless.error())));
   if (auto may = MayForward(call->request.via); !may) return End(call, std::unexpected(std::move(may.error())));
 
   // 5. One flight per key.

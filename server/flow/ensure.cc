@@ -36,12 +36,15 @@ EnsureReactor::EnsureReactor(ArrivingCall& call, const Parts& parts, std::shared
       clock_(clock),
       manifest_(std::move(request), parts.limits),
       estimate_(parts.workers) {
-  if (!manifest_.problem()) return ExpandSoon();
-  {
-    cache::MutexLock lock(mutex_);
-    FailWith(*manifest_.problem());
+  if (const auto problem = manifest_.problem()) {
+    {
+      cache::MutexLock lock(mutex_);
+      FailWith(*problem);
+    }
+    Continue();
+  } else {
+    ExpandSoon();
   }
-  Continue();
 }
 
 void EnsureReactor::ExpandSoon() {

@@ -52,8 +52,8 @@ class EnsureReactor final : public PartsStream {
 
   std::vector<Item> items_ KILN_GUARDED_BY(mutex_);  // one for each of the manifest's
   std::vector<std::size_t> misses_ KILN_GUARDED_BY(mutex_);
-  bool looking_ KILN_GUARDED_BY(mutex_) = true;       // the first round
-  WorkEstimate estimate_ KILN_GUARDED_BY(mutex_);     // of what must be compiled, by the bytes of the requests
+  bool looking_ KILN_GUARDED_BY(mutex_) = true;          // the first round
+  WorkEstimate estimate_ KILN_GUARDED_BY(mutex_);        // of what must be compiled, by the bytes of the requests
   v1::EnsureProgress progress_ KILN_GUARDED_BY(mutex_);  // to be written next
   bool news_ KILN_GUARDED_BY(mutex_) = false;
 };

@@ -49,7 +49,7 @@ class PartsStream : public Sender {
   ~PartsStream() = default;
 
   // What is asked of the derived class. All but the first two under the mutex.
-  virtual CompileFlow::Request RequestOf(std::size_t part) = 0;  // without `caller` and `done`
+  virtual CompileFlow::Request RequestOf(std::size_t part) = 0;    // without `caller` and `done`
   virtual std::optional<Failure> ProblemOf(std::size_t part) = 0;  // why it is not begun
   virtual void Note(std::size_t part, const Outcome& outcome) KILN_REQUIRES(mutex_) = 0;
   virtual bool HasNews() const KILN_REQUIRES(mutex_) = 0;

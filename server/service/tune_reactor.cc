@@ -115,8 +115,9 @@ void TuneReactor::OnCancel() {
 WatchReactor::WatchReactor(ArrivingCall& call, TuneFlow& flow, Caller caller, Confirmation confirm, Quotas::InFlight counted,
                            const cache::Digest& key)
     : NewsStream(call.context(), std::move(confirm), call), flow_(flow) {
-  call_ = flow_.Watch(std::move(caller), RequestIdOf(context()), std::move(counted), key, [this](const v1::TuneProgress& news) { Tell(news); },
-                      [this](TuneFlow::Told told) { Answer(std::move(told)); });
+  call_ = flow_.Watch(
+      std::move(caller), RequestIdOf(context()), std::move(counted), key, [this](const v1::TuneProgress& news) { Tell(news); },
+      [this](TuneFlow::Told told) { Answer(std::move(told)); });
 }
 
 }  // namespace kiln::server

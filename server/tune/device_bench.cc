@@ -44,7 +44,7 @@ v1::CompileRequest DeviceBench::Whole(std::size_t candidate) const {
 }
 
 // The call that the tuning is cancelled by, until it has ended.
-void DeviceBench::Start(std::size_t candidate, Job Candidate::*job, std::string bytes, const cache::Digest& digest, Ended ended) {
+void DeviceBench::Start(std::size_t candidate, Job Candidate::* job, std::string bytes, const cache::Digest& digest, Ended ended) {
   {
     cache::MutexLock lock(mutex_);
     (candidates_[candidate].*job).under_way = true;
@@ -69,7 +69,7 @@ void DeviceBench::Start(std::size_t candidate, Job Candidate::*job, std::string 
   parts_.compile.Cancel(call);
 }
 
-void DeviceBench::Over(std::size_t candidate, Job Candidate::*job) {
+void DeviceBench::Over(std::size_t candidate, Job Candidate::* job) {
   parts_.share.Give();
   cache::MutexLock lock(mutex_);
   candidates_[candidate].*job = {};

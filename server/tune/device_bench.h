@@ -103,8 +103,8 @@ class DeviceBench final : public Bench, public std::enable_shared_from_this<Devi
   bool emulated() const { return work_.device.threads > 0; }
   v1::CompileRequest Whole(std::size_t candidate) const;
   using Ended = std::function<void(Outcome)>;
-  void Start(std::size_t candidate, Job Candidate::*job, std::string bytes, const cache::Digest& digest, Ended ended);
-  void Over(std::size_t candidate, Job Candidate::*job);
+  void Start(std::size_t candidate, Job Candidate::* job, std::string bytes, const cache::Digest& digest, Ended ended);
+  void Over(std::size_t candidate, Job Candidate::* job);
   Reply KernelOf(std::size_t candidate);
   std::expected<void, Failed> PrepareOnce(const Reply& kernel);
   bool stopped();

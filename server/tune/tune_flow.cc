@@ -21,8 +21,8 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kKnown = 4096;  // keys by what was sent
 constexpr milliseconds kLeastLimit{100};
-constexpr std::size_t kAgain = 8;    // of the best by a record of another driver or compiler, that are measured again
-constexpr unsigned kRankings = 4;    // for each tuning that may be under way, as many that only rank
+constexpr std::size_t kAgain = 8;  // of the best by a record of another driver or compiler, that are measured again
+constexpr unsigned kRankings = 4;  // for each tuning that may be under way, as many that only rank
 
 Failure Malformed(std::string message) { return {.kind = Kind::kMalformed, .message = std::move(message)}; }
 Failure TuneCancelled() { return {.kind = Kind::kCancelled, .message = "the tuning was cancelled"}; }
@@ -118,7 +118,12 @@ std::optional<TenantBudget::Charge> TuneFlow::TakePlace(TenantBudget& places, co
 }
 
 TuneFlow::TuneFlow(Options options, Parts parts)
-    : options_(std::move(options)), parts_(parts), share_(std::max(1u, options_.compiles)), turns_({}, parts.clock), places_(options_.tunings), rankings_(kRankings * options_.tunings) {}
+    : options_(std::move(options)),
+      parts_(parts),
+      share_(std::max(1u, options_.compiles)),
+      turns_({}, parts.clock),
+      places_(options_.tunings),
+      rankings_(kRankings * options_.tunings) {}
 
 TuneFlow::~TuneFlow() { Close(); }
 
@@ -396,7 +401,8 @@ std::optional<Failure> TuneFlow::Launch(const std::shared_ptr<Call>& call, std::
   }
   const auto tuning = Make(*call);
   Flight& flight = flights_[call->flight];
-  flight = {.tuning = tuning, .calls = {}, .key = call->key, .tenant = call->caller.tenant, .ranks_only = call->ranks_only, .choices = {}, .news = {}};
+  flight = {
+      .tuning = tuning, .calls = {}, .key = call->key, .tenant = call->caller.tenant, .ranks_only = call->ranks_only, .choices = {}, .news = {}};
   if (call->known.empty()) {
     flight.calls.push_back(call);
   } else {  // measured elsewhere: that is used at once
@@ -532,7 +538,9 @@ std::shared_ptr<Tuning> TuneFlow::Make(Call& call) {
   const std::size_t most = call.start.budget_candidates();
   Tuning::Options options{.labels = call.labels,
                           .reference = call.start.reference() == 0 ? std::nullopt : std::optional<std::size_t>(call.start.reference() - 1),
-                          .most = call.known.empty() ? most : most == 0 ? kAgain : std::min(most, kAgain),
+                          .most = call.known.empty() ? most
+                                  : most == 0        ? kAgain
+                                                     : std::min(most, kAgain),
                           .budget = call.Budget(options_.limit),
                           .limit = seconds > 0 ? std::max(kLeastLimit, Milliseconds(seconds)) : milliseconds(0),
                           .device_share = options_.device_share,

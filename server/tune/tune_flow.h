@@ -105,12 +105,12 @@ class TuneFlow {
   struct Flight {
     std::shared_ptr<Tuning> tuning;
     std::vector<std::shared_ptr<Call>> calls;
-    cache::Digest key;                         // of the record
+    cache::Digest key;  // of the record
     std::string tenant;
     bool ranks_only = false;
-    bool goes_on = false;                      // though nobody is left
-    std::optional<v1::TuneProgress> choices;   // once they are known
-    std::optional<v1::TuneProgress> news;      // the latest, for who comes now
+    bool goes_on = false;                     // though nobody is left
+    std::optional<v1::TuneProgress> choices;  // once they are known
+    std::optional<v1::TuneProgress> news;     // the latest, for who comes now
   };
   struct Thread {
     std::atomic<bool> over = false;

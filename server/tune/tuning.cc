@@ -23,8 +23,8 @@ constexpr unsigned kMostInVain = 9;          // times in a row that the device c
 constexpr milliseconds kLook{20};            // whether another tuning leaves room for a compile, or others the device
 constexpr milliseconds kLongestLook{1'000};  // for the device, which is left alone twice as long each time
 constexpr milliseconds kCompileAgain{200};
-constexpr unsigned kMostPrevented = 25;     // compiles in a row
-constexpr int kPartToRank = 5;              // of the budget, that ranking may take
+constexpr unsigned kMostPrevented = 25;      // compiles in a row
+constexpr int kPartToRank = 5;               // of the budget, that ranking may take
 constexpr milliseconds kMostToRank{20'000};  // but not longer
 constexpr milliseconds kRankAgain{200};
 constexpr milliseconds kToCompare{30'000};  // beyond the budget, if need be

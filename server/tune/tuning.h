@@ -108,10 +108,10 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
   std::deque<std::size_t> to_rank_;
   std::size_t ranking_ = 0, ranked_ = 0;  // under way; those that the planner has said something of
   cache::SteadyTime rank_from_{}, rank_until_{};
-  bool ordered_ = false;                // no candidate's place changes any more
-  std::deque<std::size_t> to_compile_;  // first those that are expected to be the fastest
-  std::deque<std::size_t> left_out_;    // beyond the budget of candidates, in the same order
-  cache::SteadyTime compile_from_{};  // after one was prevented, not at once
+  bool ordered_ = false;                                // no candidate's place changes any more
+  std::deque<std::size_t> to_compile_;                  // first those that are expected to be the fastest
+  std::deque<std::size_t> left_out_;                    // beyond the budget of candidates, in the same order
+  cache::SteadyTime compile_from_{};                    // after one was prevented, not at once
   std::size_t compiled_ = 0, arrived_ = 0, taken_ = 0;  // of `taken_`, which the budget of candidates allows
   unsigned prevented_in_a_row_ = 0;
   std::optional<Failure> prevented_;  // why the last compile that did not come to its program did not
