@@ -2,7 +2,6 @@
 #include "server/tune/tune_flow.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "server/queue/refusals.h"
 #include "server/reply/tenant_key.h"
 #include "server/reply/tune_record.h"
+#include "server/tune/tune_call.h"
 
 namespace kiln::server {
 namespace {
@@ -19,29 +19,12 @@ namespace {
 using Kind = Failure::Kind;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kKnown = 4096;  // keys by what was sent
 constexpr milliseconds kLeastLimit{100};
 constexpr std::size_t kAgain = 8;  // of the best by a record of another driver or compiler, that are measured again
 constexpr unsigned kRankings = 4;  // for each tuning that may be under way, as many that only rank
 
 Failure Malformed(std::string message) { return {.kind = Kind::kMalformed, .message = std::move(message)}; }
-Failure TuneCancelled() { return {.kind = Kind::kCancelled, .message = "the tuning was cancelled"}; }
 Failure TuneDraining() { return {.kind = Kind::kDraining, .message = "kilnd is shutting down and tunes nothing new; try again shortly"}; }
-
-milliseconds Milliseconds(double seconds) { return milliseconds(static_cast<std::int64_t>(seconds * 1000)); }
-
-// Whether a record says all that a tuning with these budgets would, in which a measurement may take so long (0: as TuneStart's).
-bool Suffices(const v1::TuneRecord& record, double budget_seconds, std::uint32_t budget_candidates, double candidate_seconds) {
-  const auto none_is = [&](v1::TuneOutcome outcome) {
-    return std::ranges::none_of(record.measurements(), [outcome](const v1::TuneMeasurement& said) { return said.outcome() == outcome; });
-  };
-  const double allowed = record.candidate_seconds();
-  const bool as_patient = allowed == candidate_seconds || (candidate_seconds > 0 && allowed > candidate_seconds);
-  const std::uint32_t most = record.budget_candidates();
-  const bool as_many = most == 0 || (budget_candidates > 0 && most >= budget_candidates);
-  const bool as_far = (record.budget_seconds() >= budget_seconds && as_many) || none_is(v1::TUNE_NOT_REACHED);
-  return as_far && (as_patient || none_is(v1::TUNE_TIMED_OUT));
-}
 
 v1::TuneProgress Choices(std::span<const std::size_t> order, v1::TuneBasis basis) {
   v1::TuneProgress told;
@@ -61,46 +44,6 @@ v1::TuneProgress ChoicesOfNear(const std::vector<double>& known) {
 }
 
 }  // namespace
-
-class TuneFlow::Call {
- public:
-  Call(Caller who, Quotas::InFlight counted, std::string id, v1::TuneStart given, std::unique_ptr<TuneTensors> tensors_of_it)
-      : caller(std::move(who)),
-        request_id(std::move(id)),
-        start(std::move(given)),
-        tensors(std::move(tensors_of_it)),
-        in_flight(std::move(counted)) {}
-
-  const Caller caller;
-  const std::string request_id;
-  v1::TuneStart start;
-  std::unique_ptr<TuneTensors> tensors;      // until the tuning has them
-  std::vector<v1::CompileRequest> programs;  // until the tuning has them; without a module: with that of the first
-  std::vector<std::string> labels;
-  std::vector<TenantBudget::Charge> charges;  // of the programs
-  std::optional<DevicePool::Found> device;
-  bool watches = false;  // what is under way, or kept; it begins nothing
-  cache::Digest key, near;
-  std::vector<double> known;  // by a record of another driver or compiler: microseconds of each candidate; 0: none. Empty: there is no record
-  std::string untuned;        // why nothing is tuned behind a caller who would have it so
-  bool ranks_only = false;
-  cache::Digest flight;   // under the flow's mutex until the tuning begins
-  bool replaces = false;  // a record that does not suffice
-  std::atomic<bool> cancelled = false;
-
-  cache::Mutex mutex;
-  std::optional<Quotas::InFlight> in_flight KILN_GUARDED_BY(mutex);  // until the client is told
-  Tuning::OnProgress on_progress KILN_GUARDED_BY(mutex);
-  Done done KILN_GUARDED_BY(mutex);  // empty: not yet run, or ended
-
-  milliseconds Budget(milliseconds most) const { return start.budget_seconds() > 0 ? Milliseconds(start.budget_seconds()) : most; }
-
-  // Under the mutex, so that whoever is told is not gone.
-  void Tell(const v1::TuneProgress& progress) {
-    cache::MutexLock lock(mutex);
-    if (done && on_progress) on_progress(progress);
-  }
-};
 
 // Tenants share no tunings. One that shall be made anew is none that may end with what is known; one that may take longer finds more.
 cache::Digest TuneFlow::FlightOf(const Call& call) {
@@ -261,114 +204,6 @@ std::expected<void, Failure> TuneFlow::Complete(Call& call) {
     program.set_priority(v1::TUNING);
   }
   return {};
-}
-
-// Of all that decides what a tuning finds. A program has its own key's part in it, so names and lines of its source have none; one that has
-// no key, because it is none, its bytes'.
-std::expected<TuneFlow::Keys, Failure> TuneFlow::KeysOf(Call& call) {
-  const v1::DeviceInfo& device = call.device->info;
-  const std::string environment = fmt::format("{}\n{}\n{}\n", device.driver_version(), options_.build_id, parts_.compile.PtxasVersion());
-  cache::Hasher rest;
-  rest.Update(fmt::format("{}\n{}\nreference {}\n", device.target(), device.description(), call.start.reference()));
-  rest.Update(call.tensors->DigestOfGiven().view());
-  for (const std::string& label : call.labels) rest.Update(cache::Sha256(label).view());
-  const cache::Digest others = rest.Finish();
-  cache::Hasher sent;
-  for (const v1::CompileRequest& program : call.programs) sent.Update(cache::Sha256(program.SerializeAsString()).view());
-  v1::CompileRequest first;  // with the options of another
-  first.set_priority(v1::TUNING);
-  *first.mutable_module() = call.programs.front().module();
-  const cache::Digest asked = sent.Update(others.view()).Update(environment).Finish();
-  {
-    cache::MutexLock lock(mutex_);
-    if (const auto known = known_.find(asked); known != known_.end()) return known->second;
-  }
-  cache::Hasher all, near;
-  all.Update("kiln tuning 2\n").Update(cache::Sha256(environment).view());
-  near.Update("kiln tuning in any environment 1\n");
-  for (const v1::CompileRequest& program : call.programs) {
-    if (call.cancelled) return std::unexpected(TuneCancelled());
-    if (program.module().empty()) {
-      first.set_target(program.target());
-      *first.mutable_options() = program.options();
-    }
-    const v1::CompileRequest& whole = program.module().empty() ? first : program;
-    const auto key = parts_.compile.KeysOf(whole);
-    if (!key && (key.error().kind == Kind::kDraining || key.error().kind == Kind::kCancelled)) return std::unexpected(key.error());
-    const cache::Digest bytes = key ? cache::Digest() : cache::Sha256(whole.SerializeAsString());
-    all.Update(key ? key->result.view() : bytes.view());
-    near.Update(key ? key->program.view() : bytes.view());
-  }
-  const Keys keys{all.Update(others.view()).Finish(), near.Update(others.view()).Finish()};
-  cache::MutexLock lock(mutex_);
-  if (known_.size() >= kKnown) known_.clear();
-  known_[asked] = keys;
-  return keys;
-}
-
-// The record in an entry, if it says all that the call asks for.
-std::optional<v1::TuneRecord> TuneFlow::Sufficing(const Call& call, const cache::Entry& entry) const {
-  auto record = TuneRecordFrom(entry, call.caller.tenant);
-  const bool whole = record && static_cast<std::size_t>(record->measurements_size()) == call.programs.size() && record->winner() > 0 &&
-                     record->winner() <= call.programs.size();
-  if (whole && call.start.mode() != v1::TUNE_WAIT) return record;
-  const double budget = std::chrono::duration<double>(call.Budget(options_.limit)).count();
-  if (!whole || !Suffices(*record, budget, call.start.budget_candidates(), call.start.candidate_seconds())) return std::nullopt;
-  return record;
-}
-
-// What hosts share under the key, where this host's own record does not suffice; that one stays where they have no better.
-std::optional<cache::TieredCache::Hit> TuneFlow::FromOthers(const Call& call, const cache::Entry& own, cache::Waited& waited) {
-  if (const auto erased = parts_.cache.Erase(own.key()); !erased || !*erased) return std::nullopt;
-  auto hit = parts_.cache.Get(own.key(), waited);
-  if (hit && Sufficing(call, hit->entry)) return hit;
-  parts_.cache.Put(own);
-  return std::nullopt;
-}
-
-std::optional<v1::TuneProgress> TuneFlow::FromCache(Call& call) {
-  cache::Waited waited{.asker = call.caller.tenant};
-  auto hit = parts_.cache.Get(KeptUnder(call.caller.tenant, call.key), waited);
-  if (!hit) return std::nullopt;
-  auto record = Sufficing(call, hit->entry);
-  call.replaces = !record;
-  if (!record && !hit->outside) {
-    hit = FromOthers(call, hit->entry, waited);
-    record = hit ? Sufficing(call, hit->entry) : std::nullopt;
-  }
-  if (!record) return std::nullopt;
-  if (hit->outside) parts_.store_keeper.Note(call.caller.tenant, hit->entry.sealed().size());
-  return ToldFrom(*hit, std::move(*record));
-}
-
-v1::TuneProgress TuneFlow::ToldFrom(const cache::TieredCache::Hit& hit, v1::TuneRecord record) const {
-  v1::TuneProgress told;
-  told.set_candidates(static_cast<std::uint32_t>(record.measurements_size()));
-  told.set_best(record.winner());
-  told.set_best_microseconds(record.measurements(static_cast<int>(record.winner()) - 1).median());
-  told.set_origin(hit.outside ? v1::CLUSTER : hit.read_only ? v1::BUNDLE : hit.level == 0 ? v1::MEMORY : v1::DISK);
-  told.mutable_record()->Swap(&record);
-  return told;
-}
-
-// What was measured on this device with another driver or compiler. The winner is the first: others may have had a shorter time and wrong outputs.
-bool TuneFlow::FromNear(Call& call) {
-  cache::Waited waited{.asker = call.caller.tenant};
-  const auto hit = parts_.cache.Get(KeptUnder(call.caller.tenant, call.near), waited);
-  if (!hit) return false;
-  const auto record = TuneRecordFrom(hit->entry, call.caller.tenant);
-  if (!record || static_cast<std::size_t>(record->measurements_size()) != call.programs.size()) return false;
-  if (record->winner() == 0 || record->winner() > call.programs.size()) return false;
-  if (hit->outside) parts_.store_keeper.Note(call.caller.tenant, hit->entry.sealed().size());
-  call.known.assign(call.programs.size(), 0);
-  const double best = record->measurements(static_cast<int>(record->winner()) - 1).median();
-  for (std::size_t i = 0; i < call.programs.size(); ++i) {
-    const v1::TuneMeasurement& said = record->measurements(static_cast<int>(i));
-    const bool ran = said.outcome() == v1::TUNE_MEASURED || said.outcome() == v1::TUNE_DROPPED;
-    if (ran) call.known[i] = i + 1 == record->winner() ? best : std::max(said.median(), std::nextafter(best, best + 1));
-  }
-  if (call.known[record->winner() - 1] == 0) call.known.clear();
-  return !call.known.empty();
 }
 
 // Whether it waits for a tuning under way from now on; what it is told where that has nothing more to say to it.
@@ -605,47 +440,6 @@ std::vector<std::shared_ptr<TuneFlow::Call>> TuneFlow::EndFlight(const cache::Di
   auto calls = std::move(at->second.calls);
   flights_.erase(at);
   return calls;
-}
-
-v1::TuneRecord TuneFlow::Keep(const Call& call, v1::TuneRecord record) {
-  const std::string& tenant = call.caller.tenant;
-  const cache::Digest kept_under = KeptUnder(tenant, call.key);
-  const v1::DeviceInfo& device = call.device->info;
-  record.set_key(std::string(call.key.view()));
-  record.set_device(device.description());
-  record.set_target(device.target());
-  record.set_driver(device.driver_version());
-  record.set_compiler(options_.build_id);
-  record.set_candidate_seconds(call.start.candidate_seconds());
-  record.set_created_unix(std::chrono::floor<std::chrono::seconds>(parts_.clock.WallNow()).time_since_epoch().count());
-  const std::string name = fmt::format("tuning of {} candidates", call.labels.size());
-  record = parts_.sealer.Seal(kept_under, std::move(record), {.tenant = tenant, .name = name});
-  auto entry = SealTuneRecord(kept_under, tenant, record, name);
-  if (entry && parts_.store_keeper.Fits(tenant, entry->sealed().size())) {
-    const std::size_t bytes = entry->sealed().size();
-    // What nobody here can use, or what says less, would stay where hosts share it. A record that another host has put there meanwhile stays.
-    cache::Waited waited{.asker = tenant};
-    if (call.start.refresh() || call.replaces || !parts_.cache.Get(kept_under, waited)) parts_.cache.EraseOutside(kept_under);
-    parts_.cache.Put(std::move(*entry));
-    parts_.store_keeper.Note(tenant, bytes);
-    KeepNear(call, record);
-  }
-  return record;
-}
-
-// The same once more, for the next driver and the next compiler. The latest counts.
-void TuneFlow::KeepNear(const Call& call, v1::TuneRecord record) {
-  const std::string& tenant = call.caller.tenant;
-  const cache::Digest kept_under = KeptUnder(tenant, call.near);
-  record.clear_seal();
-  const std::string name = fmt::format("latest tuning of {} candidates", call.labels.size());
-  record = parts_.sealer.Seal(kept_under, std::move(record), {.tenant = tenant, .name = name});
-  auto entry = SealTuneRecord(kept_under, tenant, record, name);
-  if (!entry || !parts_.store_keeper.Fits(tenant, entry->sealed().size())) return;
-  const std::size_t bytes = entry->sealed().size();
-  parts_.cache.EraseOutside(kept_under);
-  parts_.cache.Put(std::move(*entry));
-  parts_.store_keeper.Note(tenant, bytes);
 }
 
 void TuneFlow::Cancel(const std::shared_ptr<Call>& call) {

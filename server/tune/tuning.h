@@ -51,7 +51,8 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
 
   Tuning(Options options, std::shared_ptr<Bench> bench, const cache::Clock& clock, OnProgress on_progress, OnOrder on_order = {});
 
-  // Once. Where it only ranks, an empty record. The record has measurements, winner, reference, caution, seconds, rounds and budget; the rest is its keeper's.
+  // Once. Where it only ranks, an empty record. Else the record has measurements, winner, reference, caution, seconds, rounds and budgets; the rest
+  // is its keeper's.
   std::expected<v1::TuneRecord, Failure> Run();
   void Cancel();
 

@@ -246,8 +246,8 @@ class Client:
                                    "timeout") from None
 
     def tune(self, candidates, device: str, arguments, *, labels=(), reference: int | None = None, budget: float = 0.0,
-             budget_candidates: int = 0, candidate_seconds: float = 0.0, measure_on_emulator: bool = False, refresh: bool = False, known_only: bool = False, seed: int = 0,
-             mode: str = "wait", on_progress=None, timeout: float | None = None):
+             budget_candidates: int = 0, candidate_seconds: float = 0.0, measure_on_emulator: bool = False, refresh: bool = False,
+             known_only: bool = False, seed: int = 0, mode: str = "wait", on_progress=None, timeout: float | None = None):
         """The fastest of several programs that do the same, on a device of the daemon's host ("cuda:0"): the last kiln.v1.TuneProgress, whose
         ``record`` has every measurement. ``record.winner`` counts from 1.
 
@@ -255,7 +255,8 @@ class Client:
         remote.HostTensor, whose data go there. What wins agrees with the outputs of candidate number ``reference``, else of the first that
         runs, unless two others agree with each other and not with it; ``record.caution`` says why that says little, where it does. ``budget``:
         seconds for all, ``candidate_seconds`` for one measurement; 0: the daemon's. ``budget_candidates``: compile and measure so many, of which
-        the planner expects most; 0: all. What the planner expected stands beside each measurement, as ``estimate``. What is known from a record is not measured again, unless
+        the planner expects most; 0: all. What the planner expected stands beside each measurement, as ``estimate``. What is known from a record
+        is not measured again, unless
         ``refresh``; with ``known_only`` nothing is measured, and the result is None where nothing is known. ``on_progress(progress)`` is told how
         far it is.
 
@@ -303,7 +304,8 @@ class Client:
         Nothing is compiled or measured.
 
         ``candidates``: programs as ``request`` takes them, or requests. ``board``: a GPU as its driver calls it ("NVIDIA H200"); empty: the
-        target's usual one; where the planner does not know it, it counts with that one, with a warning. ``symbols``: values of the dimensions that only the launch knows, by name; others count as 4096."""
+        target's usual one; where the planner does not know it, it counts with that one, with a warning. ``symbols``: values of the
+        dimensions that only the launch knows, by name; others count as 4096."""
         requests = [c if isinstance(c, self._pb.CompileRequest) else self.request(c, target, options) for c in candidates]
         found: dict = {}
         for part in ranking.parts(requests):

@@ -16,7 +16,8 @@ _MOST_BYTES = 4 << 20  # the same, together
 @dataclass(frozen=True)
 class Ranked:
     """What the planner expects of one program. ``index``: its place among those that were asked for; ``microseconds``: infinite where it was
-    refused, and ``problem`` says why. ``board``: the GPU that the planner counted with. ``terms``: microseconds by name, of all its kernels together: how long each unit of the GPU is busy if all
+    refused, and ``problem`` says why. ``board``: the GPU that the planner counted with. ``terms``: microseconds by name, of all
+    its kernels together: how long each unit of the GPU is busy if all
     multiprocessors share the work evenly, and for what a block's threads wait ("wait for …"). They overlap and do not add up. ``kernels``:
     kiln.v1.KernelEstimate messages."""
 

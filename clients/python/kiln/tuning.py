@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import logging
 import math
 import threading
@@ -20,9 +19,10 @@ from . import target as targets
 from ._calls import Calls, freeze
 from .bench import check_backend, do_bench
 from .compiler import no_backends
+from .configurations import expand, label, parameters, spared
 from .errors import CompileError, KilnError
 from .functions import JITFunction
-from .profiler import NeedsInputs, Profiler, TensorSupplyType, _as_list, assert_close, cloned
+from .profiler import NeedsInputs, Profiler, TensorSupplyType, _as_list, assert_close
 
 _inputs = threading.local()
 _log = logging.getLogger("kiln")
@@ -209,7 +209,7 @@ class Tuner:
         except measured.InProcess as why:
             self._say_unmeasured(why)
             return None
-        labels = [_label(config) for config in kept]
+        labels = [label(config) for config in kept]
         requests = [client.request(func, target, options, priority="TUNING") for func, options in programs]
         bar = measured.progress_bar(self.function.__name__)
         try:
@@ -269,7 +269,7 @@ class Tuner:
     def _arguments(self, config, func) -> list:
         """What the daemon gives the configurations, chosen as ``_tensors`` chooses."""
         if self.function.mode == "eager":
-            values = self.function.launch_arguments(self.args, {**self.kwargs, **_parameters(config)})
+            values = self.function.launch_arguments(self.args, {**self.kwargs, **parameters(config)})
             if not any(value is None for value in values):
                 return measured.given(values, func, exactly=False)
         if get_autotune_inputs() is not None:
@@ -323,7 +323,7 @@ class Tuner:
 
     def _trace(self, config):
         """The program of a configuration, which may hold pass_configs of its own."""
-        func = self.function.get_tir(*self.args, **{**self.kwargs, **_parameters(config)})
+        func = self.function.get_tir(*self.args, **{**self.kwargs, **parameters(config)})
         func.pass_configs.update(config.get("pass_configs") or {})
         return func
 
@@ -335,7 +335,7 @@ class Tuner:
 
     def _tensors(self, kernel):
         if self.function.mode == "eager":
-            arguments = self.function.launch_arguments(self.args, {**self.kwargs, **_parameters(kernel.config)})
+            arguments = self.function.launch_arguments(self.args, {**self.kwargs, **parameters(kernel.config)})
             if not any(argument is None for argument in arguments):
                 return arguments
         if get_autotune_inputs() is not None:
@@ -348,14 +348,14 @@ class Tuner:
         tensors = self._tensors(kernel)
         if not self.profile.skip_check:
             self._check(kernel, tensors)
-        timed = _spared(kernel, tensors)
+        timed = spared(kernel, tensors)
         return do_bench(lambda: kernel(*timed), self.profile.warmup, self.profile.rep, backend=self.profile.backend,
                         early_stop_baseline=self._hopeless)
 
     def _check(self, kernel, tensors):
         if self.profile.ref_prog is None:
             return
-        ours, theirs = _as_list(kernel(*_spared(kernel, tensors))), _as_list(self.profile.ref_prog(*_spared(kernel, tensors)))
+        ours, theirs = _as_list(kernel(*spared(kernel, tensors))), _as_list(self.profile.ref_prog(*spared(kernel, tensors)))
         if self.profile.manual_check_prog is not None:
             self.profile.manual_check_prog(ours, theirs)
             return
@@ -365,39 +365,8 @@ class Tuner:
     def _reference_latency(self, kernel):
         if self.profile.ref_prog is None:
             return None
-        tensors = _spared(kernel, self._tensors(kernel))
+        tensors = spared(kernel, self._tensors(kernel))
         return do_bench(lambda: self.profile.ref_prog(*tensors), self.profile.warmup, self.profile.rep)
-
-
-def _spared(kernel, tensors) -> list:
-    """A call's arguments with copies of the tensors that the kernel writes: the caller's are for the call that was asked for, and the next
-    configuration finds what this one found."""
-    params = kernel.artifact.launch.params
-    if len(tensors) != len(params):
-        params = [p for p in params if not p.output]
-    if len(tensors) != len(params):
-        return tensors  # the launch tells
-    return [cloned(t) if p.tensor and p.written else t for p, t in zip(params, tensors)]
-
-
-def _label(config) -> str:
-    return " ".join(f"{name}={value}" for name, value in config.items())
-
-
-def _parameters(config) -> dict:
-    """Those of the function that a configuration gives."""
-    return {name: value for name, value in config.items() if name != "pass_configs"}
-
-
-def expand(configs, args, kwargs) -> list[dict]:
-    """A list of dicts from a list, a dict of lists (all combinations) or a function of the arguments that gives one of these."""
-    if callable(configs):
-        configs = configs(*args, **kwargs)
-    if isinstance(configs, dict):
-        names = list(configs)
-        values = [v if isinstance(v, (list, tuple)) else [v] for v in configs.values()]
-        configs = [dict(zip(names, combination)) for combination in itertools.product(*values)]
-    return [dict(c) for c in configs]
 
 
 class _Noted(dict):
@@ -434,7 +403,7 @@ class AutotunedFunction:
 
     def _given(self, args, kwargs) -> bool:
         supplied = set(self._names[: len(args)]) | set(kwargs)
-        tuned = {name for config in expand(self.configs, args, kwargs) for name in _parameters(config)}
+        tuned = {name for config in expand(self.configs, args, kwargs) for name in parameters(config)}
         return tuned <= supplied
 
     def _counting(self, args, kwargs) -> tuple[dict, tuple]:
@@ -478,7 +447,7 @@ class AutotunedFunction:
     def _launch(self, best: AutotuneResult, args, kwargs):
         if self.jit.mode == "lazy":
             return best.kernel, frozenset()
-        return self.jit.launch(best.kernel, args, kwargs, _parameters(best.config))
+        return self.jit.launch(best.kernel, args, kwargs, parameters(best.config))
 
     def __call__(self, *args, **kwargs):
         if kwargs.pop("__return_kernel", False):  # TileLang's way to ask for it
