@@ -37,6 +37,35 @@ void Write(const KernelEstimate& from, v1::KernelEstimate& to) {
   to.set_blocks(uint32_t(from.occupancy.blocks));
 }
 
+// The sizes that a launch with these arguments has: each that is a tensor's whole dimension, or a scalar.
+std::map<std::string, int64_t> SizesOf(const ir::Module& module, const v1::EstimateOptions& options) {
+  std::map<std::string, int64_t> sizes;
+  std::vector<ir::Param> params = module.params;
+  if (size_t(options.arguments_size()) != params.size()) {
+    for (size_t i = params.size(); i-- > 0;) {
+      if (std::ranges::find(module.outputs, uint32_t(i)) != module.outputs.end()) params.erase(params.begin() + ptrdiff_t(i));
+    }
+  }
+  if (size_t(options.arguments_size()) != params.size()) return sizes;
+  const auto note = [&](const ir::Var& var, int64_t value) {
+    if (IsSize(var) && value >= 0 && value <= kLargestSize) sizes.emplace(var.name, value);
+  };
+  for (size_t i = 0; i < params.size(); ++i) {
+    const v1::EstimateArgument& argument = options.arguments(int(i));
+    if (const auto* scalar = std::get_if<ir::VarId>(&params[i])) {
+      note(module[*scalar], argument.integer());
+      continue;
+    }
+    const std::vector<ir::ExprId>& shape = module[std::get<ir::BufferId>(params[i])].shape;
+    if (shape.size() != size_t(argument.shape_size())) continue;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      const ir::ExprNode& extent = module.exprs[shape[d]];
+      if (extent.op == ir::ExprOp::kVar) note(module[ir::VarId(extent.ref)], argument.shape(int(d)));
+    }
+  }
+  return sizes;
+}
+
 }  // namespace
 
 std::optional<v1::Estimate> Rank(const ir::Module& module, const Context& context, const v1::EstimateOptions& options, ir::Diagnostics& diagnostics) {
@@ -51,8 +80,10 @@ std::optional<v1::Estimate> Rank(const ir::Module& module, const Context& contex
     }
     return std::nullopt;
   }
+  std::map<std::string, int64_t> sizes(options.symbols().begin(), options.symbols().end());
+  sizes.merge(SizesOf(module, options));  // what is named counts
   const target::Board& board = target::BoardOf(*context.target, options.board());
-  const Estimate estimate = EstimateOf(module, context, board, {options.symbols().begin(), options.symbols().end()});
+  const Estimate estimate = EstimateOf(module, context, board, sizes);
   v1::Estimate said;
   said.set_microseconds(estimate.microseconds);
   said.set_board(std::string(board.name));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "clients/cpp/client.h"
+#include "clients/cpp/rank.h"
 #include "kiln/v1/service.pb.h"
 
 namespace kiln {
@@ -16,5 +17,6 @@ EnsureProgress FromProto(const v1::EnsureProgress& progress);
 Stats FromProto(const v1::StatsReply& reply);
 Capabilities FromProto(const v1::CapabilitiesReply& reply);
 CacheEntry FromProto(const v1::CacheEntry& entry);
+Estimate FromProto(const v1::Estimate& said);
 
 }  // namespace kiln

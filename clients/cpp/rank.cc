@@ -31,12 +31,23 @@ KernelEstimate ToKernel(const v1::KernelEstimate& said) {
           .blocks = said.blocks()};
 }
 
+}  // namespace
+
+Estimate FromProto(const v1::Estimate& said) {
+  Estimate estimate{.microseconds = said.microseconds(), .board = said.board(), .kernels = {}};
+  for (const v1::KernelEstimate& kernel : said.kernels()) estimate.kernels.push_back(ToKernel(kernel));
+  return estimate;
+}
+
+namespace {
+
 Ranked ToRanked(const v1::RankedCandidate& said) {
   Ranked ranked{.candidate = said.candidate(), .microseconds = std::numeric_limits<double>::infinity(), .problem = said.message()};
   if (!said.has_estimate()) return ranked;
-  ranked.microseconds = said.estimate().microseconds();
-  ranked.board = said.estimate().board();
-  for (const v1::KernelEstimate& kernel : said.estimate().kernels()) ranked.kernels.push_back(ToKernel(kernel));
+  Estimate estimate = FromProto(said.estimate());
+  ranked.microseconds = estimate.microseconds;
+  ranked.board = std::move(estimate.board);
+  ranked.kernels = std::move(estimate.kernels);
   return ranked;
 }
 

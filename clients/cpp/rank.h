@@ -38,6 +38,13 @@ struct KernelEstimate {
   std::uint32_t registers = 0, spilled = 0, shared_bytes = 0, blocks = 0;
 };
 
+// Of a program.
+struct Estimate {
+  double microseconds = 0;
+  std::string board;
+  std::vector<KernelEstimate> kernels;
+};
+
 struct Ranked {
   std::size_t candidate = 0;
   double microseconds = 0;  // infinite: it was refused

@@ -83,14 +83,16 @@ std::optional<Failure> CompileFlow::RefusesUnread(const cache::Digest& request, 
 }
 
 // The worker may have been killed by its limits, so the key includes them: under other limits the program is tried again.
-cache::Digest CompileFlow::CrashKey(const cache::Digest& kept_under) const {
-  const std::string limits = fmt::format("crash {} {} ", options_.compile_limit.count(), options_.worker_memory_bytes);
+// Ranking a program is other work than compiling it: what ends the planner's worker need not end the compiler's.
+cache::Digest CompileFlow::CrashKey(const cache::Digest& kept_under, WorkKind kind) const {
+  const std::string_view what = kind == WorkKind::kEstimate ? "estimate " : "";
+  const std::string limits = fmt::format("crash {}{} {} ", what, options_.compile_limit.count(), options_.worker_memory_bytes);
   return cache::Hasher().Update(limits).Update(kept_under.view()).Finish();
 }
 
-std::expected<void, Failure> CompileFlow::IsHarmless(const cache::Digest& kept_under, const Caller& caller, bool refresh) {
+std::expected<void, Failure> CompileFlow::IsHarmless(const cache::Digest& kept_under, WorkKind kind, const Caller& caller, bool refresh) {
   if (refresh && caller.May(Scope::kAdmin)) return {};
-  const cache::Digest key = CrashKey(kept_under);
+  const cache::Digest key = CrashKey(kept_under, kind);
   if (const auto known = parts_.reproducers.IsOpen(key)) return std::unexpected(FailedBefore(*known));
   if (const auto doubt = parts_.reproducers.IsInDoubt(key)) return std::unexpected(KilledBefore(*doubt));
   return {};
@@ -156,20 +158,20 @@ std::expected<std::size_t, Failure> CompileFlow::MemoryToDecode(const v1::Compil
 
 // Large modules wait for their turn to be decoded, unless they are cancelled. They wait on threads that do nothing else.
 std::expected<ResolvedRequest, Failure> CompileFlow::ResolveInTurn(const v1::CompileRequest& request, std::size_t memory, CallNotes* notes,
-                                                                   const std::atomic<bool>* cancelled) {
+                                                                   const std::atomic<bool>* cancelled, WantsProgram wants_program) {
   const std::string ptxas = PtxasVersion();  // which may take a while, before others are kept out
-  if (memory <= kSmallModule) return Resolve(request, ptxas, options_.limits, notes);
+  if (memory <= kSmallModule) return Resolve(request, ptxas, options_.limits, notes, wants_program);
   const auto place = decoding_.Enter(memory, [&] { return closed_ || (cancelled != nullptr && *cancelled); });
   if (!place) return std::unexpected(closed_ ? Draining() : Cancelled());
-  return Resolve(request, ptxas, options_.limits, notes);
+  return Resolve(request, ptxas, options_.limits, notes, wants_program);
 }
 
-std::expected<cache::Digest, Failure> CompileFlow::KeyOf(const v1::CompileRequest& request) {
+std::expected<CompileFlow::Keys, Failure> CompileFlow::KeysOf(const v1::CompileRequest& request) {
   const auto memory = MemoryToDecode(request);
   if (!memory) return std::unexpected(memory.error());
-  auto resolved = ResolveInTurn(request, *memory, nullptr, nullptr);
+  auto resolved = ResolveInTurn(request, *memory, nullptr, nullptr, WantsProgram::kYes);
   if (!resolved) return std::unexpected(std::move(resolved.error()));
-  return resolved->key;
+  return Keys{resolved->key, *resolved->program};
 }
 
 // Nobody else knows the call yet.
@@ -249,7 +251,8 @@ void CompileFlow::DecodeAndJoin(const std::shared_ptr<Call>& call, v1::CompileRe
   }
   if (ComesTooLate(call->request.accepted)) return End(call, std::unexpected(Draining()));
   if (auto left = parts_.quotas.MayCompile(caller.tenant); !left) return End(call, std::unexpected(std::move(left.error())));
-  if (auto harmless = IsHarmless(kept_under, caller, request.refresh()); !harmless) return End(call, std::unexpected(std::move(harmless.error())));
+  if (auto harmless = IsHarmless(kept_under, KindOf(request), caller, request.refresh()); !harmless)
+    return End(call, std::unexpected(std::move(harmless.error())));
   if (auto may = MayForward(call->request.via); !may) return End(call, std::unexpected(std::move(may.error())));
 
   // 5. One flight per key.
@@ -380,8 +383,9 @@ void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
   job->on_stage = [this, key = job->key](std::string_view stage) { stages_.Publish(key, stage); };
   // Checks again when the job's turn has come. While it waited, others may have used up the quota, or explained compiles of this program,
   // which are separate flights, may have killed their workers.
-  job->may_begin = [this, caller = job->caller, kept_under = compile->kept_under, refresh = job->work.request().refresh()] {
-    auto may = IsHarmless(kept_under, caller, refresh);
+  job->may_begin = [this, caller = job->caller, kept_under = compile->kept_under, kind = KindOf(job->work.request()),
+                    refresh = job->work.request().refresh()] {
+    auto may = IsHarmless(kept_under, kind, caller, refresh);
     return may ? parts_.quotas.MayCompile(caller.tenant) : may;
   };
   // Not on the worker's thread, which has to start the next job. But usage is charged and a crash noted before.

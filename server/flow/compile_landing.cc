@@ -39,7 +39,7 @@ void CompileFlow::Land(Compile& compile, JobOutcome outcome) {
   NoteStages(*compile.notes, outcome, parts_.clock.SteadyNow());
   Made made = Judge(compile, outcome);
   if (outcome.end == JobOutcome::End::kResult && (made || made.error().kind == Kind::kInvalid || made.error().kind == Kind::kUnsupported)) {
-    parts_.reproducers.NoteEnd(CrashKey(compile.kept_under));
+    parts_.reproducers.NoteEnd(CrashKey(compile.kept_under, KindOf(compile.request)));
   }
   Report({compile.request_id, compile.key, compile.request, outcome, made}, parts_.telemetry, parts_.metrics);
   compile.lease.reset();  // behind the put, or at once where there is nothing for others
@@ -72,7 +72,7 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
     case JobOutcome::End::kDied: return std::unexpected(Defect(compile, outcome, outcome.cause));
     case JobOutcome::End::kLost:
       ++parts_.metrics.counts.worker_crashes;
-      if (outcome.killed) parts_.reproducers.NoteKill(CrashKey(compile.kept_under), outcome.cause);
+      if (outcome.killed) parts_.reproducers.NoteKill(CrashKey(compile.kept_under, KindOf(compile.request)), outcome.cause);
       return std::unexpected(WorkerLost(outcome.cause));
     case JobOutcome::End::kNoWorker: return std::unexpected(Failure{.kind = Kind::kNoWorker, .message = outcome.cause});
     case JobOutcome::End::kRefused: return std::unexpected(std::move(outcome.refusal));
@@ -180,7 +180,7 @@ Failure CompileFlow::Defect(Compile& compile, const JobOutcome& outcome, const s
   const std::string place = outcome.stage.empty() ? "" : fmt::format(" in stage {}", outcome.stage);
   const std::string path =
       parts_.reproducers.Save(compile.key, compile.request, options_.build_id, fmt::format("{}{}\n{}", cause, place, outcome.said));
-  if (outcome.end == JobOutcome::End::kDied) parts_.reproducers.NoteCrash(CrashKey(compile.kept_under), cause, path);
+  if (outcome.end == JobOutcome::End::kDied) parts_.reproducers.NoteCrash(CrashKey(compile.kept_under, KindOf(compile.request)), cause, path);
   return {.kind = Kind::kDefect,
           .message = fmt::format("the compiler failed on this program: {}{}{}. {}", cause, SettingBehind(cause), place,
                                  path.empty() ? "The reproducer could not be written; look at the state directory."

@@ -21,6 +21,7 @@ enum class Order : uint32_t {
   kExit,
   kHuge,         // amount MiB of code
   kUnavailable,  // something outside of the compiler failed it
+  kFailToRank,   // aborts if it is only to be ranked
 };
 
 constexpr uint32_t kBadPtx = 777;  // of Order::kAnswer: PTX that ptxas refuses when it comes alone

@@ -77,6 +77,12 @@ v1::WorkerResult Say(const v1::CompileRequest& request, const char* what) {
   return result;
 }
 
+v1::WorkerResult Expect(uint32_t microseconds) {
+  v1::WorkerResult result;
+  result.mutable_estimate()->set_microseconds(microseconds);
+  return result;
+}
+
 // What the fake ptxas makes of the fake PTX.
 v1::WorkerResult Assembled(const v1::Artifact& artifact, const WorkerProgram::JobHooks& hooks) {
   v1::WorkerResult result;
@@ -120,7 +126,11 @@ v1::WorkerResult Obey(const v1::CompileRequest& request, const WorkerProgram::Jo
       return result;
     }
     case Order::kHuge: return Answer(request, std::size_t{amount} << 20);
+    case Order::kFailToRank:
+      if (request.explain().has_estimate()) ::abort();
+      break;
   }
+  if (request.explain().has_estimate()) return Expect(amount);
   hooks.on_stage("emit");
   v1::WorkerResult result = Answer(request, 1 + amount * 100);
   v1::Timing& timing = *result.add_timings();

@@ -59,6 +59,62 @@ TEST_F(TuneTest, TheRecordHasEveryMeasurementAndIsFoundAgain) {
   EXPECT_EQ(later.record().SerializeAsString(), record.SerializeAsString());
 }
 
+TEST_F(TuneTest, TheRecordHasWhatThePlannerExpectedOfEachOnThisDevice) {
+  Start();
+  const TuneClient client({Scale(64), "kiln 1\nfunc @none(", Scale(16)});
+  const TuneAnswer answer = client.Run(*daemon_);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  const auto& said = answer.record().measurements();
+  EXPECT_FALSE(said[1].has_estimate());
+  EXPECT_EQ(said[1].outcome(), v1::TUNE_REFUSED);
+  for (const int runs : {0, 2}) {
+    ASSERT_EQ(said[runs].estimate().kernels_size(), 1);
+    EXPECT_GT(said[runs].estimate().microseconds(), 2.0);
+    EXPECT_GT(said[runs].estimate().kernels(0).units_size(), 4);
+  }
+  EXPECT_EQ(said[2].estimate().kernels(0).grid(), 16u);
+}
+
+// Of a grid that a dimension of the launch gives, the arguments say how large it is.
+TEST_F(TuneTest, ThePlannerKnowsTheSizesOfTheArguments) {
+  Start();
+  std::string open = Scale(16);
+  for (const auto& [from, to] : {std::pair("@scale(", "@scale[%m]("), std::pair("f32[256, 64], %B: global f32[256", "f32[%m, 64], %B: global f32[%m"),
+                                 std::pair("grid(16)", "grid(floordiv(%m, 16))")}) {
+    open.replace(open.find(from), std::string_view(from).size(), to);
+  }
+  const TuneAnswer answer = TuneClient({open}).Run(*daemon_);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.record().measurements(0).estimate().kernels(0).grid(), 16u) << "and not 4096 / 16";
+}
+
+TEST_F(TuneTest, ABudgetOfCandidatesTakesThoseOfWhichMostIsExpected) {
+  Start();
+  TuneClient client({Scale(256), Scale(128), Scale(1)});
+  client.start().set_budget_candidates(2);
+  const TuneAnswer answer = client.Run(*daemon_);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  const auto& said = answer.record().measurements();
+  ASSERT_EQ(said.size(), 3);
+  const double left_out = said[0].estimate().microseconds();
+  EXPECT_GT(left_out, said[1].estimate().microseconds());
+  EXPECT_GT(left_out, said[2].estimate().microseconds());
+  EXPECT_EQ(answer.Outcomes()[0], v1::TUNE_NOT_REACHED);
+  EXPECT_TRUE(said[0].key().empty());
+  EXPECT_EQ(answer.record().budget_candidates(), 2u);
+
+  client.start().set_known_only(true);
+  EXPECT_EQ(client.Run(*daemon_).origin(), v1::MEMORY);
+  client.start().set_budget_candidates(1);
+  EXPECT_EQ(client.Run(*daemon_).origin(), v1::MEMORY) << "more were measured than it asks for";
+  client.start().set_budget_candidates(0);
+  EXPECT_EQ(client.Run(*daemon_).status.error_code(), StatusCode::NOT_FOUND);
+  client.start().set_known_only(false);
+  ASSERT_EQ(client.Run(*daemon_).origin(), v1::COMPILED);
+  client.start().set_budget_candidates(2);
+  EXPECT_EQ(client.Run(*daemon_).record().budget_candidates(), 0u) << "of all";
+}
+
 TEST_F(TuneTest, NamesAndLinesOfTheSourceAreNoPartOfTheKey) {
   Start();
   ASSERT_TRUE(TuneClient({Scale(64), Scale(128)}).Run(*daemon_).status.ok());
@@ -78,11 +134,11 @@ TEST_F(TuneTest, ARecordIsAnEntryOfTheStoreThatIsVerified) {
   const auto stream = daemon_->stub().CacheList(&list_context, {});
   int records = 0, results = 0;
   for (v1::CacheEntry entry; stream->Read(&entry);) ++(entry.tuning() ? records : results);
-  EXPECT_EQ(records, 1);
+  EXPECT_EQ(records, 2) << "and the same for the next driver";
   EXPECT_EQ(results, 2);
   v1::CacheVerifyReply verified;
   ASSERT_TRUE(daemon_->stub().CacheVerify(&verify_context, {}, &verified).ok());
-  EXPECT_EQ(verified.checked(), 3u);
+  EXPECT_EQ(verified.checked(), 4u);
   EXPECT_EQ(verified.forged(), 0u);
 }
 
@@ -109,7 +165,7 @@ TEST_F(TuneTest, ARecordTravelsInABundle) {
   for (const v1::CacheChunk& chunk : bundle) writer->Write(chunk);
   writer->WritesDone();
   ASSERT_TRUE(writer->Finish().ok());
-  EXPECT_EQ(imported.imported(), 3u) << "two results and the record";
+  EXPECT_EQ(imported.imported(), 4u) << "two results and the record, which is kept for the next driver as well";
   const TuneAnswer known = client.Run(*daemon_);
   ASSERT_TRUE(known.status.ok()) << known.status.error_message();
   EXPECT_EQ(known.record().winner(), made.record().winner());
@@ -280,7 +336,7 @@ TEST_F(TuneTest, WhatCannotBeATuningIsRefusedAtOnce) {
   EXPECT_EQ(TuneClient({"", "", ""}).Run(*daemon_).status.error_message(), "a tuning of 3 candidates; this kilnd takes 2 (--max-tune-candidates)");
   TuneClient reference({Scale(64)});
   reference.start().set_reference(2);
-  EXPECT_EQ(reference.Run(*daemon_).status.error_message(), "the reference is candidate 2 of 1 that are measured");
+  EXPECT_EQ(reference.Run(*daemon_).status.error_message(), "the reference is candidate 2 of 1");
   TuneClient nowhere({Scale(64)}, "cuda:77");
   EXPECT_EQ(nowhere.Run(*daemon_).status.error_code(), StatusCode::NOT_FOUND);
   TuneClient few({Scale(64)});

@@ -23,6 +23,11 @@ class Bench {
     std::string problem;                 // why the program does not compile
     std::optional<Failure> prevented{};  // why it was not compiled, where that has nothing to do with the program
   };
+  struct Ranked {
+    std::optional<v1::Estimate> estimate;  // what the planner expects of it; nothing: it says nothing
+    std::string problem{};                 // why the program does not compile
+    std::optional<Failure> prevented{};    // why the planner was not asked
+  };
   struct Measured {
     enum class End {
       kMeasured,
@@ -47,8 +52,10 @@ class Bench {
 
   virtual ~Bench() = default;
 
-  // Whether one more may be compiled now. Then `Compile` follows.
+  // Whether one more may be compiled or ranked now. Then `Compile` or `Rank` follows.
   virtual bool MayCompile() = 0;
+  // `done` is called once, on any thread, as Compile's.
+  virtual void Rank(std::size_t candidate, std::move_only_function<void(Ranked)> done) = 0;
   // `done` is called once, on any thread.
   virtual void Compile(std::size_t candidate, std::move_only_function<void(Compiled)> done) = 0;
 

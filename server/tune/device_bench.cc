@@ -27,6 +27,12 @@ bool IsOfProgram(Failure::Kind kind) {
   return kind == Kind::kMalformed || kind == Kind::kInvalid || kind == Kind::kUnsupported || kind == Kind::kTooMuch || kind == Kind::kDefect;
 }
 
+// Whether the passes refuse the program, which then does not compile either. What the planner alone cannot do says nothing of that.
+bool IsRefused(Failure::Kind kind) {
+  using Kind = Failure::Kind;
+  return kind == Kind::kMalformed || kind == Kind::kInvalid || kind == Kind::kUnsupported;
+}
+
 v1::TuneOutcome OutcomeOf(const v1::RunFault& fault) { return fault.kind() == "timeout" ? v1::TUNE_TIMED_OUT : v1::TUNE_FAULTED; }
 
 }  // namespace
@@ -37,12 +43,65 @@ v1::CompileRequest DeviceBench::Whole(std::size_t candidate) const {
   return whole;
 }
 
+// The call that the tuning is cancelled by, until it has ended.
+void DeviceBench::Start(std::size_t candidate, Job Candidate::* job, std::string bytes, const cache::Digest& digest, Ended ended) {
+  {
+    cache::MutexLock lock(mutex_);
+    (candidates_[candidate].*job).under_way = true;
+  }
+  auto call = parts_.compile.Start({.id = RequestIdText(NextRequestNumber()),
+                                    .caller = work_.caller,
+                                    .bytes = std::move(bytes),
+                                    .digest = digest,
+                                    .part_of_another = true,
+                                    .held = !work_.programs[candidate].module().empty(),
+                                    .on_stage = {},
+                                    .done = std::move(ended)});
+  {
+    cache::MutexLock lock(mutex_);
+    Job& begun = candidates_[candidate].*job;
+    if (!begun.under_way) return;
+    if (!stopped_) {
+      begun.call = std::move(call);
+      return;
+    }
+  }
+  parts_.compile.Cancel(call);
+}
+
+void DeviceBench::Over(std::size_t candidate, Job Candidate::* job) {
+  parts_.share.Give();
+  cache::MutexLock lock(mutex_);
+  candidates_[candidate].*job = {};
+}
+
+void DeviceBench::Rank(std::size_t candidate, std::move_only_function<void(Ranked)> done) {
+  v1::CompileRequest whole = Whole(candidate);
+  *whole.mutable_explain()->mutable_estimate() = work_.estimate;
+  std::string bytes = whole.SerializeAsString();
+  const cache::Digest digest = DigestOf("Rank", bytes);
+  auto shared = std::make_shared<std::move_only_function<void(Ranked)>>(std::move(done));
+  Start(candidate, &Candidate::ranking, std::move(bytes), digest, [self = shared_from_this(), candidate, shared](Outcome outcome) {
+    self->Over(candidate, &Candidate::ranking);
+    Ranked ranked;
+    v1::CompileReply reply;
+    if (!outcome && IsRefused(outcome.error().kind)) {
+      ranked.problem = std::move(outcome.error().message);
+    } else if (!outcome) {
+      ranked.prevented = std::move(outcome.error());
+    } else if (reply.ParseFromArray(outcome->kept.data(), static_cast<int>(outcome->kept.size())) && reply.has_estimate()) {
+      ranked.estimate = std::move(*reply.mutable_estimate());
+    }
+    (*shared)(std::move(ranked));
+  });
+}
+
 void DeviceBench::Compile(std::size_t candidate, std::move_only_function<void(Compiled)> done) {
   std::string bytes = Whole(candidate).SerializeAsString();
   const cache::Digest digest = DigestOf("Compile", bytes);
   auto shared = std::make_shared<std::move_only_function<void(Compiled)>>(std::move(done));
   const auto end = [self = shared_from_this(), candidate, shared](Outcome outcome) {
-    self->parts_.share.Give();
+    self->Over(candidate, &Candidate::compiling);
     Compiled compiled;
     if (outcome) {
       compiled.key = std::string(outcome->key.view());
@@ -51,35 +110,14 @@ void DeviceBench::Compile(std::size_t candidate, std::move_only_function<void(Co
     } else {
       compiled.prevented = std::move(outcome.error());
     }
-    {
+    if (outcome) {
       cache::MutexLock lock(self->mutex_);
-      self->candidates_[candidate].compiling.reset();
-      if (outcome) self->candidates_[candidate].kernel = std::move(*outcome);
+      self->candidates_[candidate].kernel = std::move(*outcome);
     }
     (*shared)(std::move(compiled));
   };
   if (auto hit = parts_.compile.FindHot(digest, work_.caller.tenant, {})) return end(std::move(*hit));
-  auto call = parts_.compile.Start({.id = RequestIdText(NextRequestNumber()),
-                                    .caller = work_.caller,
-                                    .bytes = std::move(bytes),
-                                    .digest = digest,
-                                    .part_of_another = true,
-                                    .held = !work_.programs[candidate].module().empty(),
-                                    .on_stage = {},
-                                    .done = end});
-  Compiling(candidate, std::move(call));
-}
-
-// The compile may have ended already, or may have to.
-void DeviceBench::Compiling(std::size_t candidate, std::shared_ptr<CompileFlow::Call> call) {
-  {
-    cache::MutexLock lock(mutex_);
-    if (!stopped_) {
-      if (!candidates_[candidate].kernel) candidates_[candidate].compiling = std::move(call);
-      return;
-    }
-  }
-  parts_.compile.Cancel(call);
+  Start(candidate, &Candidate::compiling, std::move(bytes), digest, end);
 }
 
 void DeviceBench::Stop() {
@@ -88,7 +126,9 @@ void DeviceBench::Stop() {
     cache::MutexLock lock(mutex_);
     stopped_ = true;
     for (Candidate& candidate : candidates_) {
-      if (candidate.compiling) calls.push_back(std::move(candidate.compiling));
+      for (Job* job : {&candidate.ranking, &candidate.compiling}) {
+        if (job->call) calls.push_back(std::move(job->call));
+      }
     }
   }
   ended_.NotifyAll();

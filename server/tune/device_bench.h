@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compiles a tuning's candidates through the flow that every compile takes, and measures them in the workers of one device.
+// Ranks and compiles a tuning's candidates through the flow that every compile takes, and measures them in the workers of one device.
 //
 // Threads. As Bench says; Measure and Compare are called by the tuning's thread alone. Ends of compiles and of the device's jobs come on other
 // threads. One mutex, under which nothing is called.
@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <expected>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -63,6 +64,7 @@ class DeviceBench final : public Bench, public std::enable_shared_from_this<Devi
     Caller caller;
     DevicePool::Found device;
     std::vector<v1::CompileRequest> programs;  // without a module: with that of the first
+    v1::EstimateOptions estimate;              // of the device and the arguments
     std::unique_ptr<TuneTensors> tensors;
     std::uint64_t session = 0;
   };
@@ -70,14 +72,20 @@ class DeviceBench final : public Bench, public std::enable_shared_from_this<Devi
   DeviceBench(Parts parts, Work work) : parts_(parts), work_(std::move(work)), candidates_(work_.programs.size()) {}
 
   bool MayCompile() override { return parts_.share.Take(); }
+  void Rank(std::size_t candidate, std::move_only_function<void(Ranked)> done) override;
   void Compile(std::size_t candidate, std::move_only_function<void(Compiled)> done) override;
   Measured Measure(std::size_t candidate, unsigned samples, std::chrono::milliseconds limit, cache::SteadyTime until) override;
   Compared Compare(std::size_t candidate, std::size_t reference, std::chrono::milliseconds limit, cache::SteadyTime until) override;
   void Stop() override;
 
  private:
+  // A call of the compile flow, from before it is known until it ends.
+  struct Job {
+    std::shared_ptr<CompileFlow::Call> call;
+    bool under_way = false;
+  };
   struct Candidate {
-    std::shared_ptr<CompileFlow::Call> compiling;
+    Job ranking, compiling;  // the planner may still be at it when the compile begins
     std::optional<Reply> kernel;
   };
   // What a run left behind.
@@ -94,7 +102,9 @@ class DeviceBench final : public Bench, public std::enable_shared_from_this<Devi
 
   bool emulated() const { return work_.device.threads > 0; }
   v1::CompileRequest Whole(std::size_t candidate) const;
-  void Compiling(std::size_t candidate, std::shared_ptr<CompileFlow::Call> call);
+  using Ended = std::function<void(Outcome)>;
+  void Start(std::size_t candidate, Job Candidate::* job, std::string bytes, const cache::Digest& digest, Ended ended);
+  void Over(std::size_t candidate, Job Candidate::* job);
   Reply KernelOf(std::size_t candidate);
   std::expected<void, Failed> PrepareOnce(const Reply& kernel);
   bool stopped();

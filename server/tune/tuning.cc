@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -22,7 +23,10 @@ constexpr unsigned kMostInVain = 9;          // times in a row that the device c
 constexpr milliseconds kLook{20};            // whether another tuning leaves room for a compile, or others the device
 constexpr milliseconds kLongestLook{1'000};  // for the device, which is left alone twice as long each time
 constexpr milliseconds kCompileAgain{200};
-constexpr unsigned kMostPrevented = 25;     // compiles in a row
+constexpr unsigned kMostPrevented = 25;      // compiles in a row
+constexpr int kPartToRank = 5;               // of the budget, that ranking may take
+constexpr milliseconds kMostToRank{20'000};  // but not longer
+constexpr milliseconds kRankAgain{200};
 constexpr milliseconds kToCompare{30'000};  // beyond the budget, if need be
 
 double Seconds(std::chrono::steady_clock::duration time) { return std::chrono::duration<double>(time).count(); }
@@ -34,27 +38,30 @@ bool Passes(Kind kind) { return kind == Kind::kQueueFull || kind == Kind::kNoWor
 
 }  // namespace
 
-Tuning::Tuning(Options options, std::shared_ptr<Bench> bench, const cache::Clock& clock, OnProgress on_progress)
+Tuning::Tuning(Options options, std::shared_ptr<Bench> bench, const cache::Clock& clock, OnProgress on_progress, OnOrder on_order)
     : options_(std::move(options)),
       bench_(std::move(bench)),
       clock_(clock),
       on_progress_(std::move(on_progress)),
+      on_order_(std::move(on_order)),
       count_(options_.labels.size()),
       rounds_(count_),
       said_(count_) {
-  // Nothing comes of the others without the reference.
-  if (options_.reference) to_compile_.push_back(*options_.reference);
-  for (std::size_t i = 0; i < count_; ++i) {
-    if (options_.reference != i) to_compile_.push_back(i);
-  }
+  for (std::size_t i = 0; i < count_; ++i) to_rank_.push_back(i);
 }
 
 std::expected<v1::TuneRecord, Failure> Tuning::Run() {
   began_ = reported_ = clock_.SteadyNow();
   until_ = began_ + options_.budget;
+  rank_until_ = began_ + std::min(options_.budget / kPartToRank, kMostToRank);
   if (auto searched = Search(); !searched) {
     bench_->Stop();
     return std::unexpected(std::move(searched.error()));
+  }
+  if (!ordered_) Order();  // the budget was over first
+  if (options_.ranks_only) {
+    bench_->Stop();  // what the planner has not answered
+    return to_compile_.empty() ? std::expected<v1::TuneRecord, Failure>(std::unexpected(NothingFound())) : v1::TuneRecord();
   }
   auto winner = Confirm();
   bench_->Stop();  // compiles that came too late
@@ -71,9 +78,18 @@ void Tuning::Cancel() {
   news_.NotifyAll();
 }
 
-// Compiles and measures until the last round is over or the budget is.
+// Ranks; then compiles and measures until the last round is over or the budget is.
 std::expected<void, Failure> Tuning::Search() {
   while (!cancelled_ && clock_.SteadyNow() < until_) {
+    TakeRanked();
+    if (Ranking()) {
+      StartRanks();
+      Wait(kLook);
+      Report(false);
+      continue;
+    }
+    if (!ordered_) Order();
+    if (options_.ranks_only) break;
     TakeCompiled();
     StartCompiles();
     if (auto possible = CheckReference(); !possible) return possible;
@@ -89,6 +105,70 @@ std::expected<void, Failure> Tuning::Search() {
   }
   if (cancelled_) return std::unexpected(Cancelled());
   return {};
+}
+
+// Until all are ranked, or it takes too long: then those that are not come after those that are.
+bool Tuning::Ranking() { return !ordered_ && (ranking_ > 0 || !to_rank_.empty()) && clock_.SteadyNow() < rank_until_; }
+
+void Tuning::StartRanks() {
+  while (!to_rank_.empty() && clock_.SteadyNow() >= rank_from_ && bench_->MayCompile()) {
+    const std::size_t candidate = to_rank_.front();
+    to_rank_.pop_front();
+    ++ranking_;
+    bench_->Rank(candidate, [self = shared_from_this(), candidate](Bench::Ranked ranked) {
+      {
+        cache::MutexLock lock(self->mutex_);
+        self->rank_notes_.push_back({candidate, std::move(ranked)});
+      }
+      self->news_.NotifyAll();
+    });
+  }
+}
+
+// What comes after all were put in order is for the record.
+void Tuning::TakeRanked() {
+  std::vector<RankNote> notes;
+  {
+    cache::MutexLock lock(mutex_);
+    notes.swap(rank_notes_);
+  }
+  for (auto& [candidate, ranked] : notes) {
+    --ranking_;
+    if (ranked.prevented && Passes(ranked.prevented->kind)) {
+      rank_from_ = clock_.SteadyNow() + ranked.prevented->retry_after.value_or(kRankAgain);
+      to_rank_.push_back(candidate);
+    } else if (ranked.estimate) {
+      ++ranked_;
+      *said_[candidate].mutable_estimate() = *std::move(ranked.estimate);
+    } else if (!ranked.problem.empty() && !ordered_) {
+      ++ranked_;
+      Fail(candidate, v1::TUNE_REFUSED, std::move(ranked.problem));
+    }
+  }
+}
+
+// Nothing comes of the others without the reference. The rest by what was measured or is expected of them, and those of which nothing is known in
+// the caller's order behind the others.
+void Tuning::Order() {
+  ordered_ = true;
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < count_; ++i) {
+    if (!HasFailed(said_[i].outcome())) order.push_back(i);
+  }
+  std::ranges::stable_sort(order, {}, [this](std::size_t i) {
+    const v1::TuneMeasurement& said = said_[i];
+    return std::tuple(KnownOf(i) == 0, KnownOf(i), !said.has_estimate(), said.estimate().microseconds());
+  });
+  const bool knows = std::ranges::any_of(order, [this](std::size_t i) { return KnownOf(i) != 0; });
+  const bool expects = std::ranges::any_of(order, [this](std::size_t i) { return said_[i].has_estimate(); });
+  const v1::TuneBasis basis = knows ? v1::TUNE_BASIS_NEAR_RECORD : expects ? v1::TUNE_BASIS_PLANNER : v1::TUNE_BASIS_CALLER;
+  if (on_order_ && !order.empty()) on_order_(order, basis);
+  std::ranges::stable_partition(order, [this](std::size_t i) { return options_.reference == i; });
+  taken_ = options_.most == 0 ? order.size() : std::min(options_.most, order.size());
+  const auto last = order.begin() + static_cast<std::ptrdiff_t>(taken_);
+  to_compile_.assign(order.begin(), last);
+  left_out_.assign(last, order.end());
+  if (!options_.ranks_only) Report(true);
 }
 
 void Tuning::StartCompiles() {
@@ -120,6 +200,10 @@ void Tuning::TakeCompiled() {
     ++arrived_;
     if (note.compiled.key.empty()) {
       Fail(note.candidate, v1::TUNE_REFUSED, std::move(note.compiled.problem));
+      if (left_out_.empty()) continue;
+      to_compile_.push_back(left_out_.front());  // it takes no place of another
+      left_out_.pop_front();
+      ++taken_;
       continue;
     }
     ++compiled_;
@@ -128,7 +212,7 @@ void Tuning::TakeCompiled() {
     said_[note.candidate].clear_problem();
     rounds_.Arrive(note.candidate);
   }
-  if (arrived_ == count_) rounds_.AllArrived();
+  if (arrived_ == taken_) rounds_.AllArrived();
 }
 
 void Tuning::NotCompiled(std::size_t candidate, Failure prevented) {
@@ -192,7 +276,7 @@ void Tuning::Rest(std::chrono::microseconds took) {
 
 void Tuning::Wait(milliseconds longest) {
   cache::MutexLock lock(mutex_);
-  if (!notes_.empty() || cancelled_) return;
+  if (!notes_.empty() || !rank_notes_.empty() || cancelled_) return;
   news_.WaitFor(mutex_, longest);
 }
 
@@ -297,6 +381,12 @@ Failure Tuning::NothingFound() const {
     return {.kind = Kind::kInvalid,
             .message = fmt::format("none of the {} candidates runs and gives the right result; {}: {}", count_, Called(which), failed->problem())};
   }
+  if (failed != said_.end() && rounds_.done() && !left_out_.empty()) {
+    const auto which = static_cast<std::size_t>(failed - said_.begin());
+    return {.kind = Kind::kTooMuch,
+            .message = fmt::format("none of the {} candidates that the budget allows runs and gives the right result; {}: {}; give a larger one",
+                                   options_.most, Called(which), failed->problem())};
+  }
   if (prevented_ && compiled_ == 0) return *prevented_;
   const std::string why = no_device_.empty() ? "" : fmt::format(" ({})", no_device_);
   return {.kind = Kind::kTooMuch,
@@ -328,6 +418,7 @@ v1::TuneRecord Tuning::Record(std::size_t winner) const {
   record.set_rounds(rounds_.round() + 1);
   record.set_caution(caution_);
   record.set_budget_seconds(prevented_ ? 0 : Seconds(options_.budget));
+  record.set_budget_candidates(static_cast<std::uint32_t>(options_.most));
   return record;
 }
 
@@ -337,6 +428,7 @@ void Tuning::Report(bool at_once) {
   reported_ = now;
   v1::TuneProgress progress;
   progress.set_candidates(static_cast<std::uint32_t>(count_));
+  progress.set_ranked(static_cast<std::uint32_t>(ranked_));
   progress.set_compiled(static_cast<std::uint32_t>(compiled_));
   std::uint32_t measured = 0, dropped = 0, failed = 0;
   for (std::size_t i = 0; i < count_; ++i) {

@@ -33,6 +33,8 @@ class FakeBench final : public Bench {
   explicit FakeBench(TestClock& clock) : clock_(clock) {}
 
   std::vector<double> times;                     // of each candidate
+  std::map<std::size_t, double> expected;        // by the planner, which says nothing of others
+  std::map<std::size_t, std::string> unplanned;  // what the passes say, when they are run for the planner
   std::map<std::size_t, std::string> refuses;    // what the compiler says
   std::map<std::size_t, v1::TuneOutcome> fails;  // when it is measured
   std::set<std::size_t> wrong;                   // outputs
@@ -42,6 +44,8 @@ class FakeBench final : public Bench {
   std::set<std::size_t> fails_at_last;                   // when its outputs are asked for
   std::set<std::size_t> never_compiles;                  // in time
   std::map<std::size_t, std::deque<Failure>> prevented;  // compiles, one after the other
+  std::map<std::size_t, std::deque<Failure>> unranked;   // the same, of the planner's answers
+  std::set<std::size_t> never_ranked;                    // in time
   microseconds job{1000};                                // of the device
   microseconds loading{0};                               // before that
   bool no_device = false;
@@ -54,6 +58,21 @@ class FakeBench final : public Bench {
   bool MayCompile() override {
     cache::MutexLock lock(mutex_);
     return pending_.size() < 2;
+  }
+  void Rank(std::size_t candidate, std::move_only_function<void(Ranked)> done) override {
+    Ranked ranked;
+    if (never_ranked.contains(candidate)) {
+      clock_.Pass(seconds(30));
+      return;
+    }
+    if (auto& why = unranked[candidate]; !why.empty()) {
+      ranked.prevented = why.front();
+      why.pop_front();
+      return done(std::move(ranked));
+    }
+    if (const auto at = unplanned.find(candidate); at != unplanned.end()) ranked.problem = at->second;
+    else if (expected.contains(candidate)) ranked.estimate.emplace().set_microseconds(expected[candidate]);
+    done(std::move(ranked));
   }
   void Compile(std::size_t candidate, std::move_only_function<void(Compiled)> done) override {
     begun.push_back(candidate);
@@ -117,7 +136,12 @@ class TuningTest : public ::testing::Test {
  protected:
   std::expected<v1::TuneRecord, Failure> Run() {
     options_.labels.assign(bench_->times.size(), "");
-    tuning_ = std::make_shared<Tuning>(options_, bench_, clock_, [this](const v1::TuneProgress& progress) { told_.push_back(progress); });
+    tuning_ = std::make_shared<Tuning>(
+        options_, bench_, clock_, [this](const v1::TuneProgress& progress) { told_.push_back(progress); },
+        [this](const std::vector<std::size_t>& order, v1::TuneBasis basis) {
+          order_ = order;
+          basis_ = basis;
+        });
     return tuning_->Run();
   }
   static std::vector<v1::TuneOutcome> Outcomes(const v1::TuneRecord& record) {
@@ -131,6 +155,8 @@ class TuningTest : public ::testing::Test {
   Tuning::Options options_{.labels = {}, .reference = std::nullopt, .budget = seconds(60)};
   std::shared_ptr<Tuning> tuning_;
   std::vector<v1::TuneProgress> told_;
+  std::vector<std::size_t> order_;  // as it was told
+  v1::TuneBasis basis_ = v1::TUNE_BASIS_UNSPECIFIED;
 };
 
 TEST_F(TuningTest, TheFastestThatAgreesWithTheFirstWins) {
@@ -357,6 +383,107 @@ TEST_F(TuningTest, ANamedReferenceIsCompiledFirst) {
   options_.reference = 2;
   ASSERT_TRUE(Run());
   EXPECT_EQ(bench_->begun.front(), 2u);
+}
+
+TEST_F(TuningTest, WhatThePlannerExpectsMostOfIsCompiledFirst) {
+  bench_->times = {10, 9, 8, 7, 6};
+  bench_->expected = {{0, 40}, {1, 10}, {3, 20}};
+  const auto record = Run();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(bench_->begun, (std::vector<std::size_t>{1, 3, 0, 2, 4})) << "those of which it says nothing last, in their order";
+  EXPECT_EQ(record->winner(), 5u) << "what is measured decides";
+  EXPECT_EQ(record->measurements(3).estimate().microseconds(), 20);
+  EXPECT_FALSE(record->measurements(2).has_estimate());
+  EXPECT_EQ(told_.back().ranked(), 3u);
+}
+
+TEST_F(TuningTest, TheOrderIsToldBeforeAnythingIsCompiled) {
+  bench_->times = {10, 9, 8};
+  bench_->expected = {{0, 40}, {1, 10}};
+  bench_->unplanned[2] = "no such tile";
+  options_.ranks_only = true;
+  options_.reference = 0;
+  ASSERT_TRUE(Run());
+  EXPECT_EQ(order_, (std::vector<std::size_t>{1, 0})) << "a reference is no better for being one";
+  EXPECT_EQ(basis_, v1::TUNE_BASIS_PLANNER);
+  EXPECT_TRUE(bench_->begun.empty());
+  EXPECT_TRUE(bench_->stopped);
+  bench_->expected.clear();
+  ASSERT_TRUE(Run());
+  EXPECT_EQ(order_, (std::vector<std::size_t>{0, 1}));
+  EXPECT_EQ(basis_, v1::TUNE_BASIS_CALLER);
+  bench_->unplanned = {{0, "one"}, {1, "two"}, {2, "three"}};
+  const auto none = Run();
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().message, "none of the 3 candidates runs and gives the right result; candidate 1: one");
+}
+
+TEST_F(TuningTest, WhatWasMeasuredElsewhereCountsBeforeThePlanner) {
+  bench_->times = {10, 9, 8, 7};
+  bench_->expected = {{0, 1}, {1, 2}, {2, 3}, {3, 4}};
+  options_.known = {0, 30, 20, 0};
+  options_.most = 3;
+  const auto record = Run();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(order_, (std::vector<std::size_t>{2, 1, 0, 3}));
+  EXPECT_EQ(basis_, v1::TUNE_BASIS_NEAR_RECORD);
+  EXPECT_EQ(bench_->begun, (std::vector<std::size_t>{2, 1, 0}));
+  EXPECT_EQ(record->winner(), 3u);
+}
+
+TEST_F(TuningTest, ABudgetOfCandidatesLeavesOutThoseOfWhichLeastIsExpected) {
+  bench_->times = {10, 9, 8, 7};
+  bench_->expected = {{0, 40}, {1, 10}, {2, 30}, {3, 20}};
+  options_.most = 2;
+  options_.reference = 0;
+  const auto record = Run();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(bench_->begun, (std::vector<std::size_t>{0, 1})) << "the reference is one of them";
+  EXPECT_EQ(record->winner(), 2u);
+  EXPECT_EQ(record->measurements(2).outcome(), v1::TUNE_NOT_REACHED);
+  EXPECT_EQ(record->measurements(2).problem(), "");
+  EXPECT_EQ(record->measurements(2).estimate().microseconds(), 30);
+  EXPECT_EQ(record->budget_candidates(), 2u);
+}
+
+TEST_F(TuningTest, WhatDoesNotCompileTakesNoPlaceOfTheBudget) {
+  bench_->times = {10, 9, 8, 7, 6};
+  bench_->expected = {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}};
+  bench_->unplanned[0] = "no such tile";
+  bench_->refuses[1] = "too many registers";
+  options_.most = 2;
+  const auto record = Run();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(bench_->begun, (std::vector<std::size_t>{1, 2, 3})) << "the first is refused before";
+  EXPECT_EQ(Outcomes(*record), (std::vector{v1::TUNE_REFUSED, v1::TUNE_REFUSED, v1::TUNE_DROPPED, v1::TUNE_MEASURED, v1::TUNE_NOT_REACHED}));
+  EXPECT_EQ(record->measurements(0).problem(), "no such tile");
+  bench_->fails = {{2, v1::TUNE_FAULTED}, {3, v1::TUNE_FAULTED}};
+  const auto none = Run();
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().message,
+            "none of the 2 candidates that the budget allows runs and gives the right result; candidate 1: no such tile; give a larger one");
+}
+
+TEST_F(TuningTest, APlannerThatIsBusyIsAskedAgainAndOneThatFailsIsNot) {
+  bench_->times = {10, 9, 8};
+  bench_->expected = {{0, 30}, {1, 20}, {2, 10}};
+  const Failure full{.kind = Failure::Kind::kQueueFull, .message = "too many wait", .retry_after = milliseconds(0)};
+  const Failure crashed{.kind = Failure::Kind::kDefect, .message = "the compiler failed"};
+  bench_->unranked = {{2, {full, full}}, {1, {crashed}}};
+  const auto record = Run();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(bench_->begun, (std::vector<std::size_t>{2, 0, 1}));
+  EXPECT_EQ(record->measurements(1).outcome(), v1::TUNE_DROPPED) << "it is compiled nevertheless";
+}
+
+TEST_F(TuningTest, APlannerThatDoesNotAnswerHoldsUpAPartOfTheBudgetOnly) {
+  bench_->times = {10, 9, 8};
+  bench_->expected = {{2, 10}};
+  bench_->never_ranked = {1};
+  const auto record = Run();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(bench_->begun, (std::vector<std::size_t>{2, 0, 1})) << "what is not answered in time comes last";
+  EXPECT_EQ(record->winner(), 3u);
 }
 
 // The steady one of this machine.

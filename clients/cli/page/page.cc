@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "clients/cli/page/facts.h"
+#include "clients/cli/page/markup.h"
 #include "clients/cli/page/template.h"
 #include "ir/codec/decode.h"
 #include "ir/text/parse.h"
@@ -35,20 +36,6 @@ std::expected<Decided, Error> ReadDump(const Compiled& compiled) {
 std::string WithoutMarkup(std::string_view json) {
   std::string out;
   for (const char c : json) c == '<' ? out += "\\u003c" : out += c;
-  return out;
-}
-
-std::string Escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '&': out += "&amp;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  }
   return out;
 }
 

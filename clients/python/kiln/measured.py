@@ -166,6 +166,9 @@ def progress_bar(name: str):
         return None
 
     def draw(progress):
+        if progress.ranked and not progress.compiled:
+            print(f"\r\x1b[K{name}: the planner looks at {progress.ranked}/{progress.candidates}", end="", file=sys.stderr, flush=True)
+            return
         done = progress.measured + progress.failed
         width = 24
         filled = width * done // max(progress.candidates, 1)
