@@ -132,17 +132,30 @@ void ParallelLoop::LowerChunk(const ir::Store& store, int64_t first, int64_t cou
 }
 
 void ParallelLoop::LowerAsyncChunk(const ir::Store& store, int64_t first, int64_t count) {
-  const ir::ExprNode& load = pool()[store.value];
-  const ElementAddress& from = addresses_.Of(ir::BufferId(load.ref), load.Args());
+  const ir::Read read = ir::ReadsOf(pool(), store.value).back();  // the others are of its indices and its mask
+  const ir::ExprNode& load = pool()[read.load];
   const ElementAddress& to = addresses_.Of(store.buffer, store.indices);
   Value* guard = iterations_.guard();
   When(Both(guard, iterations_.first_copy()), [&] {
     iterations_.SetGuard(nullptr);  // it holds here
     vectors_.CheckStore(to, first, count, nullptr);
-    device().CopyAsync(addresses_.PointerAt(to, first), addresses_.PointerAt(from, first), int(count) * ir::Bytes(load.dtype),
-                       addresses_.ConditionAt(from, first));
+    const auto [pointer, exists] = AsyncSource(read, first);
+    device().CopyAsync(addresses_.PointerAt(to, first), pointer, int(count) * ir::Bytes(load.dtype), exists);
     iterations_.SetGuard(guard);
   });
+}
+
+// Where the register's element lies, and whether it is read (nullptr: always).
+std::pair<Value*, Value*> ParallelLoop::AsyncSource(const ir::Read& read, int64_t reg) {
+  const ir::ExprNode& load = pool()[read.load];
+  const ir::BufferId from{load.ref};
+  const ElementAddress& address = addresses_.Of(from, load.Args(), read.mask);
+  const FactsScope scope(context());
+  Value* mask = nullptr;
+  if (read.mask || !address.split) iterations_.Enter(reg);
+  if (read.mask) mask = evaluator_.Eval(*read.mask), context().facts().Assume(*read.mask);
+  if (address.split) return {addresses_.PointerAt(address, reg), Both(mask, addresses_.ConditionAt(address, reg))};
+  return {memory_.ElementPointer(from, load.Args()), Both(mask, memory_.ElementExists(from, load.Args()))};
 }
 
 // Whether the iteration under way writes the element, which exists where `condition` holds. An array of the thread's own is written by each

@@ -35,6 +35,7 @@ class ParallelLoop final : public ElementAccess, Part {
   // `cond`: the store is made only where it holds.
   void LowerChunk(const ir::Store& store, int64_t first, int64_t count, std::optional<ir::ExprId> cond = {});
   void LowerAsyncChunk(const ir::Store& store, int64_t first, int64_t count);
+  std::pair<Value*, Value*> AsyncSource(const ir::Read& read, int64_t reg);
   void StoreElement(const ir::Store& store);
   void StoreRegister(const ir::Store& store, int64_t reg, Value* v);
   Value* WhereWritten(ir::Space space, Value* condition) const;
