@@ -167,6 +167,36 @@ def attention(dim: int, target=None, queries: int | None = None, keys: int | Non
     return {**plain, "threads": 256} if alone else plain
 
 
+# Of the board that a target is compiled for where none is named: the first of its architecture in compiler/target/boards.def.
+MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_86": 84, "sm_89": 142, "sm_90": 132, "sm_90a": 132, "sm_100a": 148, "sm_120a": 170,
+                   "gfx90a": 104, "gfx942": 304, "gfx950": 256, "gfx1100": 96, "gfx1201": 64}
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # each is a kernel of its own
+RESIDENT_SPLITS = 2  # blocks of ``decode`` on a multiprocessor at once
+SPLIT_COST = 4  # steps that take as long as a block's first loads and its result, of which nothing is hidden
+
+
+def splits(blocks: int, steps: int, target=None, resident: int = RESIDENT_SPLITS) -> int:
+    """How many blocks share the steps over one sequence's keys where ``blocks`` would not: as many as make the last of them end first."""
+    at_once = resident * MULTIPROCESSORS.get(_name(target).split(":")[-1], Hopper().multiprocessors)
+
+    def turns(parts):
+        return -(-blocks * parts // at_once) * (-(-steps // parts) + SPLIT_COST)
+
+    return min((parts for parts in SPLITS if parts == 1 or parts <= steps), key=turns)
+
+
+def decode(rows: int, dim: int, page: int = 0, target=None) -> dict:
+    """Of ``kiln.library.attention_decode``. ``rows``: the heads that share keys, times the tokens. Memory bounds it: tiles are as small as two blocks
+    on a multiprocessor allow that together keep 64 KiB and more under way.
+
+    wgmma: it computes the products of the transposes, whose columns come by eights. Rows beyond those of a tile are other blocks', which read the
+    same keys."""
+    least = 8 if _has_wgmma(target) else 16
+    block_m = min(64, -(-rows // least) * least)
+    plain = {"block_m": block_m, "block_n": 64, "stages": 2, "threads": 128}
+    return plain
+
+
 def plain_attention(target=None, known=True) -> dict:
     """Of ``kiln.examples.attention``. AMD's waves of 32 lanes have 256 registers for each lane: there, each of eight waves has fewer columns of
     the result, and a step has fewer keys; still fewer where the number of keys is not ``known``, because masks and addresses take more."""

@@ -22,15 +22,19 @@ def decode(batch, tokens, heads, kv_heads, kv_len, dim, scale, dtype, splits, pa
     power = scale * LOG2_E
     together = page == 0 or page % block_n == 0
 
-    def row_of(cache, table, b, t, head, j):
-        """Element j of token t."""
-        return cache[table[b, t // page], t % page, head, j] if page else cache[b, t, head, j]
+    def element(cache, table, b, first, i, head, j):
+        """Element j of token first + i. Where pages hold whole steps, the page is the step's."""
+        if page == 0:
+            return cache[b, first + i, head, j]
+        if together:
+            return cache[table[b, first // page], first % page + i, head, j]
+        return cache[table[b, (first + i) // page], (first + i) % page, head, j]
 
     @T.macro
     def load(cache, table, b, first, head, tile):
         if not together:
             for i, j in T.Parallel(block_n, dim):
-                tile[i, j] = row_of(cache, table, b, first + i, head, j)
+                tile[i, j] = element(cache, table, b, first, i, head, j)
         elif page:
             T.copy(cache[table[b, first // page], first % page : first % page + block_n, head, :], tile)
         else:
@@ -39,7 +43,7 @@ def decode(batch, tokens, heads, kv_heads, kv_len, dim, scale, dtype, splits, pa
     @T.macro
     def load_last(cache, table, b, first, length, head, tile):
         for i, j in T.Parallel(block_n, dim):
-            tile[i, j] = T.if_then_else(first + i < length, row_of(cache, table, b, first + i, head, j), 0)
+            tile[i, j] = T.if_then_else(first + i < length, element(cache, table, b, first, i, head, j), 0)
 
     @T.prim_func
     def decode(Q: T.Tensor((batch, tokens, heads, dim), dtype), K: T.Tensor(cache, dtype), V: T.Tensor(cache, dtype),
