@@ -186,15 +186,23 @@ def splits(blocks: int, steps: int, target=None, resident: int = RESIDENT_SPLITS
 
 
 def decode(rows: int, dim: int, page: int = 0, target=None) -> dict:
-    """Of ``kiln.library.attention_decode``. ``rows``: the heads that share keys, times the tokens. Memory bounds it: tiles are as small as two blocks
-    on a multiprocessor allow that together keep 64 KiB and more under way.
+    """Of ``kiln.library.attention_decode``. ``rows``: the heads that share keys, times the tokens. Memory bounds it: steps are as long, and as many are
+    under way, as two blocks on a multiprocessor allow that together keep 64 KiB and more under way.
 
-    wgmma: it computes the products of the transposes, whose columns come by eights. Rows beyond those of a tile are other blocks', which read the
-    same keys."""
+    wgmma: it computes the products of the transposes, whose columns come by eights; each has 64 keys. Rows beyond those of a tile are other
+    blocks', which read the same keys. Above 128 elements, sums take the registers of more rows. Elsewhere a step is shorter where shared memory is
+    small: the last one, with its masks, has tiles of its own."""
+    name, wide = _name(target).split(":")[-1], dim > 128
     least = 8 if _has_wgmma(target) else 16
-    block_m = min(64, -(-rows // least) * least)
-    plain = {"block_m": block_m, "block_n": 64, "stages": 2, "threads": 128}
-    return plain
+    most = 64 if not wide else 16 if page % 64 else 32
+    tile = {"block_m": min(most, -(-rows // least) * least), "block_n": 64, "stages": 4 if dim <= 64 else 2, "threads": 128}
+    if _has_wgmma(target):
+        return {**tile, "stages": 3} if page % 64 and dim <= 128 else tile
+    if name in ("sm_80", "sm_90", "sm_100a"):
+        return {**tile, "block_n": 32} if wide else tile
+    if _name(target).startswith("hip:"):
+        return {**tile, "block_n": 16 if wide else 32, "stages": 2, "threads": 256}
+    return {**tile, "block_n": 16 if wide else 32, "stages": 3}
 
 
 def plain_attention(target=None, known=True) -> dict:

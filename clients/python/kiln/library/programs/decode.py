@@ -65,6 +65,8 @@ def decode(batch, tokens, heads, kv_heads, kv_len, dim, scale, dtype, splits, pa
             row_sum = T.alloc_fragment((block_m,), "float32")
             total = T.alloc_fragment((block_m,), "float32")
 
+            T.assume(batch > 0)
+            T.assume(kv_len > 0)
             head = by // tiles
             row = by % tiles * block_m
             length = lengths[bz]
