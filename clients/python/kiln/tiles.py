@@ -205,6 +205,16 @@ def decode(rows: int, dim: int, page: int = 0, target=None) -> dict:
     return {**tile, "block_n": 16 if wide else 32, "stages": 3}
 
 
+def latent(rows: int, target=None) -> dict:
+    """Of ``kiln.library.latent_attention`` and ``sparse_latent_attention``. ``rows``: the heads that see the same keys. A key is 576 elements, 1152
+    bytes, of which shared memory holds one or two steps beside the queries; the sums of 64 rows take half of the registers of 256 threads."""
+    name = _name(target).split(":")[-1]
+    least = 8 if _has_wgmma(target) else 16
+    large = name in ("sm_80", "sm_90", "sm_90a", "sm_100a")  # shared memory
+    tile = {"block_m": min(64 if large else 16, -(-rows // least) * least), "block_n": 64 if _has_wgmma(target) else 32, "stages": 2, "threads": 256}
+    return {**tile, "block_n": 16, "stages": 1} if _name(target).startswith("hip:") else tile
+
+
 def plain_attention(target=None, known=True) -> dict:
     """Of ``kiln.examples.attention``. AMD's waves of 32 lanes have 256 registers for each lane: there, each of eight waves has fewer columns of
     the result, and a step has fewer keys; still fewer where the number of keys is not ``known``, because masks and addresses take more."""

@@ -181,11 +181,10 @@ ParallelLoop::Source ParallelLoop::AsyncSource(const ir::Store& store, int64_t r
   const ir::ExprNode& load = pool()[read.load];
   const ir::BufferId from{load.ref};
   const ElementAddress& address = SourceOf(store);
-  const FactsScope scope(context());
-  Value* mask = nullptr;
   if (read.mask || !address.split) iterations_.Enter(reg);
-  if (read.mask) mask = evaluator_.Eval(*read.mask), context().facts().Assume(*read.mask);
+  Value* mask = read.mask ? evaluator_.Eval(*read.mask) : nullptr;
   if (address.split) return {addresses_.PointerAt(address, reg), Both(mask, addresses_.ConditionAt(address, reg))};
+  // What the indices load is loaded where the mask does not hold, too.
   return {memory_.ElementPointer(from, load.Args()), Both(mask, memory_.ElementExists(from, load.Args()))};
 }
 

@@ -23,7 +23,7 @@ def latent(batch, tokens, heads, kv_len, dim, turned, scale, dtype, splits, page
     power = scale * LOG2_E
 
     @T.prim_func
-    def latent(Q: T.Tensor((batch, tokens, heads, width), dtype), KV: T.Tensor(cache, dtype), lengths: T.Tensor((batch,), "int32"),
+    def latent(Q: T.Tensor((batch, tokens, heads, width), dtype), KV: T.Tensor(cache, dtype), lengths: T.Tensor((1,) if chosen else (batch,), "int32"),
                table: T.Tensor((batch, kv_len) if page else (1, 1), "int32"),
                choice: T.Tensor((batch, tokens, chosen) if chosen else (1, 1, 1), "int32"), O: T.Tensor((batch, tokens, heads, dim), dtype)):
         parts = T.alloc_global((splits, batch, tokens, heads, dim), "float32")
@@ -44,7 +44,7 @@ def latent(batch, tokens, heads, kv_len, dim, turned, scale, dtype, splits, page
             T.assume(kv_len > 0)
             b = bz // lists
             row = by * block_m
-            length = lengths[b]
+            length = kv_len if chosen else lengths[b]
             steps = T.ceildiv(chosen if chosen else length, block_n)
             first = T.min(bx * T.ceildiv(steps, splits), steps)
             end = T.min(first + T.ceildiv(steps, splits), steps)
