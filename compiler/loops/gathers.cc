@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <numeric>
+#include <set>
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/threads/register_map.h"
@@ -12,6 +15,7 @@
 #include "compiler/analysis/threads/vector_width.h"
 #include "compiler/analysis/threads/walk_together.h"
 #include "ir/op.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -27,6 +31,11 @@ class Finder {
   Finder(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
 
   void Run() {
+    ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop == nullptr || loop->kind != ir::LoopKind::kPipelined || loop->num_stages < 2) return;
+      for (const ir::Stmt& inner : loop->body) ahead_.insert(&inner);
+    });
     WalkTogether(module_, kernel_, [this](ir::Stmt& stmt, const Facts& facts, const ir::ThreadRange& threads) {
       auto* loop = std::get_if<ir::For>(&stmt.op);
       // A loop that touches fragments has a layout already.
@@ -39,6 +48,8 @@ class Finder {
   void Consider(ir::Stmt& stmt, ir::For& loop, ir::Store& store, const Facts& outside, const ir::ThreadRange& threads) {
     const std::optional<ir::Read> read = ReadOf(store);
     if (!read || !Moves(store, read->load)) return;
+    // Where nothing runs ahead and no row has to be found, loads and stores do as well.
+    if (!ahead_.contains(&stmt) && !read->mask && !FindsRows(read->load)) return;
     Facts facts = outside;
     facts.EnterLoop(loop);
     const int64_t vector = Width(loop, store, *read, facts), bytes = vector * ir::Bytes(module_[store.buffer].dtype);
@@ -84,6 +95,12 @@ class Finder {
     return std::ranges::none_of(reads, [&](const Access& read) { return read.buffer == store.buffer; });
   }
 
+  bool FindsRows(ExprId load) const {
+    std::vector<Access> reads;
+    for (ExprId index : module_.exprs[load].Args()) CollectLoads(module_.exprs, index, reads);
+    return !reads.empty();
+  }
+
   // Neighbours that one copy takes: they are neighbours on both sides, and one mask decides on all of them.
   int64_t Width(const ir::For& loop, const ir::Store& store, const ir::Read& read, const Facts& facts) const {
     const ir::ExprNode& node = module_.exprs[read.load];
@@ -100,6 +117,7 @@ class Finder {
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
+  std::set<const ir::Stmt*> ahead_;  // statements of pipelined loops
 };
 
 }  // namespace
