@@ -183,9 +183,9 @@ ParallelLoop::Source ParallelLoop::AsyncSource(const ir::Store& store, int64_t r
   const ElementAddress& address = SourceOf(store);
   if (read.mask || !address.split) iterations_.Enter(reg);
   Value* mask = read.mask ? evaluator_.Eval(*read.mask) : nullptr;
-  if (address.split) return {addresses_.PointerAt(address, reg), Both(mask, addresses_.ConditionAt(address, reg))};
   // What the indices load is loaded where the mask does not hold, too.
-  return {memory_.ElementPointer(from, load.Args()), Both(mask, memory_.ElementExists(from, load.Args()))};
+  Value* inside = address.split ? addresses_.ConditionAt(address, reg) : memory_.ElementExists(from, load.Args());
+  return {address.split ? addresses_.PointerAt(address, reg) : memory_.ElementPointer(from, load.Args()), Both(mask, inside)};
 }
 
 // Whether the iteration under way writes the element, which exists where `condition` holds. An array of the thread's own is written by each

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention over caches on the emulator, checked for races: in one piece, in pages, by chosen rows, against float64. What a cache holds beyond a
+sequence is NaN, and what a table says there is no page."""
+
+import numpy as np
+import pytest
+from library_testing import RNG, TARGETS, near, needs_kilnd, normal, typed, wide
+
+import kiln
+from kiln import library
+
+pytestmark = needs_kilnd
+HOPPER = "emu:sm_90a"
+
+
+def mixed(scores, values):
+    """softmax(scores) · values"""
+    weights = np.exp(scores - scores.max())
+    return weights / weights.sum() @ values
+
+
+def expected(q, keys, values, lengths, scale):
+    """keys, values: (batch, capacity, kv_heads, …) of float64."""
+    batch, tokens, heads, _ = q.shape
+    group = heads // keys.shape[2]
+    result = np.zeros((batch, tokens, heads, values.shape[-1]))
+    for b, i, h in np.ndindex(batch, tokens, heads):
+        seen = lengths[b] - tokens + i + 1
+        if seen > 0:
+            result[b, i, h] = mixed(keys[b, :seen, h // group] @ wide(q)[b, i, h] * scale, values[b, :seen, h // group])
+    return result
+
+
+def ended(cache, lengths, dtype):
+    """The cache with NaN beyond each sequence."""
+    values = wide(cache)
+    for b, length in enumerate(lengths):
+        values[b, length:] = np.nan
+    return typed(values, dtype)
+
+
+def paged(caches, lengths, page, dtype):
+    """(caches in pages of any order, the table)"""
+    batch, capacity = caches[0].shape[:2]
+    columns = -(-capacity // page)
+    table = RNG.permutation(batch * columns + 3)[:batch * columns].reshape(batch, columns).astype(np.int32)
+    made = []
+    for cache in caches:
+        pages = np.full((batch * columns + 3, page, *cache.shape[2:]), np.nan)
+        for b, c in np.ndindex(table.shape):
+            part = wide(cache)[b, c * page:(c + 1) * page]
+            pages[table[b, c], :len(part)] = part
+        made.append(typed(pages, dtype))
+    for b, length in enumerate(lengths):
+        table[b, -(-length // page):] = -9
+    return made, table
+
+
+def decoded(lengths, capacity, tokens=1, heads=8, kv_heads=2, dim=64, page=0, dtype="float16", scale=None):
+    """Calls the function, checked, and compares."""
+    lengths = np.array(lengths, np.int32)
+    batch = len(lengths)
+    q, k, v = normal(batch, tokens, heads, dim, dtype=dtype), *(normal(batch, capacity, kv_heads, dim, dtype=dtype) for _ in range(2))
+    caches, table = [ended(cache, lengths, dtype) for cache in (k, v)], None
+    if page:
+        caches, table = paged(caches, lengths, page, dtype)
+    with kiln.emulation(check=True):
+        given = library.attention_decode(q, *caches, lengths, table, scale)
+    near(given, expected(q, wide(k), wide(v), lengths, dim**-0.5 if scale is None else scale), dtype)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("page", [0, 16, 64, 256])
+def test_lengths_of_all_kinds(emulated, target, page):
+    emulated(target)
+    decoded([0, 1, 63, 64, 65, 200, 211], 211, page=page)
+
+
+@pytest.mark.parametrize("target", ["emu:sm_80", HOPPER])
+@pytest.mark.parametrize("page", [0, 16, 64])
+@pytest.mark.parametrize("dim, dtype", [(16, "bfloat16"), (80, "float16"), (128, "bfloat16"), (256, "float16")])
+def test_heads_of_all_widths(emulated, target, page, dim, dtype):
+    emulated(target)
+    decoded([70, 131], 140, heads=6, kv_heads=2, dim=dim, page=page, dtype=dtype)
+
+
+@pytest.mark.parametrize("target", ["emu:sm_80", HOPPER])
+@pytest.mark.parametrize("tokens, heads, kv_heads", [(1, 1, 1), (1, 20, 1), (3, 8, 4), (5, 32, 2)])
+@pytest.mark.parametrize("page", [0, 16])
+def test_tokens_and_heads_are_rows(emulated, target, tokens, heads, kv_heads, page):
+    """Also of several tiles, and of sequences that are shorter than the tokens."""
+    emulated(target)
+    decoded([2, 65, 130], 130, tokens, heads, kv_heads, dim=32, page=page)
+
+
+@pytest.mark.parametrize("page", [0, 16, 64])
+def test_blocks_share_long_sequences(emulated, page):
+    emulated(HOPPER)
+    decoded([2999], 3000, heads=4, kv_heads=1, page=page)
+    decoded([3, 700], 1024, heads=2, kv_heads=2, page=page, scale=0.7)
+    decoded([60, 0], 64, heads=2, kv_heads=2, page=page)  # one step: nothing to share
+
+
+def test_one_kernel_serves_batches_and_capacities(emulated):
+    from kiln.library import plans
+
+    emulated(HOPPER)
+    decoded([5, 60], 64, page=16)
+    decoded([33, 1, 0], 48, page=16)
+    assert len(plans._kernels) == 1
+    empty = library.attention_decode(normal(0, 1, 2, 16, dtype="float16"), *[normal(0, 8, 2, 16, dtype="float16")] * 2, np.zeros(0, np.int32))
+    assert empty.shape == (0, 1, 2, 16)
+
+
+def test_strided_and_offset_caches(emulated):
+    emulated(HOPPER)
+    lengths = np.array([37, 70], np.int32)
+    q, both = normal(2, 4, 1, 32, dtype="float16").swapaxes(1, 2), normal(2, 2, 80, 2, 32, dtype="float16")[:, :, 3:77]
+    given = library.attention_decode(q, both[:, 0], both[:, 1], lengths)
+    near(given, expected(q, wide(both[:, 0]), wide(both[:, 1]), lengths, 32**-0.5), "float16")
+
+
+def latent(lengths, capacity, tokens=1, heads=16, width=576, page=0, dtype="float16"):
+    lengths = np.array(lengths, np.int32)
+    q, kv = normal(len(lengths), tokens, heads, width, dtype=dtype), normal(len(lengths), capacity, width, dtype=dtype)
+    cache, table = ended(kv, lengths, dtype), None
+    if page:
+        (cache,), table = paged([cache], lengths, page, dtype)
+    with kiln.emulation(check=True):
+        given = library.latent_attention(q, cache, lengths, table)
+    keys = wide(kv)[:, :, None]
+    near(given, expected(q, keys, keys[..., :-64], lengths, width**-0.5), dtype)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("page", [0, 16])
+def test_latent_rows(emulated, target, page):
+    emulated(target)
+    latent([0, 1, 130], 150, page=page)
+    latent([77], 96, tokens=2, heads=20, width=192, page=page, dtype="bfloat16")
+
+
+@pytest.mark.parametrize("page", [0, 64])
+def test_latent_rows_of_many_heads(emulated, page):
+    emulated(HOPPER)
+    latent([129], 140, heads=128, page=page, dtype="bfloat16")
+
+
+def sparse(batch, tokens, heads, keys, chosen, causal, width=192, dtype="float16"):
+    q, kv = normal(batch, tokens, heads, width, dtype=dtype), normal(batch, keys, width, dtype=dtype)
+    rows = np.stack([RNG.permutation(keys + 20)[:chosen] - 10 for _ in range(batch * tokens)]).reshape(batch, tokens, chosen).astype(np.int32)
+    rows[0, 0] = -1  # a token that sees nothing
+    with kiln.emulation(check=True):
+        given = library.sparse_latent_attention(q, kv, rows, causal)
+    result = np.zeros((batch, tokens, heads, width - 64))
+    for b, i, h in np.ndindex(batch, tokens, heads):
+        seen = [row for row in rows[b, i] if 0 <= row < keys and (not causal or row <= i + keys - tokens)]
+        if seen:
+            result[b, i, h] = mixed(wide(kv)[b, seen] @ wide(q)[b, i, h] * width**-0.5, wide(kv)[b, seen, :-64])
+    near(given, result, dtype)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_chosen_rows(emulated, target, causal):
+    emulated(target)
+    sparse(2, 3, 16, 60, 45, causal)
+    sparse(1, 40, 3, 70, 64, causal)
+
+
+def test_chosen_rows_of_many_heads(emulated):
+    emulated(HOPPER)
+    sparse(1, 2, 128, 300, 200, True, width=576, dtype="bfloat16")
