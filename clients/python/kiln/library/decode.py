@@ -174,6 +174,6 @@ def sparse_latent_attention(q, kv, rows, causal=True, scale=None):
 
     q, kv: as ``latent_attention`` takes them, without a table. rows: (batch, tokens, chosen) of int32: the rows of kv that token i sees, each at most
     once, in any order; a number that is no row, as −1, stands for none. ``causal``: rows beyond i + kv_tokens − tokens count as none, too. A
-    token that sees none gives zeros. Returns (batch, tokens, heads, 512) of q's dtype. No gradient. TypeError: another dtype. ValueError: another
-    shape, empty lists, causal with fewer tokens of kv than of q."""
+    token that sees none gives zeros. ``scale``: as there. Returns (batch, tokens, heads, 512) of q's dtype. No gradient. TypeError: another dtype.
+    ValueError: another shape, empty lists, causal with fewer tokens of kv than of q."""
     return _sparse_latent_attention(q, kv, rows, causal, scale)
