@@ -76,8 +76,8 @@ class LoopPipeliner {
     for (const Copy& copy : copies_) {
       if (Versions(copy) > 1) AddVersions(module_, copy.into, Versions(copy));
       const std::string_view how = copy.async ? "by cp.async" : "through registers", s = Versions(copy) == 1 ? "" : "s";
-      kernel_.decisions.push_back({"pipeline", copy.into, fmt::format("{} version{}, filled {}", Versions(copy), s, how),
-                                   "copies of later iterations run during this one"});
+      kernel_.decisions.push_back(
+          {"pipeline", copy.into, fmt::format("{} version{}, filled {}", Versions(copy), s, how), "copies of later iterations run during this one"});
     }
     if (has_async_) {
       kernel_.decisions.push_back({"pipeline", std::nullopt, fmt::format("waits for all but {} of the async copy groups", stages_ - 2), "", loc_});
@@ -206,8 +206,7 @@ class LoopPipeliner {
   }
 
   void RestoreCopies() {
-    for (size_t i = copies_.size(); i-- > 0;)
-      loop_.body.insert(loop_.body.begin() + ptrdiff_t(copies_[i].position), copies_[i].stmt);
+    for (size_t i = copies_.size(); i-- > 0;) loop_.body.insert(loop_.body.begin() + ptrdiff_t(copies_[i].position), copies_[i].stmt);
   }
 
   void CountKinds() {

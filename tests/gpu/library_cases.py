@@ -189,7 +189,8 @@ def cached(lengths, caches, page):
 
 def decode(dtype, dim, page):
     for lengths, capacity, tokens, heads, kv_heads in (([0, 1, 64, 333, 700], 701, 1, 8, 2), ([3, 130], 256, 5, 16, 1), ([20000], 20480, 1, 8, 1)):
-        q, k, v = normal(len(lengths), tokens, heads, dim, dtype=dtype), *(normal(len(lengths), capacity, kv_heads, dim, dtype=dtype) for _ in range(2))
+        q = normal(len(lengths), tokens, heads, dim, dtype=dtype)
+        k, v = (normal(len(lengths), capacity, kv_heads, dim, dtype=dtype) for _ in range(2))
         expected = torch.zeros(q.shape, device="cuda", dtype=torch.float64)
         for b, length in enumerate(lengths):
             for i in range(max(0, tokens - length), tokens):

@@ -186,8 +186,8 @@ def splits(blocks: int, steps: int, target=None, resident: int = RESIDENT_SPLITS
 
 
 def decode(rows: int, dim: int, page: int = 0, target=None) -> dict:
-    """Of ``kiln.library.attention_decode``. ``rows``: the heads that share keys, times the tokens. Memory bounds it: steps are as long, and as many are
-    under way, as two blocks on a multiprocessor allow that together keep 64 KiB and more under way.
+    """Of ``kiln.library.attention_decode``. ``rows``: the heads that share keys, times the tokens. Memory bounds it: two blocks share a
+    multiprocessor and together keep 64 KiB and more under way.
 
     wgmma: it computes the products of the transposes, whose columns come by eights; each has 64 keys. Rows beyond those of a tile are other
     blocks', which read the same keys. Above 128 elements, sums take the registers of more rows. Elsewhere a step is shorter where shared memory is

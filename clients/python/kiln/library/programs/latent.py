@@ -23,8 +23,8 @@ def latent(batch, tokens, heads, kv_len, dim, turned, scale, dtype, splits, page
     power = scale * LOG2_E
 
     @T.prim_func
-    def latent(Q: T.Tensor((batch, tokens, heads, width), dtype), KV: T.Tensor(cache, dtype), lengths: T.Tensor((1,) if chosen else (batch,), "int32"),
-               table: T.Tensor((batch, kv_len) if page else (1, 1), "int32"),
+    def latent(Q: T.Tensor((batch, tokens, heads, width), dtype), KV: T.Tensor(cache, dtype),
+               lengths: T.Tensor((1,) if chosen else (batch,), "int32"), table: T.Tensor((batch, kv_len) if page else (1, 1), "int32"),
                choice: T.Tensor((batch, tokens, chosen) if chosen else (1, 1, 1), "int32"), O: T.Tensor((batch, tokens, heads, dim), dtype)):
         parts = T.alloc_global((splits, batch, tokens, heads, dim), "float32")
         sizes = T.alloc_global((splits, batch, tokens, heads), "float32")
