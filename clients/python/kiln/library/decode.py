@@ -164,7 +164,7 @@ def latent_attention(q, kv, lengths, table=None, scale=None):
     q: (batch, tokens, heads, 576) of float16 or bfloat16, absorbed: its first 512 elements stand against the latent row, the last 64 carry the
     position. kv: (batch, capacity, 576), one row for all heads, or with ``table`` (pages, page, 576). lengths, table: as
     ``attention_decode`` takes them. Other widths: a multiple of 64 from 128 to 576. Token i of q sees the first lengths[b] − tokens + i + 1; one
-    that sees none gives zeros. ``scale``: 1/√576 if left out, where a model has its own. Returns (batch, tokens, heads, 512) of q's dtype. No
+    that sees none gives zeros. ``scale``: 1/√576 if left out; models have scales of their own. Returns (batch, tokens, heads, 512) of q's dtype. No
     gradient. TypeError: another dtype. ValueError: another shape, a cache without tokens."""
     return _latent_attention(q, kv, lengths, table, scale)
 
