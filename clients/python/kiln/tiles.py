@@ -167,6 +167,18 @@ def attention(dim: int, target=None, queries: int | None = None, keys: int | Non
     return {**plain, "threads": 256} if alone else plain
 
 
+def block_sparse(dim: int, block: int, target=None) -> dict:
+    """Of ``kiln.library.block_sparse_attention``: tiles that divide blocks of so many queries and keys. Keys come in the order of lists, whose masks
+    each step has: that takes registers, which the largest heads have only for one group of warps, and AMD's waves of 32 lanes for half as many rows."""
+    tile = attention(dim, target)
+    rows = min(64 if dim > 128 else 128, tile["block_m"], block)
+    if _has_wgmma(target):
+        tile["threads"] = 2 * rows
+    elif _has_waves_of(32, target) and dim > 64:
+        rows = 32
+    return {**tile, "block_m": rows, "block_n": min(tile["block_n"], block)}
+
+
 # Of the board that a target is compiled for where none is named: the first of its architecture in compiler/target/boards.def.
 MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_86": 84, "sm_89": 142, "sm_90": 132, "sm_90a": 132, "sm_100a": 148, "sm_120a": 170,
                    "gfx90a": 104, "gfx942": 304, "gfx950": 256, "gfx1100": 96, "gfx1201": 64}
@@ -194,7 +206,8 @@ def decode(rows: int, dim: int, page: int = 0, target=None) -> dict:
     small: the last one, with its masks, has tiles of its own."""
     name, wide = _name(target).split(":")[-1], dim > 128
     least = 8 if _has_wgmma(target) else 16
-    most = 64 if not wide else 16 if page % 64 else 32
+    few = page % 64 != 0 or _has_waves_of(32, target)  # registers: addresses, or waves of 32 lanes
+    most = (16 if few else 32) if wide else 32 if dim > 64 and _has_waves_of(32, target) else 64
     tile = {"block_m": min(most, -(-rows // least) * least), "block_n": 64, "stages": 4 if dim <= 64 else 2, "threads": 128}
     if _has_wgmma(target):
         return {**tile, "stages": 3} if page % 64 and dim <= 128 else tile

@@ -171,3 +171,35 @@ def test_chosen_rows(emulated, target, causal):
 def test_chosen_rows_of_many_heads(emulated):
     emulated(HOPPER)
     sparse(1, 2, 128, 300, 200, True, width=576, dtype="bfloat16")
+
+
+def block_sparse(tokens, keys, block, causal, heads=2, kv_heads=1, dim=64, dtype="float16", most=3):
+    q, k, v = normal(2, tokens, heads, dim, dtype=dtype), *(normal(2, keys, kv_heads, dim, dtype=dtype) for _ in range(2))
+    lists, blocks = -(-tokens // block), -(-keys // block)
+    chosen = np.stack([RNG.permutation(blocks + 1)[:most] for _ in range(2 * heads * lists)]).reshape(2, heads, lists, -1).astype(np.int32)
+    counts = RNG.integers(0, chosen.shape[-1] + 1, (2, heads, lists)).astype(np.int32)
+    chosen[0, 0, 0, 0], counts[0, 0, 0] = -1, 1
+    with kiln.emulation(check=True):
+        given = library.block_sparse_attention(q, k, v, chosen, counts, block, causal)
+    result = np.zeros((2, tokens, heads, dim))
+    for b, i, h in np.ndindex(2, tokens, heads):
+        at = np.arange(keys)
+        seen = np.isin(at // block, chosen[b, h, i // block, :counts[b, h, i // block]]) & (not causal or at <= i + keys - tokens)
+        if seen.any():
+            result[b, i, h] = mixed(wide(k)[b, seen, h // (heads // kv_heads)] @ wide(q)[b, i, h] * dim**-0.5, wide(v)[b, seen, h // (heads // kv_heads)])
+    near(given, result, dtype)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("block", [64, 128])
+def test_blocks_of_keys(emulated, target, block):
+    emulated(target)
+    block_sparse(150, 300, block, False)
+    block_sparse(100, 200, block, True, dim=80, kv_heads=2, dtype="bfloat16")
+
+
+@pytest.mark.parametrize("target", ["emu:sm_80", HOPPER])
+def test_blocks_of_keys_of_wide_heads(emulated, target):
+    emulated(target)
+    block_sparse(130, 260, 128, True, heads=1, dim=256)
+    block_sparse(130, 130, 128, False, heads=1, dim=128)

@@ -15,6 +15,7 @@ from kiln.library.operation import OPERATIONS
 X, W, B3 = np.zeros((4, 8), np.float16), np.zeros(8, np.float16), np.zeros((2, 4, 8), np.float16)
 ROW, F32 = np.zeros(4, np.float32), np.zeros((4, 8), np.float32)
 Q = np.zeros((1, 4, 2, 16), np.float16)
+LISTS, COUNTS = np.zeros((1, 2, 1, 3), np.int32), np.zeros((1, 2, 1), np.int32)
 LENGTHS, LATENT, KV = np.zeros(1, np.int32), np.zeros((1, 4, 2, 576), np.float16), np.zeros((1, 9, 576), np.float16)
 E4 = library.Bits(np.zeros((4, 128), np.uint8), "float8_e4m3fn")
 PACKED = np.zeros((8, 64), np.uint8)
@@ -120,6 +121,12 @@ REFUSED = [
     ("attention_decode", (Q, Q, Q, LENGTHS, np.zeros((1, 0), np.int32)), {}, ValueError, "attention_decode: table has no columns"),
     ("attention_decode", (Q, Q, Q, LENGTHS, np.zeros((1, 3))), {}, TypeError, "attention_decode: table has dtype float64; use int32"),
     ("attention_decode", (Q, Q, Q, LENGTHS), {"scale": -1.0}, ValueError, "attention_decode: scale is -1.0; pass a number above 0"),
+    ("block_sparse_attention", (Q, Q, Q, LISTS, COUNTS, 96), {}, ValueError, "block_sparse_attention: block is 96; use 64 or 128"),
+    ("block_sparse_attention", (Q, Q, Q, LISTS[:, :1], COUNTS), {}, ValueError, "block_sparse_attention: chosen has shape"),
+    ("block_sparse_attention", (Q, Q, Q, LISTS[..., :0], COUNTS), {}, ValueError, "block_sparse_attention: chosen has empty lists"),
+    ("block_sparse_attention", (Q, Q, Q, LISTS, COUNTS[:, :1]), {}, ValueError, "block_sparse_attention: counts has shape"),
+    ("block_sparse_attention", (Q, Q, Q, LISTS.astype(np.int64), COUNTS), {}, TypeError, "block_sparse_attention: chosen has dtype int64"),
+    ("block_sparse_attention", (Q, Q[:, :0], Q[:, :0], LISTS, COUNTS), {}, ValueError, "block_sparse_attention: k has no tokens"),
     ("latent_attention", (LATENT[..., :100], KV, LENGTHS), {}, ValueError, "heads of 100 elements; use 576"),
     ("latent_attention", (LATENT, KV[..., :128], LENGTHS), {}, ValueError, "latent_attention: kv has shape"),
     ("latent_attention", (LATENT, KV[:, :0], LENGTHS), {}, ValueError, "latent_attention: the cache has no tokens"),
