@@ -177,7 +177,7 @@ def _cached(row, caches, batch):
     lengths = torch.full((batch,), capacity, device="cuda", dtype=torch.int32)
     if row["data"]["ragged"]:
         lengths = torch.randint(capacity // 2, capacity, (batch,), device="cuda", dtype=torch.int32) | 1
-    shape, table = row["arguments"][1][0], row["arguments"][-2]
+    shape, table = row["arguments"][1][0], row["arguments"][len(caches) + 2]
     if table is None:
         return caches, lengths, None
     order = torch.randperm(shape[0], device="cuda")

@@ -123,7 +123,7 @@ def _decode(batch, capacity, dim=128, page=0, kv_heads=4, dtype="bfloat16", toke
     cache = (pages, page, kv_heads, dim) if page else (batch, capacity, kv_heads, dim)
     table = ((batch, pages // batch), "int32") if page else None
     note = " ".join([f"pages of {page}"] * (page > 0) + [f"{tokens} tokens"] * (tokens > 1) + ["ragged"] * ragged)
-    arguments = [(q, dtype), (cache, dtype), (cache, dtype), ((batch,), "int32"), table, None]
+    arguments = [(q, dtype), (cache, dtype), (cache, dtype), ((batch,), "int32"), table, None, None]
     return _row("decode", (batch, capacity, kv_heads, dim), "attention_decode", arguments,
                 {"kind": "decode", "dtype": dtype, "ragged": ragged, "note": note})
 

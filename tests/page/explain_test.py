@@ -25,7 +25,7 @@ def pages(target):
     from kiln import library
 
     cache, table = library.Spec((512, 16, 4, 128), "bfloat16"), library.Spec((8, 64), "int32")
-    return library.plan("attention_decode", library.Spec((8, 1, 32, 128), "bfloat16"), cache, cache, library.Spec((8,), "int32"), table, None,
+    return library.plan("attention_decode", library.Spec((8, 1, 32, 128), "bfloat16"), cache, cache, library.Spec((8,), "int32"), table, None, None,
                         target=target).program.trace()
 
 

@@ -168,8 +168,8 @@ def attention(dim: int, target=None, queries: int | None = None, keys: int | Non
 
 
 def block_sparse(dim: int, block: int, target=None) -> dict:
-    """Of ``kiln.library.block_sparse_attention``: tiles that divide blocks of so many queries and keys. Keys come in the order of lists, whose masks
-    each step has: that takes registers, which the largest heads have only for one group of warps, and AMD's waves of 32 lanes for half as many rows."""
+    """Of ``kiln.library.block_sparse_attention``: tiles that divide blocks of so many queries and keys. Each step has masks. These take registers,
+    which the largest heads have only for one group of warps, and AMD's waves of 32 lanes for half as many rows."""
     tile = attention(dim, target)
     rows = min(64 if dim > 128 else 128, tile["block_m"], block)
     if _has_wgmma(target):

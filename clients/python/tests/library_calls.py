@@ -20,7 +20,7 @@ def caches():
     half, lengths, list_of = "bfloat16", Spec((16,), "int32"), Spec((1, 64, 512), "int32")
     pages, latent = Spec((4096, 16, 4, 128), half), Spec((16, 4096, 576), half)
     return {
-        "attention_decode": (Spec((16, 1, 32, 128), half), pages, pages, lengths, Spec((16, 256), "int32"), None),
+        "attention_decode": (Spec((16, 1, 32, 128), half), pages, pages, lengths, Spec((16, 256), "int32"), Spec((32,), "float32"), None),
         "latent_attention": (Spec((16, 1, 128, 576), half), latent, lengths, None, None),
         "sparse_latent_attention": (Spec((1, 64, 128, 576), half), Spec((1, 4096, 576), half), list_of, True, None)}
 
@@ -40,7 +40,7 @@ CASES = [(f"{name}-{n}-{dtype}", name, given) for n, dtype in ((1000, "bfloat16"
          for name, given in rows(64, n, dtype).items()]
 CASES += [(f"attention_decode-{dim}-{page}-{heads}-{tokens}", "attention_decode",
            (Spec((16, tokens, heads, dim), "bfloat16"), *[Spec((16, 8192, 4, dim) if page == 0 else (4096, page, 4, dim), "bfloat16")] * 2,
-            Spec((16,), "int32"), Spec((16, 256), "int32") if page else None, None))
+            Spec((16,), "int32"), Spec((16, 256), "int32") if page else None, None, None))
           for dim in (64, 128, 256) for page in (0, 16, 64) for heads, tokens in ((4, 1), (32, 4), (64, 8))]
 CASES += [(f"block_sparse_attention-{dim}-{block}", "block_sparse_attention",
            (*[Spec((2, 1000, 8, dim), "bfloat16")] * 3, Spec((2, 8, -(-1000 // block), 5), "int32"), Spec((2, 8, -(-1000 // block)), "int32"), block,

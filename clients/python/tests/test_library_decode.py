@@ -19,15 +19,18 @@ def mixed(scores, values):
     return weights / weights.sum() @ values
 
 
-def expected(q, keys, values, lengths, scale):
-    """keys, values: (batch, capacity, kv_heads, …) of float64."""
+def expected(q, keys, values, lengths, scale, sinks=None):
+    """keys, values: (batch, capacity, kv_heads, …) of float64. A sink is a key whose values are zeros."""
     batch, tokens, heads, _ = q.shape
     group = heads // keys.shape[2]
     result = np.zeros((batch, tokens, heads, values.shape[-1]))
     for b, i, h in np.ndindex(batch, tokens, heads):
         seen = lengths[b] - tokens + i + 1
         if seen > 0:
-            result[b, i, h] = mixed(keys[b, :seen, h // group] @ wide(q)[b, i, h] * scale, values[b, :seen, h // group])
+            scores, rows = keys[b, :seen, h // group] @ wide(q)[b, i, h] * scale, values[b, :seen, h // group]
+            if sinks is not None:
+                scores, rows = np.append(scores, sinks[h]), np.concatenate([rows, 0 * rows[:1]])
+            result[b, i, h] = mixed(scores, rows)
     return result
 
 
@@ -56,7 +59,7 @@ def paged(caches, lengths, page, dtype):
     return made, table
 
 
-def decoded(lengths, capacity, tokens=1, heads=8, kv_heads=2, dim=64, page=0, dtype="float16", scale=None):
+def decoded(lengths, capacity, tokens=1, heads=8, kv_heads=2, dim=64, page=0, dtype="float16", scale=None, sinks=None):
     """Calls the function, checked, and compares."""
     lengths = np.array(lengths, np.int32)
     batch = len(lengths)
@@ -65,8 +68,8 @@ def decoded(lengths, capacity, tokens=1, heads=8, kv_heads=2, dim=64, page=0, dt
     if page:
         caches, table = paged(caches, lengths, page, dtype)
     with kiln.emulation(check=True):
-        given = library.attention_decode(q, *caches, lengths, table, scale)
-    near(given, expected(q, wide(k), wide(v), lengths, dim**-0.5 if scale is None else scale), dtype)
+        given = library.attention_decode(q, *caches, lengths, table, sinks, scale)
+    near(given, expected(q, wide(k), wide(v), lengths, dim**-0.5 if scale is None else scale, sinks), dtype)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -99,6 +102,15 @@ def test_blocks_share_long_sequences(emulated, page):
     decoded([2999], 3000, heads=4, kv_heads=1, page=page)
     decoded([3, 700], 1024, heads=2, kv_heads=2, page=page, scale=0.7)
     decoded([60, 0], 64, heads=2, kv_heads=2, page=page)  # one step: nothing to share
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_sinks(emulated, target):
+    """Also larger than every score by far, and smaller; beside one block, and beside several of which the first alone counts them."""
+    emulated(target)
+    sinks = np.array([0, 3, -100, 1000, -1e30, 1, 2, 5], np.float32)
+    decoded([1, 0, 64], 64, sinks=sinks)
+    decoded([2, 70, 300], 300, tokens=3, page=16, sinks=sinks)
 
 
 def test_one_kernel_serves_batches_and_capacities(emulated):
@@ -186,7 +198,8 @@ def block_sparse(tokens, keys, block, causal, heads=2, kv_heads=1, dim=64, dtype
         at = np.arange(keys)
         seen = np.isin(at // block, chosen[b, h, i // block, :counts[b, h, i // block]]) & (not causal or at <= i + keys - tokens)
         if seen.any():
-            result[b, i, h] = mixed(wide(k)[b, seen, h // (heads // kv_heads)] @ wide(q)[b, i, h] * dim**-0.5, wide(v)[b, seen, h // (heads // kv_heads)])
+            keys_of, values_of = (wide(t)[b, seen, h // (heads // kv_heads)] for t in (k, v))
+            result[b, i, h] = mixed(keys_of @ wide(q)[b, i, h] * dim**-0.5, values_of)
     near(given, result, dtype)
 
 

@@ -120,6 +120,8 @@ REFUSED = [
     ("attention_decode", (Q, Q, Q, LENGTHS, np.zeros((2, 3), np.int32)), {}, ValueError, "attention_decode: table has shape"),
     ("attention_decode", (Q, Q, Q, LENGTHS, np.zeros((1, 0), np.int32)), {}, ValueError, "attention_decode: table has no columns"),
     ("attention_decode", (Q, Q, Q, LENGTHS, np.zeros((1, 3))), {}, TypeError, "attention_decode: table has dtype float64; use int32"),
+    ("attention_decode", (Q, Q, Q, LENGTHS, None, ROW), {}, ValueError, "attention_decode: sinks has shape"),
+    ("attention_decode", (Q, Q, Q, LENGTHS, None, W[:2]), {}, TypeError, "attention_decode: sinks has dtype float16; use float32"),
     ("attention_decode", (Q, Q, Q, LENGTHS), {"scale": -1.0}, ValueError, "attention_decode: scale is -1.0; pass a number above 0"),
     ("block_sparse_attention", (Q, Q, Q, LISTS, COUNTS, 96), {}, ValueError, "block_sparse_attention: block is 96; use 64 or 128"),
     ("block_sparse_attention", (Q, Q, Q, LISTS[:, :1], COUNTS), {}, ValueError, "block_sparse_attention: chosen has shape"),

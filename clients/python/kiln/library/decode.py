@@ -13,6 +13,7 @@ from .shapes import whole
 
 LARGEST_HEAD = 256
 NO_TABLE = View(3, (1, 1), first=True)  # an element of ``lengths``, which the program does not read
+NO_SINKS = View(3, (1,), first=True)
 TURNED = 64  # elements of a latent key that only its product with a query reads, those with the position
 
 
@@ -36,7 +37,7 @@ def check_sequences(function, batch, lengths, table, tokens):
         raise ValueError(f"{function}: the cache has no tokens; there is nothing to attend to")
 
 
-def _check(q, k, v, lengths, table, scale):
+def _check(q, k, v, lengths, table, sinks, scale):
     form = "(pages, page, kv_heads, D)" if table is not None else "(batch, tokens, kv_heads, D)"
     for name, spec in (("q", q), ("k", k), ("v", v)):
         want_rank("attention_decode", name, spec, 4, "(batch, tokens, heads, D)" if name == "q" else form)
@@ -52,11 +53,14 @@ def _check(q, k, v, lengths, table, scale):
         raise ValueError(f"attention_decode: k has {k.shape[2]} heads and q {heads}; q's must be a multiple of k's, each of which serves as many "
                          f"of q")
     check_sequences("attention_decode", batch, lengths, table, k.shape[1] * (1 if table is None else k.shape[0]))
+    if sinks is not None:
+        want_dtype("attention_decode", "sinks", sinks, "float32")
+        want_shape("attention_decode", "sinks", sinks, (heads,), "one for each head of q")
     check_scale("attention_decode", scale)
     return (Result(q.shape, str(q.dtype)),)
 
 
-def _plan(q, k, v, lengths, table, scale, target):
+def _plan(q, k, v, lengths, table, sinks, scale, target):
     batch, tokens, heads, dim = q.shape
     kv_heads = k.shape[2]
     page = 0 if table is None else k.shape[1]
@@ -65,28 +69,31 @@ def _plan(q, k, v, lengths, table, scale, target):
     blocks = batch * kv_heads * -(-tokens * heads // kv_heads // tile["block_m"])
     built = Program.of(program, batch=Dynamic("batch"), tokens=tokens, heads=heads, kv_heads=kv_heads, kv_len=Dynamic("kv_len"), dim=dim,
                        scale=float(dim**-0.5 if scale is None else scale), dtype=str(q.dtype), page=page, pages=Dynamic("pages") if page else 0,
-                       splits=tiles.splits(blocks, -(-keys // tile["block_n"]), target), **tile)
-    inputs = (whole(0, q), whole(1, k), whole(2, v), whole(3, lengths), whole(4, table) if page else NO_TABLE)
-    return Plan(built, inputs, _check(q, k, v, lengths, table, scale), options=(("fast_math", True),))
+                       sinks=sinks is not None, splits=tiles.splits(blocks, -(-keys // tile["block_n"]), target), **tile)
+    inputs = (whole(0, q), whole(1, k), whole(2, v), whole(3, lengths), whole(4, table) if page else NO_TABLE,
+              NO_SINKS if sinks is None else whole(5, sinks))
+    return Plan(built, inputs, _check(q, k, v, lengths, table, sinks, scale), options=(("fast_math", True),))
 
 
-_attention_decode = Operation("attention_decode(Tensor q, Tensor k, Tensor v, Tensor lengths, Tensor? table, float? scale) -> Tensor", _check,
-                              _plan, instead="use attention's reference, torch.nn.functional.scaled_dot_product_attention, where one is needed")
+INSTEAD = "compute it with torch's own operators where one is needed"
+_attention_decode = Operation("attention_decode(Tensor q, Tensor k, Tensor v, Tensor lengths, Tensor? table, Tensor? sinks, "
+                              "float? scale) -> Tensor", _check, _plan, instead=INSTEAD)
 
 
-def attention_decode(q, k, v, lengths, table=None, scale=None):
+def attention_decode(q, k, v, lengths, table=None, sinks=None, scale=None):
     """softmax(q · kᵀ · scale) · v for each head, of the last tokens of sequences whose keys lie in a cache.
 
     q: (batch, tokens, heads, D) of float16 or bfloat16, D a multiple of 16 up to 256, tokens few: those that end each sequence. k, v: (batch,
     capacity, kv_heads, D), of which sequence b has the first lengths[b] tokens; with ``table``, (pages, page, kv_heads, D): token t of
     sequence b lies in page table[b, t // page]. lengths: (batch,) of int32, table: (batch, pages of a sequence) of int32, both on the device;
     what a table says beyond a sequence's length does not matter, nor does what the cache holds there. heads is a multiple of kv_heads, whose
-    neighbours share one (grouped queries). Token i of q sees the first lengths[b] − tokens + i + 1; one that sees none gives zeros. ``scale``:
-    1/√D if left out. Returns the same as q. No gradient.
+    neighbours share one (grouped queries). Token i of q sees the first lengths[b] − tokens + i + 1; one that sees none gives zeros. ``sinks``:
+    (heads,) of float32: a score for each head that takes its part of the weights and brings no value. ``scale``: 1/√D if left out. Returns the
+    same as q. No gradient.
 
     Several blocks share a sequence where there are few: as many as the shapes and the device's multiprocessors ask for. One kernel serves every
     batch and every capacity that are shared alike. TypeError: another dtype. ValueError: another shape, a cache without tokens."""
-    return _attention_decode(q, k, v, lengths, table, scale)
+    return _attention_decode(q, k, v, lengths, table, sinks, scale)
 
 
 def _check_latent(function, q, kv, paged):
@@ -151,7 +158,6 @@ def _plan_sparse(q, kv, rows, causal, scale, target):
     return Plan(built, inputs, _check_sparse(q, kv, rows, causal, scale), options=(("fast_math", True),))
 
 
-INSTEAD = "compute it with torch's own operators where one is needed"
 _latent_attention = Operation("latent_attention(Tensor q, Tensor kv, Tensor lengths, Tensor? table, float? scale) -> Tensor",
                               _check_latent_attention, _plan_latent_attention, instead=INSTEAD)
 _sparse_latent_attention = Operation("sparse_latent_attention(Tensor q, Tensor kv, Tensor rows, bool causal, float? scale) -> Tensor", _check_sparse,

@@ -7,10 +7,11 @@ from .rows import LOG2_E
 from .splits import LOWEST, combine, online_softmax, share
 
 
-def decode(batch, tokens, heads, kv_heads, kv_len, dim, scale, dtype, splits, page, pages, block_m, block_n, stages, threads):
+def decode(batch, tokens, heads, kv_heads, kv_len, dim, scale, dtype, splits, page, pages, sinks, block_m, block_n, stages, threads):
     """O = softmax(Q · Kᵀ · scale) · V: Q and O are (batch, tokens, heads, dim), ``tokens`` few; K and V (batch, kv_len, kv_heads, dim), of
     which sequence b has the first lengths[b] tokens. Token i of Q sees keys up to lengths[b] − tokens + i. With ``page`` above 0, K and V are
-    (pages, page, kv_heads, dim), token t of sequence b lies in page table[b, t // page], and kv_len counts the table's columns.
+    (pages, page, kv_heads, dim), token t of sequence b lies in page table[b, t // page], and kv_len counts the table's columns. ``sinks``: head h has
+    a score of its own, S[h], which takes its part of the weights and brings no value.
 
     The heads of Q that share keys, and the tokens, are the rows of one tile. ``splits`` blocks share a sequence's keys; a second kernel adds up
     what they leave. Steps whose keys all rows see come first and are not masked; the last ones, which read no row beyond the length, follow."""
@@ -47,7 +48,8 @@ def decode(batch, tokens, heads, kv_heads, kv_len, dim, scale, dtype, splits, pa
 
     @T.prim_func
     def decode(Q: T.Tensor((batch, tokens, heads, dim), dtype), K: T.Tensor(cache, dtype), V: T.Tensor(cache, dtype),
-               lengths: T.Tensor((batch,), "int32"), table: T.Tensor(table_shape, "int32"), O: T.Tensor((batch, tokens, heads, dim), dtype)):
+               lengths: T.Tensor((batch,), "int32"), table: T.Tensor(table_shape, "int32"),
+               S: T.Tensor((heads if sinks else 1,), "float32" if sinks else "int32"), O: T.Tensor((batch, tokens, heads, dim), dtype)):
         parts = T.alloc_global((splits, batch, tokens, heads, dim), "float32")
         sizes = T.alloc_global((splits, batch, tokens, heads), "float32")
         with T.Kernel(splits, kv_heads * tiles, batch, threads=threads) as (bx, by, bz):
@@ -77,8 +79,14 @@ def decode(batch, tokens, heads, kv_heads, kv_len, dim, scale, dtype, splits, pa
             for i, j in T.Parallel(block_m, dim):
                 q_shared[i, j] = T.if_then_else(row + i < rows, Q[bz, (row + i) // group, head * group + (row + i) % group, j], 0)
             T.clear(output)
-            T.clear(total)
-            T.fill(row_max, LOWEST)
+            if sinks:
+                # The first block's rows begin as if they had seen a key of this score.
+                for i in T.Parallel(block_m):
+                    row_max[i] = T.if_then_else(bx == 0, T.max(S[head * group + (row + i) % group] / scale, LOWEST), LOWEST)
+                    total[i] = T.if_then_else(bx == 0, 1.0, 0.0)
+            else:
+                T.clear(total)
+                T.fill(row_max, LOWEST)
             for step in T.Pipelined(whole - first, num_stages=stages):
                 load(K, table, bz, (first + step) * block_n, head, k_shared)
                 T.clear(scores)
