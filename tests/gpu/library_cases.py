@@ -228,6 +228,35 @@ def chosen(dtype, heads):
         near(library.sparse_latent_attention(q, kv, rows, causal), expected)
 
 
+def block_sparse(dtype, block):
+    for tokens, keys, dim, most, causal in ((300, 300, 64, 3, True), (1000, 2000, 128, 5, False), (257, 513, 256, 2, True)):
+        q, k, v = normal(2, tokens, 4, dim, dtype=dtype), *(normal(2, keys, 2, dim, dtype=dtype) for _ in range(2))
+        lists, blocks = -(-tokens // block), -(-keys // block)
+        chosen = torch.stack([torch.randperm(blocks + 1, device="cuda")[:most] for _ in range(8 * lists)]).view(2, 4, lists, -1).to(torch.int32)
+        counts = torch.randint(0, chosen.shape[-1] + 1, (2, 4, lists), device="cuda", dtype=torch.int32)
+        seen = torch.zeros(2, 4, lists, blocks + 1, dtype=torch.bool, device="cuda")
+        for n in range(chosen.shape[-1]):
+            seen.scatter_(3, chosen[..., n:n + 1].long(), (counts > n)[..., None] | seen.gather(3, chosen[..., n:n + 1].long()))
+        seen = seen.repeat_interleave(block, 2)[:, :, :tokens].repeat_interleave(block, 3)[..., :keys]
+        if causal:
+            seen &= torch.ones(tokens, keys, dtype=torch.bool, device="cuda").tril(keys - tokens)
+        wide = [t.double().transpose(1, 2) for t in (q, k.repeat_interleave(2, 2), v.repeat_interleave(2, 2))]
+        scores = (wide[0] @ wide[1].transpose(2, 3) * dim**-0.5).masked_fill(~seen, -torch.inf)
+        expected = (torch.softmax(scores, -1).nan_to_num(0.0) @ wide[2]).transpose(1, 2)
+        near(library.block_sparse_attention(q, k, v, chosen, counts, block, causal), expected)
+
+
+def linear(dtype, decays):
+    for tokens, groups, heads, keys, values in ((333, 1, 4, 128, 64), (1, 2, 2, 16, 16), (1000, 4, 4, 64, 80), (129, 1, 2, 256, 48)):
+        q, k = (normal(2, tokens, groups, keys, dtype=dtype, scale=0.3) for _ in range(2))
+        v, decay = normal(2, tokens, heads, values, dtype=dtype), -torch.rand(2, tokens, heads, device="cuda") * 0.2 if decays else None
+        total = torch.zeros(2, tokens, heads, device="cuda", dtype=torch.float64) if decay is None else decay.double().cumsum(1)
+        later = ~torch.ones(tokens, tokens, dtype=torch.bool, device="cuda").tril()
+        since = (total[:, :, None] - total[:, None]).masked_fill(later[None, :, :, None], -torch.inf).exp()
+        scores = torch.einsum("btgk,bsgk->btsg", q.double(), k.double()).repeat_interleave(heads // groups, 3)
+        near(library.linear_attention(q, k, v, decay), torch.einsum("btsh,bshn->bthn", scores * since, v.double()))
+
+
 def rotary(dtype):
     x, angle = normal(2, 50, 8, 64, dtype=dtype), torch.rand(2, 50, 32, device="cuda") * 6.28
     cos, sin = angle.cos(), angle.sin()
@@ -282,6 +311,10 @@ def cases():
             for page in (0, 16, 64):
                 yield f"latent {heads} heads pages of {page} {str(dtype)[6:]}", "decode", functools.partial(latent, dtype, heads, page)
             yield f"chosen rows {heads} heads {str(dtype)[6:]}", "decode", functools.partial(chosen, dtype, heads)
+        for block in (64, 128):
+            yield f"blocks of {block} {str(dtype)[6:]}", "attention", functools.partial(block_sparse, dtype, block)
+        for decays in (False, True):
+            yield f"linear attention{' with decay' * decays} {str(dtype)[6:]}", "attention", functools.partial(linear, dtype, decays)
     for dtype in FLOATS:
         yield f"rope {str(dtype)[6:]}", "rows", functools.partial(rotary, dtype)
     yield "strided, offset and empty tensors", "rows", strided

@@ -179,6 +179,18 @@ def block_sparse(dim: int, block: int, target=None) -> dict:
     return {**tile, "block_m": rows, "block_n": min(tile["block_n"], block)}
 
 
+def linear_attention(keys: int, target=None) -> dict:
+    """Of ``kiln.library.linear_attention``: a chunk's queries and keys, its faded keys, and the state of so many columns lie in shared memory, the
+    state in float32 in registers as well."""
+    name, amd = _name(target).split(":")[-1], ":gfx" in _name(target)
+    tile = {"chunk": 64, "columns": 64, "stages": 1 if amd else 2, "threads": 128 if _has_wgmma(target) else 256}
+    if name in ("sm_80", "sm_90", "sm_90a", "sm_100a") or keys <= 64:
+        return tile
+    if keys <= 128:
+        return {**tile, "chunk": 32} if amd else tile
+    return {**tile, "chunk": 16 if amd else 32, "columns": 32}
+
+
 # Of the board that a target is compiled for where none is named: the first of its architecture in compiler/target/boards.def.
 MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_86": 84, "sm_89": 142, "sm_90": 132, "sm_90a": 132, "sm_100a": 148, "sm_120a": 170,
                    "gfx90a": 104, "gfx942": 304, "gfx950": 256, "gfx1100": 96, "gfx1201": 64}
@@ -213,7 +225,7 @@ def decode(rows: int, dim: int, page: int = 0, target=None) -> dict:
         return {**tile, "stages": 3} if page % 64 and dim <= 128 else tile
     if name in ("sm_80", "sm_90", "sm_100a"):
         return {**tile, "block_n": 32} if wide else tile
-    if _name(target).startswith("hip:"):
+    if ":gfx" in _name(target):
         return {**tile, "block_n": 16 if wide else 32, "stages": 2, "threads": 256}
     return {**tile, "block_n": 16 if wide else 32, "stages": 3}
 
@@ -225,7 +237,7 @@ def latent(rows: int, target=None) -> dict:
     least = 8 if _has_wgmma(target) else 16
     large = name in ("sm_80", "sm_90", "sm_90a", "sm_100a")  # shared memory
     tile = {"block_m": min(64 if large else 16, -(-rows // least) * least), "block_n": 64 if _has_wgmma(target) else 32, "stages": 2, "threads": 256}
-    return {**tile, "block_n": 16, "stages": 1} if _name(target).startswith("hip:") else tile
+    return {**tile, "block_n": 16, "stages": 1} if ":gfx" in _name(target) else tile
 
 
 def plain_attention(target=None, known=True) -> dict:

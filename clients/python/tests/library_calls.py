@@ -45,6 +45,9 @@ CASES += [(f"attention_decode-{dim}-{page}-{heads}-{tokens}", "attention_decode"
 CASES += [(f"block_sparse_attention-{dim}-{block}", "block_sparse_attention",
            (*[Spec((2, 1000, 8, dim), "bfloat16")] * 3, Spec((2, 8, -(-1000 // block), 5), "int32"), Spec((2, 8, -(-1000 // block)), "int32"), block,
             dim == 80, None)) for dim in (64, 80, 128, 256) for block in (64, 128)]
+CASES += [(f"linear_attention-{keys}-{decays}", "linear_attention",
+           (*[Spec((2, 1000, 2, keys), "bfloat16")] * 2, Spec((2, 1000, 8, 80), "bfloat16"), Spec((2, 1000, 8), "float32") if decays else None))
+          for keys in (16, 64, 128, 256) for decays in (False, True)]
 CASES += [(f"latent_attention-{heads}-{page}", "latent_attention",
            (Spec((16, 1, heads, 576), "bfloat16"), Spec((1024, page, 576) if page else (16, 8192, 576), "bfloat16"), Spec((16,), "int32"),
             Spec((16, 64), "int32") if page else None, None)) for heads in (16, 32) for page in (0, 16)]

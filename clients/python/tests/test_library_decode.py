@@ -216,3 +216,27 @@ def test_blocks_of_keys_of_wide_heads(emulated, target):
     emulated(target)
     block_sparse(130, 260, 128, True, heads=1, dim=256)
     block_sparse(130, 130, 128, False, heads=1, dim=128)
+
+
+def recurrent(tokens, keys, values, decays, groups=2, heads=4, dtype="float16"):
+    q, k = (normal(2, tokens, groups, keys, dtype=dtype, scale=0.3) for _ in range(2))
+    v, decay = normal(2, tokens, heads, values, dtype=dtype), (-0.2 * RNG.random((2, tokens, heads))).astype(np.float32) if decays else None
+    with kiln.emulation(check=True):
+        given = library.linear_attention(q, k, v, decay)
+    result = np.zeros((2, tokens, heads, values))
+    for b, h in np.ndindex(2, heads):
+        state = np.zeros((keys, values))
+        for t in range(tokens):
+            kept = np.exp(float(decay[b, t, h])) if decays else 1.0
+            state = kept * state + np.outer(wide(k)[b, t, h * groups // heads], wide(v)[b, t, h])
+            result[b, t, h] = wide(q)[b, t, h * groups // heads] @ state
+    near(given, result, dtype)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("decays", [False, True])
+def test_linear_attention(emulated, target, decays):
+    emulated(target)
+    recurrent(150, 64, 48, decays)
+    recurrent(1, 16, 16, decays, groups=1)
+    recurrent(70, 128, 80, decays, groups=4, dtype="bfloat16")

@@ -26,13 +26,14 @@ from .norms import layer_norm, layer_norm_backward, norm_weight_backward, rms_no
 from .operation import plan
 from .products import gemv, matmul
 from .quantized import GROUP_ROWS, grouped_matmul, interleave, quantize_rows, quantized_matmul, scaled_matmul
+from .recurrent import linear_attention
 from .reductions import amax, amin, mean, sum
 from .softmax import cross_entropy, softmax
 
 __all__ = ["Bits", "GROUP_ROWS", "Spec", "amax", "amin", "attention", "attention_decode", "block_sparse_attention", "cross_entropy", "gemv",
-           "grouped_matmul", "interleave", "latent_attention", "layer_norm", "layer_norm_backward", "matmul", "mean", "norm_weight_backward", "plan",
-           "quantize_rows", "quantized_matmul", "rms_norm", "rms_norm_backward", "rope", "scaled_matmul", "softmax", "sparse_latent_attention",
-           "sum", "swiglu", "transpose"]
+           "grouped_matmul", "interleave", "latent_attention", "layer_norm", "layer_norm_backward", "linear_attention", "matmul", "mean",
+           "norm_weight_backward", "plan", "quantize_rows", "quantized_matmul", "rms_norm", "rms_norm_backward", "rope", "scaled_matmul", "softmax",
+           "sparse_latent_attention", "sum", "swiglu", "transpose"]
 
 try:
     import torch as _torch
