@@ -16,6 +16,7 @@
 #include "compiler/grid/split_pairs.h"
 #include "compiler/grid/stream_k.h"
 #include "compiler/loops/clear_sums.h"
+#include "compiler/loops/gathers.h"
 #include "compiler/loops/overlap.h"
 #include "compiler/loops/pipeline.h"
 #include "compiler/loops/prefetch.h"
@@ -77,6 +78,7 @@ constexpr Pass kPasses[] = {
     {"multicast", Each<Multicast>},       // needs: rings
     {"split_stores", Each<SplitStores>},  // needs: rings, for warp roles
     {"persist", Each<Persist>},           // needs: which blocks are paired
+    {"gathers", Each<Gathers>},           // needs: layouts, and the threads that fill no ring
     {"pipeline", Pipeline},               // takes the loops that have no ring
     {"split_ranges", Each<SplitRanges>},  // needs: layouts, and all loops in their last order
     {"clear_sums", Each<ClearSums>},      // needs: masks removed where they hold

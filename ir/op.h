@@ -107,7 +107,7 @@ struct Store {
   BufferId buffer;
   std::vector<ExprId> indices;
   ExprId value;
-  bool async = false;                  // decided: done by cp.async; the value is a load
+  bool async = false;                  // decided: done by cp.async; the value is a load, or a masked one that else gives zero
   std::optional<StorePlan> plan = {};  // decided, in a parallel loop; without one, elements are loaded and stored one by one
 };
 // The program promises that the bool holds. Nothing checks this, and later statements may rely on it.

@@ -59,7 +59,7 @@ class Planner {
         continue;
       }
       auto& store = std::get<ir::Store>(inner.op);
-      if (store.async && !MayBeAsync(loop, store)) {
+      if (store.async && !MayBeAsync(loop, facts, store)) {
         store.async = false;
         return Plan(stmt, facts);
       }
@@ -83,10 +83,15 @@ class Planner {
     }
   }
 
-  // cp.async takes neighbours: from the first of them on, all registers must share the addresses but for a constant.
-  bool MayBeAsync(const ThreadLoop& loop, const ir::Store& store) const {
-    const ir::ExprNode& load = module_.exprs[store.value];
-    return loop.Split(store.buffer, store.indices) && loop.Split(ir::BufferId(load.ref), load.Args());
+  // cp.async takes neighbours: from the first of them on, all registers must share the addresses but for a constant. Rows that are gathered
+  // have an address each.
+  bool MayBeAsync(const ThreadLoop& loop, const Facts& facts, const ir::Store& store) const {
+    const ir::Read read = ir::ReadsOf(module_.exprs, store.value).back();
+    const ir::ExprNode& load = module_.exprs[read.load];
+    const ir::BufferId from{load.ref};
+    if (!loop.Split(store.buffer, store.indices)) return false;
+    if (loop.Split(from, load.Args())) return true;
+    return VectorWidth(module_, facts, *loop.loop, from, load.Args(), loop.run, context_.pointer_alignment()) == loop.run;
   }
 
   std::optional<ir::StorePlan> PlanOf(const ThreadLoop& loop, const Facts& facts, const ir::Store& store) const {

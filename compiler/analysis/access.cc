@@ -15,6 +15,7 @@ using ir::ExprId;
 
 // Copies of this kind are under way until something waits for them.
 bool IsAsync(const ir::Op& op) {
+  if (const auto* store = std::get_if<ir::Store>(&op)) return store->async;
   const auto* copy = std::get_if<ir::Copy>(&op);
   return copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kAsync;
 }
@@ -37,14 +38,21 @@ class Collector : public ir::FieldVisitor {
     async_ = async;
   }
 
-  void Evaluates(ExprId id, std::string_view) { Loads(id); }
+  void Evaluates(ExprId id, std::string_view) {
+    const size_t first = accesses_.size();
+    Loads(id);
+    // Of an asynchronous store, the element is still to be read; its indices and its mask have been.
+    const ir::ExprNode& node = module_.exprs[id];
+    const ExprId moved = async_ && ir::Chooses(node.op) ? node.args[1] : id;
+    for (size_t i = first; i < accesses_.size(); ++i) accesses_[i].async = async_ && accesses_[i].load == moved;
+  }
   void Region(const ir::Region& region, std::string_view, ir::Use use) {
     for (ExprId offset : region.offsets) Loads(offset);
     Add({region.buffer, false, async_, region.offsets, true, region.extents, {}}, use);
   }
   void Element(ir::BufferId buffer, const std::vector<ExprId>& indices, ir::Use use) {
     for (ExprId index : indices) Loads(index);
-    Add({buffer, false, false, indices, false, {}, {}}, use);
+    Add({buffer, false, async_, indices, false, {}, {}}, use);
   }
   void Whole(ir::BufferId buffer, std::string_view, ir::Use use) { Add({buffer, false, false, {}, true, module_.ShapeOf(buffer), {}}, use); }
   void Body(const ir::Block& block, std::string_view) {

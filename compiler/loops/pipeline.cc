@@ -8,8 +8,10 @@
 #include <set>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/definitions.h"
 #include "compiler/analysis/leaves.h"
 #include "compiler/analysis/threads/thread_range.h"
+#include "compiler/loops/gathers.h"
 #include "compiler/rewrite/elementwise.h"
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
@@ -72,10 +74,10 @@ class LoopPipeliner {
     Prologue(result);
     loop_.body = Body();
     for (const Copy& copy : copies_) {
-      if (Versions(copy) > 1) AddVersions(module_, copy.op.dst.buffer, Versions(copy));
+      if (Versions(copy) > 1) AddVersions(module_, copy.into, Versions(copy));
       const std::string_view how = copy.async ? "by cp.async" : "through registers", s = Versions(copy) == 1 ? "" : "s";
-      kernel_.decisions.push_back({"pipeline", copy.op.dst.buffer, fmt::format("{} version{}, filled {}", Versions(copy), s, how),
-                                   "copies of later iterations run during this one"});
+      kernel_.decisions.push_back(
+          {"pipeline", copy.into, fmt::format("{} version{}, filled {}", Versions(copy), s, how), "copies of later iterations run during this one"});
     }
     if (has_async_) {
       kernel_.decisions.push_back({"pipeline", std::nullopt, fmt::format("waits for all but {} of the async copy groups", stages_ - 2), "", loc_});
@@ -86,11 +88,13 @@ class LoopPipeliner {
 
  private:
   struct Copy {
-    ir::Copy op;
-    ir::SourceLoc loc;
+    Stmt stmt;        // a Copy, or an asynchronous gather
+    BufferId into;    // the tile
     size_t position;  // in the body
     bool async;
     BufferId staged{};  // fragment that holds the next tile of a copy through registers
+
+    const ir::Copy& op() const { return std::get<ir::Copy>(stmt.op); }
   };
 
   int64_t Versions(const Copy& copy) const { return copy.async ? stages_ : versions_; }
@@ -106,14 +110,17 @@ class LoopPipeliner {
     for (size_t i = 0; i < loop_.body.size(); ++i) {
       auto* copy = std::get_if<ir::Copy>(&loop_.body[i].op);
       // A copy through registers stores its next tile after the body, which a body that ends early never reaches.
-      movable.push_back(copy != nullptr && (IsAsync(*copy) ? may_be_async : !ends_early) && Movable(*copy, i, inside));
+      movable.push_back(copy != nullptr ? (IsAsync(*copy) ? may_be_async : !ends_early) && Movable(*copy, i, inside)
+                                        : may_be_async && MovableGather(loop_.body[i], i, inside));
     }
     Block rest;
     for (size_t i = 0; i < loop_.body.size(); ++i) {
       Stmt& stmt = loop_.body[i];
       if (movable[i]) {
-        const auto& copy = std::get<ir::Copy>(stmt.op);
-        copies_.push_back({copy, stmt.loc, rest.size(), IsAsync(copy)});
+        const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+        const BufferId into = copy != nullptr ? copy->dst.buffer : AsyncGather(stmt)->buffer;
+        const bool async = copy == nullptr || IsAsync(*copy);
+        copies_.push_back({std::move(stmt), into, rest.size(), async});
       } else {
         rest.push_back(std::move(stmt));
       }
@@ -124,9 +131,24 @@ class LoopPipeliner {
   // A copy can move if nothing else writes its tile, nothing reads the tile earlier in the body or outside of the loop, nothing in the loop
   // writes its source or acquires what other blocks wrote there, and the loop variable alone determines where it reads.
   bool Movable(ir::Copy& copy, size_t position, const std::vector<Access>& inside) {
-    const BufferId dst = copy.dst.buffer;
-    if (module_[dst].space != Space::kShared || module_[copy.src.buffer].space != Space::kGlobal) return false;
-    if (copy.dst.extents != module_.ShapeOf(dst)) return false;
+    if (module_[copy.dst.buffer].space != Space::kShared || module_[copy.src.buffer].space != Space::kGlobal) return false;
+    if (copy.dst.extents != module_.ShapeOf(copy.dst.buffer) || !IsAlone(copy.dst.buffer, copy.src.buffer, position, inside)) return false;
+    return std::ranges::all_of(copy.src.offsets, [&](ExprId& offset) { return Replayable(offset, inside, /*from_tiles=*/false); });
+  }
+
+  // The same of a gather of the whole tile. It may find its rows in a tile that the loop does not change.
+  bool MovableGather(Stmt& stmt, size_t position, const std::vector<Access>& inside) {
+    const ir::Store* gather = AsyncGather(stmt);
+    if (gather == nullptr) return false;
+    auto& loop = std::get<ir::For>(stmt.op);
+    auto& store = std::get<ir::Store>(loop.body[0].op);
+    if (!CoversElements(module_, loop, store.buffer) || !IsOwnElement(module_, loop, store.indices)) return false;
+    const ir::ExprNode& value = module_.exprs[store.value];
+    const BufferId from{module_.exprs[ir::Chooses(value.op) ? value.args[1] : store.value].ref};
+    return IsAlone(store.buffer, from, position, inside) && Replayable(store.value, inside, /*from_tiles=*/true);
+  }
+
+  bool IsAlone(BufferId dst, BufferId src, size_t position, const std::vector<Access>& inside) {
     for (size_t i = 0; i < position; ++i) {
       const Block one{loop_.body[i]};
       for (const Access& access : AllAccesses(module_, one))
@@ -136,26 +158,27 @@ class LoopPipeliner {
     for (const Access& access : inside) {
       writes += access.write && access.buffer == dst;
       uses += access.buffer == dst;
-      if (access.write && access.buffer == copy.src.buffer) return false;
+      if (access.write && access.buffer == src) return false;
     }
     int everywhere = 0;
     bool written = false;
     for (const Access& access : AllAccesses(module_, kernel_.body)) {
       everywhere += access.buffer == dst;
-      written |= access.write && access.buffer == copy.src.buffer;
+      written |= access.write && access.buffer == src;
     }
-    if (writes != 1 || uses != everywhere || (written && std::ranges::any_of(loop_.body, Acquires))) return false;
-    return std::ranges::all_of(copy.src.offsets, [&](ExprId& offset) { return Replayable(offset, inside); });
+    return writes == 1 && uses == everywhere && !(written && std::ranges::any_of(loop_.body, Acquires));
   }
 
-  // Rewrites `id` with the loop's own lets inlined; false if the result still changes within the loop.
-  bool Replayable(ExprId& id, const std::vector<Access>& inside) {
+  // Rewrites `id` with the loop's own lets inlined; false if the result still changes within the loop. `from_tiles`: it may load from
+  // shared memory.
+  bool Replayable(ExprId& id, const std::vector<Access>& inside, bool from_tiles) {
     for (size_t i = loop_.body.size(); i-- > 0;)
       if (const auto* let = std::get_if<ir::Let>(&loop_.body[i].op)) id = module_.exprs.Substitute(id, let->var, let->value);
     std::vector<Access> loads;
     CollectLoads(module_.exprs, id, loads);
     for (const Access& load : loads) {
-      if (module_[load.buffer].space != Space::kGlobal) return false;
+      const Space space = module_[load.buffer].space;
+      if (space != Space::kGlobal && !(from_tiles && space == Space::kShared)) return false;
       for (const Access& access : inside)
         if (access.write && access.buffer == load.buffer) return false;
     }
@@ -170,7 +193,7 @@ class LoopPipeliner {
     for (const Access& access : AllAccesses(module_, kernel_.body)) used.insert(access.buffer);
     for (uint32_t id = 0; id < module_.buffers.size(); ++id) {
       if (module_.buffers[id].space != Space::kShared || !module_.buffers[id].layout || !used.contains(BufferId(id))) continue;
-      const bool moves = std::ranges::any_of(copies_, [&](const Copy& copy) { return copy.op.dst.buffer == BufferId(id); });
+      const bool moves = std::ranges::any_of(copies_, [&](const Copy& copy) { return copy.into == BufferId(id); });
       (moves ? versioned : fixed) += VersionBytes(module_, BufferId(id));
     }
     const int64_t asked = stages_;
@@ -183,8 +206,7 @@ class LoopPipeliner {
   }
 
   void RestoreCopies() {
-    for (size_t i = copies_.size(); i-- > 0;)
-      loop_.body.insert(loop_.body.begin() + ptrdiff_t(copies_[i].position), Stmt{copies_[i].op, copies_[i].loc});
+    for (size_t i = copies_.size(); i-- > 0;) loop_.body.insert(loop_.body.begin() + ptrdiff_t(copies_[i].position), copies_[i].stmt);
   }
 
   void CountKinds() {
@@ -196,11 +218,11 @@ class LoopPipeliner {
 
   void MakeStaged(Copy& copy) {
     std::vector<int64_t> extents;
-    for (int64_t extent : copy.op.dst.extents)
+    for (int64_t extent : copy.op().dst.extents)
       if (extent != 1) extents.push_back(extent);
     if (extents.empty()) extents.push_back(1);
-    copy.staged = FreshOfShape(module_, copy.op.dst.buffer, Space::kFragment, extents, "_next");
-    module_[copy.staged].layout = ir::Layout::Distributed(extents, threads_.Count(), copy.op.plan->vector).Normalized();
+    copy.staged = FreshOfShape(module_, copy.into, Space::kFragment, extents, "_next");
+    module_[copy.staged].layout = ir::Layout::Distributed(extents, threads_.Count(), copy.op().plan->vector).Normalized();
   }
 
   // --- pieces of the new program ---
@@ -223,12 +245,12 @@ class LoopPipeliner {
 
   // The version of an iteration, in a block of statements.
   void Use(const Copy& copy, Block& block, ExprId iteration) {
-    if (Versions(copy) > 1) UseVersion(module_, block, copy.op.dst.buffer, Modulo(iteration, Versions(copy)));
+    if (Versions(copy) > 1) UseVersion(module_, block, copy.into, Modulo(iteration, Versions(copy)));
   }
 
   // The copy of `iteration`'s tile into its version.
   Stmt CopyFor(const Copy& copy, ExprId iteration) {
-    Block block{{copy.op, copy.loc}};
+    Block block{copy.stmt};
     Substitute(module_, block, loop_.vars[0], iteration);
     Use(copy, block, iteration);
     return std::move(block[0]);
@@ -240,16 +262,16 @@ class LoopPipeliner {
     return region;
   }
   Stmt LoadStaged(const Copy& copy, ExprId iteration) {
-    ir::For loop = CopyLoop(module_, {copy.op.src, StagedRegion(copy)});
+    ir::For loop = CopyLoop(module_, {copy.op().src, StagedRegion(copy)});
     loop.layout = module_[copy.staged].layout;
-    Block block{{std::move(loop), copy.loc}};
+    Block block{{std::move(loop), copy.stmt.loc}};
     Substitute(module_, block, loop_.vars[0], iteration);
     return std::move(block[0]);
   }
   Stmt StoreStaged(const Copy& copy, ExprId iteration) {
-    ir::For loop = CopyLoop(module_, {StagedRegion(copy), copy.op.dst});
+    ir::For loop = CopyLoop(module_, {StagedRegion(copy), copy.op().dst});
     loop.layout = module_[copy.staged].layout;
-    Block block{{std::move(loop), copy.loc}};
+    Block block{{std::move(loop), copy.stmt.loc}};
     Use(copy, block, iteration);
     return std::move(block[0]);
   }
@@ -349,9 +371,11 @@ class Pass {
   ir::ThreadRange threads_;  // the threads that come to the statement
 };
 
-bool IsAsyncCopy(const Stmt& stmt) {
+// The tile of an async copy; nullopt: the statement is none.
+std::optional<BufferId> AsyncInto(const Stmt& stmt) {
+  if (const ir::Store* gather = AsyncGather(stmt)) return gather->buffer;
   const auto* copy = std::get_if<ir::Copy>(&stmt.op);
-  return copy != nullptr && IsAsync(*copy);
+  return copy != nullptr && IsAsync(*copy) ? std::optional(copy->dst.buffer) : std::nullopt;
 }
 
 // Closes groups of the async copies that no pipeline moved. Adjacent copies to one buffer form a group. Synchronize waits for a group where
@@ -360,13 +384,12 @@ void CloseGroups(Block& block, bool in_group) {
   Block result;
   const auto commits = [&](size_t i) { return i < block.size() && std::holds_alternative<ir::AsyncCommit>(block[i].op); };
   for (size_t i = 0; i < block.size();) {
-    if (IsAsyncCopy(block[i])) {
+    if (AsyncInto(block[i])) {
       size_t end = i;
-      while (end < block.size() && IsAsyncCopy(block[end])) ++end;
+      while (end < block.size() && AsyncInto(block[end])) ++end;
       const bool own = !in_group && !commits(end);  // else a pipeline's
       for (; i < end; ++i) {
-        const BufferId into = std::get<ir::Copy>(block[i].op).dst.buffer;
-        const bool last = i + 1 == end || std::get<ir::Copy>(block[i + 1].op).dst.buffer != into;
+        const bool last = i + 1 == end || AsyncInto(block[i + 1]) != AsyncInto(block[i]);
         result.push_back(std::move(block[i]));
         if (own && last) result.push_back({ir::AsyncCommit{}, {}});
       }

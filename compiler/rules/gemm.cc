@@ -151,10 +151,12 @@ bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_la
   const std::vector<int64_t> shape = module.ShapeOf(region.buffer);
   if (!WgmmaTile(shape, ir::Bits(buffer.dtype))) return false;
   const int64_t width = PanelOf(module, region.buffer);
-  if (k_is_last) return region.extents == shape || IsPart(module, region, shape, width);
-  // A part may not begin inside of one panel and end in another.
-  const int64_t columns = shape.back();
-  return ir::Bits(buffer.dtype) == 16 && region.extents == shape && (size == columns || size % width == 0 || width % size == 0);
+  if (region.extents != shape && !IsPart(module, region, shape, width)) return false;
+  if (k_is_last) return true;
+  // All rows, and of the columns some whole panels. What an instruction takes may not begin inside of one panel and end in another.
+  const int64_t columns = region.extents.back();
+  const bool whole_rows = std::ranges::equal(std::span(region.extents).first(shape.size() - 1), std::span(shape).first(shape.size() - 1));
+  return ir::Bits(buffer.dtype) == 16 && whole_rows && (size == columns || size % width == 0 || width % size == 0);
 }
 
 bool WgmmaReadsParts(const ir::Module& module, const ir::Gemm& gemm, int64_t deep) {

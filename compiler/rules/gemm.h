@@ -42,8 +42,8 @@ ir::Layout ScalarAccumulatorLayout(const GemmShape& shape, int64_t threads);
 // In units of the warps that compute one instruction: a single warp, or a group of four.
 WarpGrid GridOf(const ir::Gemm& gemm, uint32_t threads, const target::Target& target);
 
-// Whether wgmma reads the tile as it lies in memory: the buffer's rows fill panels (PanelBytes), and the matrix is all of it
-// or, where k runs along its last dimension (`k_is_last`), a part that starts where swizzles do. Only 16-bit types may have k otherwise.
+// Whether wgmma reads the tile as it lies in memory: the buffer's rows fill panels (PanelBytes), and the matrix is all of it or a part that
+// starts where swizzles do, with all of the rows where k does not run along its last dimension (`k_is_last`). Only 16-bit types may have k so.
 // `size`: of an instruction, or of what a group of warps takes, along the other dimension.
 bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_last, int64_t size);
 bool WgmmaTile(std::span<const int64_t> extents, int64_t element_bits);  // the part that concerns the shape

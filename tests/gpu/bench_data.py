@@ -14,12 +14,13 @@ BARS = {"quantize_rows": 0.07, "float8_e4m3fn": 0.07}
 
 class Job:
     """``inputs``: the tensors of the call, in order. ``outputs``: shape and dtype of each result. ``references``: (its number, float64);
-    ``peer``: a call, or None. ``part``: what of a result the reference is of."""
+    ``peer``: a call, or None. ``part``: what of a result the reference is of. ``moved``: bytes that the call has to read and write; else those of
+    all inputs and results."""
 
-    def __init__(self, inputs, outputs, references, peer=None, bar=HALF[1], flop=None, part=lambda result: result):
+    def __init__(self, inputs, outputs, references, peer=None, bar=HALF[1], flop=None, part=lambda result: result, moved=None):
         self.part = part
         self.inputs, self.outputs, self.references, self.peer, self.bar, self.flop = inputs, outputs, references, peer, bar, flop
-        self.moved = sum(t.numel() * t.element_size() for t in inputs) + sum(math.prod(shape) * getattr(torch, dtype).itemsize for shape,
+        self.moved = moved or sum(t.numel() * t.element_size() for t in inputs) + sum(math.prod(shape) * getattr(torch, dtype).itemsize for shape,
                                                                              dtype in outputs)
 
     def poison(self):
@@ -170,6 +171,74 @@ def attention(row):
                bar=HALF[data["dtype"] == "bfloat16"], part=lambda result: result[-1, some])
 
 
+def _cached(row, caches, batch):
+    """(the caches as the row has them, the lengths, the table or None). ``caches``: whole, (batch, capacity, …)."""
+    capacity = caches[0].shape[1]
+    lengths = torch.full((batch,), capacity, device="cuda", dtype=torch.int32)
+    if row["data"]["ragged"]:
+        lengths = torch.randint(capacity // 2, capacity, (batch,), device="cuda", dtype=torch.int32) | 1
+    shape, table = row["arguments"][1][0], row["arguments"][len(caches) + 2]
+    if table is None:
+        return caches, lengths, None
+    order = torch.randperm(shape[0], device="cuda")
+    pages = [torch.empty_like(cache.reshape(shape)) for cache in caches]
+    for target, cache in zip(pages, caches):
+        target[order] = cache.reshape(shape)
+    return pages, lengths, order.to(torch.int32).view(table[0])
+
+
+def _mixed(scores, values):
+    return torch.softmax(scores, -1) @ values
+
+
+def decode(row):
+    """All heads of the last sequence are compared."""
+    batch, capacity, kv_heads, dim = row["shape"]
+    (q_shape, dtype), *_ = row["arguments"]
+    q, caches = _normal(q_shape, dtype), [_normal((batch, capacity, kv_heads, dim), dtype) for _ in range(2)]
+    given, lengths, table = _cached(row, caches, batch)
+    tokens, length = q_shape[1], int(lengths[-1])
+    heads = q[-1].double().view(tokens, kv_heads, -1, dim).permute(1, 0, 2, 3)
+    keys, values = (cache[-1, :length].double().transpose(0, 1) for cache in caches)
+    scores = torch.einsum("ktgd,ksd->ktgs", heads, keys) * dim**-0.5
+    unseen = torch.arange(length, device="cuda") > length - tokens + torch.arange(tokens, device="cuda")[:, None]
+    scores = scores.masked_fill(unseen[None, :, None], -math.inf)
+    reference = torch.einsum("ktgs,ksd->ktgd", torch.softmax(scores, -1), values).permute(1, 0, 2, 3).reshape(q_shape[1:])
+    moved = int(lengths.sum()) * 2 * kv_heads * dim * q.element_size() + 2 * q.numel() * q.element_size()
+    return Job([q, *given, lengths, *([] if table is None else [table])], [(q_shape, dtype)], [(0, reference)], bar=HALF[dtype == "bfloat16"],
+               part=lambda result: result[-1], moved=moved)
+
+
+def latent(row):
+    """All heads of the last sequence are compared."""
+    batch, capacity, _ = row["shape"]
+    (q_shape, dtype), *_ = row["arguments"]
+    q, cache = _normal(q_shape, dtype), _normal((batch, capacity, q_shape[-1]), dtype)
+    (given,), lengths, table = _cached(row, [cache], batch)
+    keys = cache[-1].double()
+    reference = _mixed(q[-1, 0].double() @ keys.t() * q_shape[-1]**-0.5, keys[:, :-64])
+    return Job([q, given, lengths, *([] if table is None else [table])], [((*q_shape[:-1], q_shape[-1] - 64), dtype)], [(0, reference)],
+               part=lambda result: result[-1, 0], moved=row["bytes"])
+
+
+def chosen(row):
+    """Some tokens are compared. Of the rows that a token may see, each list has different ones, and −1 where there are fewer."""
+    tokens, keys, _, count = row["shape"]
+    (q_shape, dtype), (kv_shape, _), *_ = row["arguments"]
+    q, kv = _normal(q_shape, dtype), _normal(kv_shape, dtype)
+    rows = torch.full((1, tokens, count), -1, device="cuda", dtype=torch.int32)
+    for i in range(tokens):
+        seen = torch.randperm(i + keys - tokens + 1, device="cuda")[:count]
+        rows[0, i, :len(seen)] = seen
+    some = torch.randperm(tokens, device="cuda")[:16]
+    references = []
+    for i in some.tolist():
+        seen = kv[0, rows[0, i][rows[0, i] >= 0].long()].double()
+        references.append(_mixed(q[0, i].double() @ seen.t() * q_shape[-1]**-0.5, seen[:, :-64]))
+    return Job([q, kv, rows], [((*q_shape[:-1], q_shape[-1] - 64), dtype)], [(0, torch.stack(references))], part=lambda result: result[0, some],
+               moved=row["bytes"])
+
+
 def _rows(function, outputs, extra=()):
     """Row-wise programs on x: `function` of x in float64 and the extra inputs gives the references."""
 
@@ -223,6 +292,7 @@ def _quantized(x):
 MAKERS = {
     "gemm": gemm, "with_epilogue": with_epilogue, "block_scaled": block_scaled, "batched": batched, "grouped": grouped,
     "packed_weights": packed_weights, "packed_mxfp4": packed_mxfp4, "attention": attention,
+    "decode": decode, "latent": latent, "chosen": chosen,
     "softmax": _rows(lambda x: [torch.softmax(x, 1)], ["bfloat16"]),
     "cross_entropy": _rows(lambda x, label: [torch.nn.functional.cross_entropy(x, label.long(), reduction="none")], ["float32"],
                            [lambda m, n: torch.randint(0, n, (m,), device="cuda", dtype=torch.int32)]),

@@ -66,6 +66,7 @@ def copy_of(size, torch):
 
 def measure(row, timer, bandwidth, torch):
     import bench_data
+    import bench_table
     from bench_programs import call
 
     job = bench_data.make(row["name"])
@@ -77,7 +78,8 @@ def measure(row, timer, bandwidth, torch):
     job.references = []  # gigabytes
     if row["group"] == "gemm fused":
         job.peer = plain_product(job.inputs)
-    if row["group"] == "memory":
+    by_bytes = bench_table.GROUPS[row["group"]]["peer"] == "copy"
+    if by_bytes:
         job.peer = copy_of(job.moved, torch)
     calls = {"kiln": ours, **({"peer": job.peer} if job.peer else {})}
     burst = timer.burst(calls)
@@ -85,7 +87,7 @@ def measure(row, timer, bandwidth, torch):
     flop = row["flop"] or job.flop
     if flop:
         result["tflops"] = round(flop / burst["kiln"] * 1e-9, 1)
-    if row["group"] == "memory":
+    if by_bytes:
         result["gbps"] = round(job.moved / burst["kiln"] * 1e-6, 1)
         result["ratio"] = round(job.moved / (burst["kiln"] * 1e-3) / bandwidth, 4)
         # Launch and write-back of what the flush left dirty weigh more in a short copy, as they do in the row.

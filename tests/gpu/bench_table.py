@@ -16,6 +16,9 @@ GROUPS = {
     "gemm grouped": {"peer": "triton", "bar": 1.2},
     "w4a16": {"peer": "cublas", "bar": None},
     "attention": {"peer": "cudnn", "bar": 1.05, "each": 0.95},
+    "decode": {"peer": "copy", "bar": None, "each": 0.88},
+    "latent decode, few heads": {"peer": "copy", "bar": None, "each": 0.85},
+    "latent": {"peer": "published", "bar": None},
     "memory": {"peer": "copy", "bar": None, "each": 0.93},
 }
 
@@ -114,6 +117,49 @@ def attention():
     return rows + [_attention(128, tokens, True, groups=8) for tokens in (1024, 8192)]
 
 
+def _decode(batch, capacity, dim=128, page=0, kv_heads=4, dtype="bfloat16", tokens=1, ragged=False):
+    """Eight heads share keys. ``ragged``: sequences of half the capacity and more, none of them whole pages."""
+    q, pages = (batch, tokens, 8 * kv_heads, dim), batch * -(-capacity // page) if page else 0
+    cache = (pages, page, kv_heads, dim) if page else (batch, capacity, kv_heads, dim)
+    table = ((batch, pages // batch), "int32") if page else None
+    note = " ".join([f"pages of {page}"] * (page > 0) + [f"{tokens} tokens"] * (tokens > 1) + ["ragged"] * ragged)
+    arguments = [(q, dtype), (cache, dtype), (cache, dtype), ((batch,), "int32"), table, None, None]
+    return _row("decode", (batch, capacity, kv_heads, dim), "attention_decode", arguments,
+                {"kind": "decode", "dtype": dtype, "ragged": ragged, "note": note})
+
+
+def _latent(heads, batch, capacity, page=0, tflops=None):
+    """Rows of 576 elements, for all heads."""
+    pages = batch * capacity // page if page else 0
+    q, cache = (batch, 1, heads, 576), (pages, page, 576) if page else (batch, capacity, 576)
+    table = ((batch, capacity // page), "int32") if page else None
+    data = {"kind": "latent", "dtype": "bfloat16", "ragged": False, "note": f"{heads} heads" + f" pages of {page}" * (page > 0)}
+    if tflops:
+        data["published"] = {"tflops": tflops}
+    return _row("latent" if tflops else "latent decode, few heads", (batch, capacity, heads), "latent_attention",
+                [(q, "bfloat16"), (cache, "bfloat16"), ((batch,), "int32"), table, None], data, bar=1.0 if tflops else None,
+                flop=2 * batch * heads * capacity * (576 + 512), moved=batch * capacity * 1152 + batch * heads * (576 + 512) * 2)
+
+
+def _chosen(tokens, keys, heads, chosen, tflops):
+    """The last ``tokens`` tokens of a sequence of ``keys``."""
+    arguments = [((1, tokens, heads, 576), "bfloat16"), ((1, keys, 576), "bfloat16"), ((1, tokens, chosen), "int32"), True, None]
+    return _row("latent", (tokens, keys, heads, chosen), "sparse_latent_attention", arguments,
+                {"kind": "chosen", "dtype": "bfloat16", "note": "chosen rows", "published": {"tflops": tflops}}, bar=1.0,
+                flop=2 * tokens * heads * chosen * (576 + 512), moved=tokens * heads * (576 + 512) * 2 + tokens * chosen * 1152)
+
+
+def decode():
+    """Caches of 16 MiB to 1 GiB. Of latent rows: what FlashMLA's page says of an H800."""
+    rows = [_decode(*size) for size in ((1, 8192), (1, 65536), (16, 8192), (128, 1024), (64, 8192))]
+    rows += [_decode(*size, page=page) for page in (16, 64, 256) for size in ((1, 65536), (16, 8192))]
+    rows += [_decode(16, 8192, dim, page) for dim in (64, 256) for page in (0, 16)]
+    rows += [_decode(32, 8192, page=page, ragged=True) for page in (0, 16)] + [_decode(16, 8192, tokens=4), _decode(16, 8192, dtype="float16")]
+    rows += [_latent(16, 128, capacity, page) for capacity, page in ((4096, 0), (16384, 0), (4096, 64))]
+    rows += [_latent(128, 128, capacity, page, tflops=640) for capacity, page in ((4096, 0), (16384, 0), (4096, 64))]
+    return rows + [_chosen(4096, 8192, 128, 2048, tflops=600)]
+
+
 # Memory-bound functions: the kind of data, the operator, and its arguments for rows of (m, n).
 MEMORY = {
     "cross_entropy": ("cross_entropy", lambda x, m, n: [x, ((m,), "int32")]),
@@ -146,4 +192,4 @@ PLAIN = "gemm 8192x8192x8192 bfloat16 nt"  # what fused epilogues are measured b
 
 
 def rows():
-    return products() + attention() + memory()
+    return products() + attention() + decode() + memory()

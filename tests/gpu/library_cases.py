@@ -159,6 +159,104 @@ def attention(dtype, causal):
         near(library.attention(q, k, v, causal=causal), expected)
 
 
+def seen_by(q, keys, values, scale):
+    """One head's softmax(q · keysᵀ · scale) · values."""
+    return torch.softmax(q @ keys.transpose(-1, -2) * scale, -1) @ values
+
+
+def cached(lengths, caches, page):
+    """(the caches with NaN beyond each sequence, the table or None)"""
+    for b, length in enumerate(lengths):
+        for cache in caches:
+            cache[b, length:] = float("nan")
+    if not page:
+        return caches, None
+    batch, columns = len(lengths), -(-caches[0].shape[1] // page)
+    order = torch.randperm(batch * columns, device="cuda").view(batch, columns)
+    pages = []
+    for cache in caches:
+        made = cache.new_full((batch * columns, page, *cache.shape[2:]), float("nan"))
+        for b in range(batch):
+            for c in range(columns):
+                part = cache[b, c * page:(c + 1) * page]
+                made[order[b, c], :len(part)] = part
+        pages.append(made)
+    table = order.to(torch.int32)
+    for b, length in enumerate(lengths):
+        table[b, -(-length // page):] = -5
+    return pages, table
+
+
+def decode(dtype, dim, page):
+    for lengths, capacity, tokens, heads, kv_heads in (([0, 1, 64, 333, 700], 701, 1, 8, 2), ([3, 130], 256, 5, 16, 1), ([20000], 20480, 1, 8, 1)):
+        q = normal(len(lengths), tokens, heads, dim, dtype=dtype)
+        k, v = (normal(len(lengths), capacity, kv_heads, dim, dtype=dtype) for _ in range(2))
+        expected = torch.zeros(q.shape, device="cuda", dtype=torch.float64)
+        for b, length in enumerate(lengths):
+            for i in range(max(0, tokens - length), tokens):
+                end = length - tokens + i + 1
+                keys, values = (t[b, :end].double().repeat_interleave(heads // kv_heads, 1).transpose(0, 1) for t in (k, v))
+                expected[b, i] = seen_by(q[b, i].double()[:, None], keys, values, dim**-0.5)[:, 0]
+        caches, table = cached(lengths, [k, v], page)
+        near(library.attention_decode(q, *caches, torch.tensor(lengths, dtype=torch.int32, device="cuda"), table), expected)
+
+
+def latent(dtype, heads, page):
+    for lengths, capacity, tokens in (([0, 1, 64, 333], 400, 1), ([5000], 5120, 1), ([2, 200], 256, 3)):
+        q, kv = normal(len(lengths), tokens, heads, 576, dtype=dtype), normal(len(lengths), capacity, 576, dtype=dtype)
+        expected = torch.zeros((*q.shape[:3], 512), device="cuda", dtype=torch.float64)
+        for b, length in enumerate(lengths):
+            for i in range(max(0, tokens - length), tokens):
+                keys = kv[b, :length - tokens + i + 1].double()
+                expected[b, i] = seen_by(q[b, i].double(), keys, keys[:, :512], 576**-0.5)
+        (cache,), table = cached(lengths, [kv], page)
+        near(library.latent_attention(q, cache, torch.tensor(lengths, dtype=torch.int32, device="cuda"), table), expected)
+
+
+def chosen(dtype, heads):
+    for tokens, keys, count, causal in ((7, 100, 33, True), (64, 3000, 512, False), (300, 300, 128, True)):
+        q, kv = normal(2, tokens, heads, 576, dtype=dtype), normal(2, keys, 576, dtype=dtype)
+        rows = torch.stack([torch.randperm(keys + 40, device="cuda")[:count] - 20 for _ in range(2 * tokens)]).view(2, tokens, count).to(torch.int32)
+        rows[0, 0] = -1
+        expected = torch.zeros((*q.shape[:3], 512), device="cuda", dtype=torch.float64)
+        for b in range(2):
+            for i in range(tokens):
+                end = i + keys - tokens + 1 if causal else keys
+                seen = kv[b, rows[b, i][(rows[b, i] >= 0) & (rows[b, i] < end)].long()].double()
+                if len(seen):
+                    expected[b, i] = seen_by(q[b, i].double(), seen, seen[:, :512], 576**-0.5)
+        near(library.sparse_latent_attention(q, kv, rows, causal), expected)
+
+
+def block_sparse(dtype, block):
+    for tokens, keys, dim, most, causal in ((300, 300, 64, 3, True), (1000, 2000, 128, 5, False), (257, 513, 256, 2, True)):
+        q, k, v = normal(2, tokens, 4, dim, dtype=dtype), *(normal(2, keys, 2, dim, dtype=dtype) for _ in range(2))
+        lists, blocks = -(-tokens // block), -(-keys // block)
+        chosen = torch.stack([torch.randperm(blocks + 1, device="cuda")[:most] for _ in range(8 * lists)]).view(2, 4, lists, -1).to(torch.int32)
+        counts = torch.randint(0, chosen.shape[-1] + 1, (2, 4, lists), device="cuda", dtype=torch.int32)
+        seen = torch.zeros(2, 4, lists, blocks + 1, dtype=torch.bool, device="cuda")
+        for n in range(chosen.shape[-1]):
+            seen.scatter_(3, chosen[..., n:n + 1].long(), (counts > n)[..., None] | seen.gather(3, chosen[..., n:n + 1].long()))
+        seen = seen.repeat_interleave(block, 2)[:, :, :tokens].repeat_interleave(block, 3)[..., :keys]
+        if causal:
+            seen &= torch.ones(tokens, keys, dtype=torch.bool, device="cuda").tril(keys - tokens)
+        wide = [t.double().transpose(1, 2) for t in (q, k.repeat_interleave(2, 2), v.repeat_interleave(2, 2))]
+        scores = (wide[0] @ wide[1].transpose(2, 3) * dim**-0.5).masked_fill(~seen, -torch.inf)
+        expected = (torch.softmax(scores, -1).nan_to_num(0.0) @ wide[2]).transpose(1, 2)
+        near(library.block_sparse_attention(q, k, v, chosen, counts, block, causal), expected)
+
+
+def linear(dtype, decays):
+    for tokens, groups, heads, keys, values in ((333, 1, 4, 128, 64), (1, 2, 2, 16, 16), (1000, 4, 4, 64, 80), (129, 1, 2, 256, 48)):
+        q, k = (normal(2, tokens, groups, keys, dtype=dtype, scale=0.3) for _ in range(2))
+        v, decay = normal(2, tokens, heads, values, dtype=dtype), -torch.rand(2, tokens, heads, device="cuda") * 0.2 if decays else None
+        total = torch.zeros(2, tokens, heads, device="cuda", dtype=torch.float64) if decay is None else decay.double().cumsum(1)
+        later = ~torch.ones(tokens, tokens, dtype=torch.bool, device="cuda").tril()
+        since = (total[:, :, None] - total[:, None]).masked_fill(later[None, :, :, None], -torch.inf).exp()
+        scores = torch.einsum("btgk,bsgk->btsg", q.double(), k.double()).repeat_interleave(heads // groups, 3)
+        near(library.linear_attention(q, k, v, decay), torch.einsum("btsh,bshn->bthn", scores * since, v.double()))
+
+
 def rotary(dtype):
     x, angle = normal(2, 50, 8, 64, dtype=dtype), torch.rand(2, 50, 32, device="cuda") * 6.28
     cos, sin = angle.cos(), angle.sin()
@@ -206,6 +304,17 @@ def cases():
     for dtype in HALVES:
         for causal in (False, True):
             yield f"attention {str(dtype)[6:]}{' causal' * causal}", "attention", functools.partial(attention, dtype, causal)
+        for dim in (64, 128, 256):
+            for page in (0, 16, 64, 256):
+                yield f"decode {dim} pages of {page} {str(dtype)[6:]}", "decode", functools.partial(decode, dtype, dim, page)
+        for heads in (16, 128):
+            for page in (0, 16, 64):
+                yield f"latent {heads} heads pages of {page} {str(dtype)[6:]}", "decode", functools.partial(latent, dtype, heads, page)
+            yield f"chosen rows {heads} heads {str(dtype)[6:]}", "decode", functools.partial(chosen, dtype, heads)
+        for block in (64, 128):
+            yield f"blocks of {block} {str(dtype)[6:]}", "attention", functools.partial(block_sparse, dtype, block)
+        for decays in (False, True):
+            yield f"linear attention{' with decay' * decays} {str(dtype)[6:]}", "attention", functools.partial(linear, dtype, decays)
     for dtype in FLOATS:
         yield f"rope {str(dtype)[6:]}", "rows", functools.partial(rotary, dtype)
     yield "strided, offset and empty tensors", "rows", strided

@@ -34,6 +34,13 @@ def arguments(name, device="cuda", dtype=torch.bfloat16):
         "grouped_matmul": (t(128, 48), t(3, 40, 48), torch.ones(1, dtype=torch.int32, device=device), False),
         "quantized_matmul": (t(5, 128), torch.randint(0, 256, (8, 64)).to(torch.uint8).to(device), t(1, 8), "int4", 128),
         "quantize_rows": (x,), "attention": (q, q, q, True, None),
+        "block_sparse_attention": (q, q, q, torch.zeros(2, 4, 1, 2, dtype=torch.int32, device=device),
+                                   torch.ones(2, 4, 1, dtype=torch.int32, device=device), 64, False, None),
+        "linear_attention": (q, q, t(2, 7, 8, 16), -t(2, 7, 8, dtype=torch.float32).abs()),
+        "attention_decode": (q, t(6, 16, 2, 32), t(6, 16, 2, 32), torch.tensor([40, 3], dtype=torch.int32, device=device),
+                             torch.arange(6, dtype=torch.int32, device=device).view(2, 3), t(4, dtype=torch.float32), None),
+        "latent_attention": (t(2, 1, 16, 192), t(2, 40, 192), torch.tensor([40, 3], dtype=torch.int32, device=device), None, None),
+        "sparse_latent_attention": (t(2, 1, 16, 192), t(2, 40, 192), torch.randint(-1, 40, (2, 1, 20)).to(torch.int32).to(device), True, None),
     }[name]
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `kiln explain` says of attention and of a product on targets without tensor copies: what the compiler decided, golden. With
-KILN_BLESS=1 in the environment the expected texts are written anew; the diff is then the review."""
+"""What `kiln explain` says of attention and of a product on targets without tensor copies, and of keys in pages: what the compiler decided, golden.
+With KILN_BLESS=1 in the environment the expected texts are written anew; the diff is then the review."""
 
 import os
 import pathlib
@@ -20,14 +20,23 @@ def attention(target):
     return library.plan("attention", q, q, q, True, None, target=target).program.trace()
 
 
+def pages(target):
+    """Of 16 keys: rows are gathered."""
+    from kiln import library
+
+    cache, table = library.Spec((512, 16, 4, 128), "bfloat16"), library.Spec((8, 64), "int32")
+    return library.plan("attention_decode", library.Spec((8, 1, 32, 128), "bfloat16"), cache, cache, library.Spec((8,), "int32"), table, None, None,
+                        target=target).program.trace()
+
+
 def product(target):
     from kiln.library.programs.gemm import gemm
 
     return gemm(1024, 1024, 1024, target=target)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("build", (attention, product))
+@pytest.mark.parametrize("build, target", [(build, target) for build in (attention, product, pages) for target in TARGETS] +
+                         [(pages, "cuda:sm_90a")])
 def test_explain(tmp_path, build, target):
     source = tmp_path / "program"
     source.write_bytes(build(target).serialized)

@@ -167,6 +167,79 @@ def attention(dim: int, target=None, queries: int | None = None, keys: int | Non
     return {**plain, "threads": 256} if alone else plain
 
 
+def block_sparse(dim: int, block: int, target=None) -> dict:
+    """Of ``kiln.library.block_sparse_attention``: tiles that divide blocks of so many queries and keys. Each step has masks. These take registers,
+    which the largest heads have only for one group of warps, and AMD's waves of 32 lanes for half as many rows."""
+    tile = attention(dim, target)
+    rows = min(64 if dim > 128 else 128, tile["block_m"], block)
+    if _has_wgmma(target):
+        tile["threads"] = 2 * rows
+    elif _has_waves_of(32, target) and dim > 64:
+        rows = 32
+    return {**tile, "block_m": rows, "block_n": min(tile["block_n"], block)}
+
+
+def linear_attention(keys: int, target=None) -> dict:
+    """Of ``kiln.library.linear_attention``: a chunk's queries and keys, its faded keys, and the state of so many columns lie in shared memory, the
+    state in float32 in registers as well."""
+    name, amd = _name(target).split(":")[-1], ":gfx" in _name(target)
+    tile = {"chunk": 64, "columns": 64, "stages": 1 if amd else 2, "threads": 128 if _has_wgmma(target) else 256}
+    if name in ("sm_80", "sm_90", "sm_90a", "sm_100a") or keys <= 64:
+        return tile
+    if keys <= 128:
+        return {**tile, "chunk": 32} if amd else tile
+    return {**tile, "chunk": 16 if amd else 32, "columns": 32}
+
+
+# Of the board that a target is compiled for where none is named: the first of its architecture in compiler/target/boards.def.
+MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_86": 84, "sm_89": 142, "sm_90": 132, "sm_90a": 132, "sm_100a": 148, "sm_120a": 170,
+                   "gfx90a": 104, "gfx942": 304, "gfx950": 256, "gfx1100": 96, "gfx1201": 64}
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # each is a kernel of its own
+RESIDENT_SPLITS = 2  # blocks of ``decode`` on a multiprocessor at once
+SPLIT_COST = 4  # steps that take as long as a block's first loads and its result, of which nothing is hidden
+
+
+def splits(blocks: int, steps: int, target=None, resident: int = RESIDENT_SPLITS) -> int:
+    """How many blocks share the steps over one sequence's keys where ``blocks`` would not: as many as make the last of them end first."""
+    at_once = resident * MULTIPROCESSORS.get(_name(target).split(":")[-1], Hopper().multiprocessors)
+
+    def turns(parts):
+        return -(-blocks * parts // at_once) * (-(-steps // parts) + SPLIT_COST)
+
+    return min((parts for parts in SPLITS if parts == 1 or parts <= steps), key=turns)
+
+
+def decode(rows: int, dim: int, page: int = 0, target=None) -> dict:
+    """Of ``kiln.library.attention_decode``. ``rows``: the heads that share keys, times the tokens. Memory bounds it: two blocks share a
+    multiprocessor and together keep 64 KiB and more under way.
+
+    wgmma: it computes the products of the transposes, whose columns come by eights; each has 64 keys. Rows beyond those of a tile are other
+    blocks', which read the same keys. Above 128 elements, sums take the registers of more rows. Elsewhere a step is shorter where shared memory is
+    small: the last one, with its masks, has tiles of its own."""
+    name, wide = _name(target).split(":")[-1], dim > 128
+    least = 8 if _has_wgmma(target) else 16
+    few = page % 64 != 0 or _has_waves_of(32, target)  # registers: addresses, or waves of 32 lanes
+    most = (16 if few else 32) if wide else 32 if dim > 64 and _has_waves_of(32, target) else 64
+    tile = {"block_m": min(most, -(-rows // least) * least), "block_n": 64, "stages": 4 if dim <= 64 else 2, "threads": 128}
+    if _has_wgmma(target):
+        return {**tile, "stages": 3} if page % 64 and dim <= 128 else tile
+    if name in ("sm_80", "sm_90", "sm_100a"):
+        return {**tile, "block_n": 32} if wide else tile
+    if ":gfx" in _name(target):
+        return {**tile, "block_n": 16 if wide else 32, "stages": 2, "threads": 256}
+    return {**tile, "block_n": 16 if wide else 32, "stages": 3}
+
+
+def latent(rows: int, target=None) -> dict:
+    """Of ``kiln.library.latent_attention`` and ``sparse_latent_attention``. ``rows``: the heads that see the same keys. A key is 576 elements, 1152
+    bytes, of which shared memory holds one or two steps beside the queries; the sums of 64 rows take half of the registers of 256 threads."""
+    name = _name(target).split(":")[-1]
+    least = 8 if _has_wgmma(target) else 16
+    large = name in ("sm_80", "sm_90", "sm_90a", "sm_100a")  # shared memory
+    tile = {"block_m": min(64 if large else 16, -(-rows // least) * least), "block_n": 64 if _has_wgmma(target) else 32, "stages": 2, "threads": 256}
+    return {**tile, "block_n": 16, "stages": 1} if ":gfx" in _name(target) else tile
+
+
 def plain_attention(target=None, known=True) -> dict:
     """Of ``kiln.examples.attention``. AMD's waves of 32 lanes have 256 registers for each lane: there, each of eight waves has fewer columns of
     the result, and a step has fewer keys; still fewer where the number of keys is not ``known``, because masks and addresses take more."""

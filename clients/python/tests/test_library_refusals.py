@@ -15,6 +15,8 @@ from kiln.library.operation import OPERATIONS
 X, W, B3 = np.zeros((4, 8), np.float16), np.zeros(8, np.float16), np.zeros((2, 4, 8), np.float16)
 ROW, F32 = np.zeros(4, np.float32), np.zeros((4, 8), np.float32)
 Q = np.zeros((1, 4, 2, 16), np.float16)
+LISTS, COUNTS = np.zeros((1, 2, 1, 3), np.int32), np.zeros((1, 2, 1), np.int32)
+LENGTHS, LATENT, KV = np.zeros(1, np.int32), np.zeros((1, 4, 2, 576), np.float16), np.zeros((1, 9, 576), np.float16)
 E4 = library.Bits(np.zeros((4, 128), np.uint8), "float8_e4m3fn")
 PACKED = np.zeros((8, 64), np.uint8)
 
@@ -108,6 +110,38 @@ REFUSED = [
     ("attention", (Q, Q[:, :2], Q[:, :2]), {"causal": True}, ValueError, "causal=True with 4 tokens of q and 2 of k"),
     ("attention", (Q[..., :15], Q, Q), {}, ValueError, "heads of 15 elements; use a multiple of 16 up to 256"),
     ("attention", (Q, Q, Q), {"scale": 0.0}, ValueError, "scale is 0.0; pass a number above 0"),
+    ("attention_decode", (Q, Q, Q, np.zeros(2, np.int32)), {}, ValueError, "attention_decode: lengths has shape"),
+    ("attention_decode", (Q, Q, Q, LENGTHS.astype(np.int64)), {}, TypeError, "attention_decode: lengths has dtype int64; use int32"),
+    ("attention_decode", (Q, np.concatenate([Q, Q]), Q, LENGTHS), {}, ValueError, r"attention_decode: k has shape \(2, 4, 2, 16\)"),
+    ("attention_decode", (Q, Q, Q[:, :3], LENGTHS), {}, ValueError, "attention_decode: v has shape"),
+    ("attention_decode", (Q, Q[:, :, :0], Q[:, :, :0], LENGTHS), {}, ValueError, "attention_decode: k has 0 heads and q 2"),
+    ("attention_decode", (Q, Q[:, :0], Q[:, :0], LENGTHS), {}, ValueError, "attention_decode: the cache has no tokens"),
+    ("attention_decode", (Q[..., :15], Q, Q, LENGTHS), {}, ValueError, "heads of 15 elements; use a multiple of 16 up to 256"),
+    ("attention_decode", (Q, Q, Q, LENGTHS, np.zeros((2, 3), np.int32)), {}, ValueError, "attention_decode: table has shape"),
+    ("attention_decode", (Q, Q, Q, LENGTHS, np.zeros((1, 0), np.int32)), {}, ValueError, "attention_decode: table has no columns"),
+    ("attention_decode", (Q, Q, Q, LENGTHS, np.zeros((1, 3))), {}, TypeError, "attention_decode: table has dtype float64; use int32"),
+    ("attention_decode", (Q, Q, Q, LENGTHS, None, ROW), {}, ValueError, "attention_decode: sinks has shape"),
+    ("attention_decode", (Q, Q, Q, LENGTHS, None, W[:2]), {}, TypeError, "attention_decode: sinks has dtype float16; use float32"),
+    ("attention_decode", (Q, Q, Q, LENGTHS), {"scale": -1.0}, ValueError, "attention_decode: scale is -1.0; pass a number above 0"),
+    ("block_sparse_attention", (Q, Q, Q, LISTS, COUNTS, 96), {}, ValueError, "block_sparse_attention: block is 96; use 64 or 128"),
+    ("block_sparse_attention", (Q, Q, Q, LISTS[:, :1], COUNTS), {}, ValueError, "block_sparse_attention: chosen has shape"),
+    ("block_sparse_attention", (Q, Q, Q, LISTS[..., :0], COUNTS), {}, ValueError, "block_sparse_attention: chosen has empty lists"),
+    ("block_sparse_attention", (Q, Q, Q, LISTS, COUNTS[:, :1]), {}, ValueError, "block_sparse_attention: counts has shape"),
+    ("block_sparse_attention", (Q, Q, Q, LISTS.astype(np.int64), COUNTS), {}, TypeError, "block_sparse_attention: chosen has dtype int64"),
+    ("block_sparse_attention", (Q, Q[:, :0], Q[:, :0], LISTS, COUNTS), {}, ValueError, "block_sparse_attention: k has no tokens"),
+    ("linear_attention", (Q, Q[:, :3], Q), {}, ValueError, "linear_attention: k has shape"),
+    ("linear_attention", (Q[..., :15], Q[..., :15], Q), {}, ValueError, "linear_attention: q has rows of 15 elements"),
+    ("linear_attention", (Q, Q, Q[..., :15]), {}, ValueError, "linear_attention: v has rows of 15 elements"),
+    ("linear_attention", (Q, Q, Q[:, :, :1]), {}, ValueError, "linear_attention: q has 2 heads and v 1"),
+    ("linear_attention", (Q, Q, Q, np.zeros((1, 4), np.float32)), {}, ValueError, "linear_attention: decay has shape"),
+    ("linear_attention", (Q, Q, Q, np.zeros((1, 4, 2), np.float16)), {}, TypeError, "linear_attention: decay has dtype float16; use float32"),
+    ("latent_attention", (LATENT[..., :100], KV, LENGTHS), {}, ValueError, "heads of 100 elements; use 576"),
+    ("latent_attention", (LATENT, KV[..., :128], LENGTHS), {}, ValueError, "latent_attention: kv has shape"),
+    ("latent_attention", (LATENT, KV[:, :0], LENGTHS), {}, ValueError, "latent_attention: the cache has no tokens"),
+    ("latent_attention", (LATENT, KV, LENGTHS, np.zeros((3, 3), np.int32)), {}, ValueError, "latent_attention: table has shape"),
+    ("sparse_latent_attention", (LATENT, KV, np.zeros((1, 3, 5), np.int32)), {}, ValueError, "sparse_latent_attention: rows has shape"),
+    ("sparse_latent_attention", (LATENT, KV, np.zeros((1, 4, 0), np.int32)), {}, ValueError, "there is nothing to attend to"),
+    ("sparse_latent_attention", (LATENT, KV[:, :3], np.zeros((1, 4, 5), np.int32)), {}, ValueError, "causal=True with 4 tokens of q and 3 of kv"),
     ("attention", (Q.astype(np.float32), Q, Q), {}, TypeError, "attention: q has dtype float32; use float16 or bfloat16"),
 ]
 

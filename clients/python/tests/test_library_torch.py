@@ -49,6 +49,11 @@ def calls(t):
         "scaled_matmul": (e4, e4, t(1, 5, dtype="float32"), t(1, 1, dtype="float32"), None),
         "grouped_matmul": (t(128, 48), t(3, 40, 48), t(1, dtype="int32"), False),
         "quantized_matmul": (t(5, 128), packed, scales, "int4", 128), "quantize_rows": (x,), "attention": (q, q, q, True, None),
+        "block_sparse_attention": (q, q, q, t(2, 4, 1, 2, dtype="int32"), t(2, 4, 1, dtype="int32"), 64, False, None),
+        "linear_attention": (q, q, t(2, 7, 8, 16), t(2, 7, 8, dtype="float32")),
+        "attention_decode": (q, t(6, 16, 2, 32), t(6, 16, 2, 32), t(2, dtype="int32"), t(2, 3, dtype="int32"), t(4, dtype="float32"), None),
+        "latent_attention": (t(2, 1, 16, 192), t(2, 40, 192), t(2, dtype="int32"), None, None),
+        "sparse_latent_attention": (t(2, 1, 16, 192), t(2, 40, 192), t(2, 1, 20, dtype="int32"), True, None),
     }
 
 

@@ -146,3 +146,15 @@ def test_the_target_has_the_same_limits():
 def test_attention_has_a_third_group_where_its_rows_are_needed(tokens, causal, groups):
     assert tiles.attention(64, HOPPER, tokens, tokens, causal)["threads"] == 128 * groups
     assert tiles.attention(128, HOPPER, tokens, tokens, causal)["threads"] == 256, "the registers hold two groups"
+
+
+def test_multiprocessors_are_those_of_each_first_board():
+    boards = re.findall(r'^KILN_BOARD\("[^"]*", "(\w+)", (\d+),', (TARGET / "boards.def").read_text(), re.MULTILINE)
+    assert tiles.MULTIPROCESSORS == {name: int(count) for name, count in reversed(boards)}
+
+
+def test_blocks_share_keys_where_there_are_few():
+    assert tiles.splits(8, 1024, HOPPER) == 32, "8 · 32 of 264 at once"
+    assert tiles.splits(1024, 16, HOPPER) == 1 and tiles.splits(1, 1, HOPPER) == 1
+    assert tiles.splits(8, 1024, "hip:gfx942") > 32 > tiles.splits(8, 1024, "cuda:sm_86")
+    assert all(tiles.splits(blocks, steps, HOPPER) <= steps for blocks in (1, 7, 300) for steps in (1, 2, 5, 1000))

@@ -17,20 +17,23 @@ Tensors need not be contiguous; those that are not are copied first, except that
 ``plan`` tells which program serves a call; ``kiln.tiles`` chooses its sizes."""
 
 from . import operation as _operation
-from .attention import attention
+from .attention import attention, block_sparse_attention
 from .bits import Bits
 from .checks import Spec
+from .decode import attention_decode, latent_attention, sparse_latent_attention
 from .elementwise import rope, swiglu, transpose
 from .norms import layer_norm, layer_norm_backward, norm_weight_backward, rms_norm, rms_norm_backward
 from .operation import plan
 from .products import gemv, matmul
 from .quantized import GROUP_ROWS, grouped_matmul, interleave, quantize_rows, quantized_matmul, scaled_matmul
+from .recurrent import linear_attention
 from .reductions import amax, amin, mean, sum
 from .softmax import cross_entropy, softmax
 
-__all__ = ["Bits", "GROUP_ROWS", "Spec", "amax", "amin", "attention", "cross_entropy", "gemv", "grouped_matmul", "interleave", "layer_norm",
-           "layer_norm_backward", "matmul", "mean", "norm_weight_backward", "plan", "quantize_rows", "quantized_matmul", "rms_norm",
-           "rms_norm_backward", "rope", "scaled_matmul", "softmax", "sum", "swiglu", "transpose"]
+__all__ = ["Bits", "GROUP_ROWS", "Spec", "amax", "amin", "attention", "attention_decode", "block_sparse_attention", "cross_entropy", "gemv",
+           "grouped_matmul", "interleave", "latent_attention", "layer_norm", "layer_norm_backward", "linear_attention", "matmul", "mean",
+           "norm_weight_backward", "plan", "quantize_rows", "quantized_matmul", "rms_norm", "rms_norm_backward", "rope", "scaled_matmul", "softmax",
+           "sparse_latent_attention", "sum", "swiglu", "transpose"]
 
 try:
     import torch as _torch

@@ -73,6 +73,7 @@ void ParallelLoop::LowerChunks() {
   if (only != nullptr && only->plan && only->plan->form >= ir::StoreForm::kMatrix) {
     return StoreByMatrix(context(), memory_, loop_, addresses_, vectors_, neighbours_, *only);
   }
+  if (only != nullptr && only->async && !SourceOf(*only).split) return LowerGather(body[0], *only);
   for (int64_t first = 0; first < loop_.Registers() && !context().too_long(); first += loop_.run) {
     iterations_.SetGuard(iterations_.Exists(first));
     for (const ir::Stmt& stmt : body) {
@@ -131,18 +132,60 @@ void ParallelLoop::LowerChunk(const ir::Store& store, int64_t first, int64_t cou
   vectors_.Store(*store.plan, address, first, values);
 }
 
+// What an async store copies. The value's other reads are of its indices and its mask.
+ir::Read ParallelLoop::ReadOf(const ir::Store& store) const { return ir::ReadsOf(pool(), store.value).back(); }
+
+const ElementAddress& ParallelLoop::SourceOf(const ir::Store& store) {
+  const ir::Read read = ReadOf(store);
+  const ir::ExprNode& load = pool()[read.load];
+  return addresses_.Of(ir::BufferId(load.ref), load.Args(), read.mask);
+}
+
 void ParallelLoop::LowerAsyncChunk(const ir::Store& store, int64_t first, int64_t count) {
-  const ir::ExprNode& load = pool()[store.value];
-  const ElementAddress& from = addresses_.Of(ir::BufferId(load.ref), load.Args());
-  const ElementAddress& to = addresses_.Of(store.buffer, store.indices);
   Value* guard = iterations_.guard();
   When(Both(guard, iterations_.first_copy()), [&] {
     iterations_.SetGuard(nullptr);  // it holds here
-    vectors_.CheckStore(to, first, count, nullptr);
-    device().CopyAsync(addresses_.PointerAt(to, first), addresses_.PointerAt(from, first), int(count) * ir::Bytes(load.dtype),
-                       addresses_.ConditionAt(from, first));
+    CopyAsync(store, first, count, AsyncSource(store, first));
     iterations_.SetGuard(guard);
   });
+}
+
+// Each chunk has a place of its own, and loads may say where. Those of several chunks are under way together before the first copy starts.
+void ParallelLoop::LowerGather(const ir::Stmt& stmt, const ir::Store& store) {
+  constexpr int64_t kTogether = 8;
+  for (int64_t start = 0; start < loop_.Registers() && !context().too_long(); start += kTogether * loop_.run) {
+    const int64_t end = std::min<int64_t>(loop_.Registers(), start + kTogether * loop_.run);
+    std::vector<Source> sources;
+    for (int64_t first = start; first < end; first += loop_.run) {
+      context().EnterStmt(stmt);
+      iterations_.SetGuard(iterations_.Exists(first));
+      sources.push_back(AsyncSource(store, first));
+    }
+    for (int64_t first = start; first < end; first += loop_.run) {
+      Value* exists = iterations_.Exists(first);
+      iterations_.SetGuard(nullptr);
+      When(Both(exists, iterations_.first_copy()), [&] { CopyAsync(store, first, loop_.run, sources[size_t((first - start) / loop_.run)]); });
+    }
+    if (context().IsTooLong()) break;
+  }
+}
+
+void ParallelLoop::CopyAsync(const ir::Store& store, int64_t first, int64_t count, const Source& source) {
+  const ElementAddress& to = addresses_.Of(store.buffer, store.indices);
+  vectors_.CheckStore(to, first, count, nullptr);
+  device().CopyAsync(addresses_.PointerAt(to, first), source.pointer, int(count) * ir::Bytes(module()[store.buffer].dtype), source.exists);
+}
+
+ParallelLoop::Source ParallelLoop::AsyncSource(const ir::Store& store, int64_t reg) {
+  const ir::Read read = ReadOf(store);
+  const ir::ExprNode& load = pool()[read.load];
+  const ir::BufferId from{load.ref};
+  const ElementAddress& address = SourceOf(store);
+  if (read.mask || !address.split) iterations_.Enter(reg);
+  Value* mask = read.mask ? evaluator_.Eval(*read.mask) : nullptr;
+  // What the indices load is loaded where the mask does not hold, too.
+  Value* inside = address.split ? addresses_.ConditionAt(address, reg) : memory_.ElementExists(from, load.Args());
+  return {address.split ? addresses_.PointerAt(address, reg) : memory_.ElementPointer(from, load.Args()), Both(mask, inside)};
 }
 
 // Whether the iteration under way writes the element, which exists where `condition` holds. An array of the thread's own is written by each

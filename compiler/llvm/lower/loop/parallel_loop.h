@@ -35,6 +35,16 @@ class ParallelLoop final : public ElementAccess, Part {
   // `cond`: the store is made only where it holds.
   void LowerChunk(const ir::Store& store, int64_t first, int64_t count, std::optional<ir::ExprId> cond = {});
   void LowerAsyncChunk(const ir::Store& store, int64_t first, int64_t count);
+  void LowerGather(const ir::Stmt& stmt, const ir::Store& store);
+  // Where the element of an async store comes from, and whether it is read (i1; nullptr: always): else it becomes zero.
+  struct Source {
+    Value* pointer;
+    Value* exists;
+  };
+  ir::Read ReadOf(const ir::Store& store) const;
+  const ElementAddress& SourceOf(const ir::Store& store);
+  Source AsyncSource(const ir::Store& store, int64_t reg);
+  void CopyAsync(const ir::Store& store, int64_t first, int64_t count, const Source& source);
   void StoreElement(const ir::Store& store);
   void StoreRegister(const ir::Store& store, int64_t reg, Value* v);
   Value* WhereWritten(ir::Space space, Value* condition) const;
