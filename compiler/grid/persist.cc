@@ -146,7 +146,7 @@ std::optional<size_t> PairedAxis(const ir::Kernel& kernel) {
 
 bool MayPersist(const ir::Module& module, const ir::Kernel& kernel, const Context& context) {
   const int64_t tiles = Tiles(module, kernel);
-  return kernel.producers != 0 && !MeetsOtherBlocks(kernel) && kernel.threads >= kLargeBlock && tiles > int64_t(context.target->multiprocessors) &&
+  return kernel.producers != 0 && !MeetsOtherBlocks(kernel) && kernel.threads >= kLargeBlock && FragmentWords(module, kernel) <= 150 && tiles > int64_t(context.target->multiprocessors) &&
          tiles <= kMostTiles;
 }
 

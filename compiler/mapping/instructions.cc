@@ -12,6 +12,7 @@
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/analysis/threads/walk_together.h"
+#include "compiler/mapping/register_budget.h"
 #include "compiler/mapping/tensor_copies.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/roles.h"
@@ -184,18 +185,6 @@ class Chooser {
            reads(gemm.b, gemm.transpose_b, mma.b_layout, shape.n / mma.n / p.warps_n);
   }
 
-  // Registers that all fragments of the program take if they are spread evenly.
-  int64_t FragmentWords() const {
-    int64_t words = 0;
-    for (uint32_t id = 0; id < module_.buffers.size(); ++id) {
-      if (module_.buffers[id].space != Space::kFragment) continue;
-      int64_t bits = ir::Bits(module_.buffers[id].dtype);
-      for (int64_t extent : module_.ShapeOf(BufferId(id))) bits *= extent;
-      words += bits / 32 / range_.Count();
-    }
-    return words;
-  }
-
   bool IsPromoted(const ir::Gemm& gemm, const target::MmaInstruction& mma) const {
     return mma.short_sums && !gemm.clear_accum && !context_.options.fast_accumulation();
   }
@@ -213,7 +202,7 @@ class Chooser {
     if (range_.begin % kGroupThreads != 0 || warps % mma.Warps() != 0) return false;
     const int64_t own = IsPromoted(gemm, mma) ? mma.c_layout.Registers() : 0;
     // ptxas serialises wgmma where registers run short, which costs more than the spills of mma.sync.
-    if (FragmentWords() + own + kOtherRegisters > int64_t(context_.target->registers_per_thread)) return false;
+    if (MostEvenWords(module_, *kernel_, range_.Count()) + own + kOtherRegisters > int64_t(context_.target->registers_per_thread)) return false;
     if (mixed_.contains(gemm.a.buffer) || mixed_.contains(gemm.b.buffer)) return false;
     if (!HasRegisters(mma)) return false;
     if (mma.swapped) {

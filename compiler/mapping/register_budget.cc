@@ -26,7 +26,8 @@ struct Lifetime {
 // loop uses may have to keep its values from one iteration to the next, which this does not examine.
 class Lifetimes {
  public:
-  explicit Lifetimes(const ir::Module& module) : module_(module) {}
+  // Without `laid_out`, of fragments that have no layout yet, too.
+  explicit Lifetimes(const ir::Module& module, bool laid_out = true) : module_(module), laid_out_(laid_out) {}
 
   std::map<BufferId, Lifetime> Of(const ir::Kernel& kernel) {
     Visit(kernel.body);
@@ -55,7 +56,7 @@ class Lifetimes {
   }
 
   void Touch(BufferId id) {
-    if (module_[id].space != ir::Space::kFragment || !module_[id].layout) return;
+    if (module_[id].space != ir::Space::kFragment || (laid_out_ && !module_[id].layout)) return;
     Lifetime& life = lifetimes_.try_emplace(id, Lifetime{clock_, clock_}).first->second;
     life.last = clock_;
     for (const int64_t start : loops_)
@@ -63,6 +64,7 @@ class Lifetimes {
   }
 
   const ir::Module& module_;
+  bool laid_out_;
   int64_t clock_ = 0;
   std::vector<int64_t> loops_;  // where those around begin
   std::map<int64_t, std::set<BufferId>> carried_;
@@ -75,11 +77,10 @@ int64_t WordsOf(const ir::Buffer& buffer) { return (buffer.layout->Registers() *
 struct Moment {
   int64_t when = 0, words = 0;
 };
-Moment Fullest(const ir::Module& module, const std::map<BufferId, Lifetime>& lifetimes, const std::map<BufferId, int64_t>& bits = {}) {
+Moment Fullest(const std::map<BufferId, Lifetime>& lifetimes, const auto& words_of) {
   std::map<int64_t, int64_t> changes;
   for (const auto& [id, life] : lifetimes) {
-    const auto narrower = bits.find(id);
-    const int64_t words = narrower == bits.end() ? WordsOf(module[id]) : (module[id].layout->Registers() * narrower->second + 31) / 32;
+    const int64_t words = words_of(id);
     changes[life.first] += words, changes[life.last + 1] -= words;
   }
   int64_t words = 0;
@@ -145,6 +146,15 @@ std::map<BufferId, int64_t> LoadedBits(const ir::Module& module, const ir::Kerne
 
 }  // namespace
 
+int64_t MostEvenWords(const ir::Module& module, const ir::Kernel& kernel, int64_t threads) {
+  return Fullest(Lifetimes(module, /*laid_out=*/false).Of(kernel), [&](BufferId id) {
+           int64_t bits = ir::Bits(module[id].dtype);
+           for (const int64_t extent : module.ShapeOf(id)) bits *= extent;
+           return bits / 32 / threads;
+         })
+      .words;
+}
+
 int64_t MostFragmentWords(const ir::Module& module, const ir::Kernel& kernel) {
   std::map<BufferId, Lifetime> lifetimes = Lifetimes(module).Of(kernel);
   const std::map<BufferId, int64_t> bits = LoadedBits(module, kernel);
@@ -153,12 +163,16 @@ int64_t MostFragmentWords(const ir::Module& module, const ir::Kernel& kernel) {
   FindPassing(module, kernel.body, blocks, passing);
   for (const BufferId id : passing)
     if (blocks[id] == 1) lifetimes.erase(id);
-  return Fullest(module, lifetimes, bits).words;
+  return Fullest(lifetimes, [&](BufferId id) {
+           const auto narrower = bits.find(id);
+           return narrower == bits.end() ? WordsOf(module[id]) : (module[id].layout->Registers() * narrower->second + 31) / 32;
+         })
+      .words;
 }
 
 void CheckRegisters(const ir::Module& module, const ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics) {
   const std::map<BufferId, Lifetime> lifetimes = Lifetimes(module).Of(kernel);
-  const int64_t when = Fullest(module, lifetimes).when;
+  const int64_t when = Fullest(lifetimes, [&](BufferId id) { return WordsOf(module[id]); }).when;
   int64_t words = 0, most = 0;
   std::optional<BufferId> largest;
   std::string table;
