@@ -32,9 +32,7 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Stmt;
 
-// What fragments may take of a computing thread's registers.
-constexpr int64_t kMostWords = kMostRegisters - kFewOtherRegisters;
-// What those that live at a time may take where all together take more than that.
+// A choice: what fragments that live at a time may take of a computing thread's registers, where all of them together take more than kMostWords.
 constexpr int64_t kMostLive = 208;
 // A choice: a longer loop and two further halves of its body must be worth their code.
 constexpr double kWorth = 0.97;
@@ -113,10 +111,10 @@ class Scheduler {
     const double before = InOrder(works);
     std::map<size_t, Slot> slots;  // by where the body is cut
     double least = kWorth * before;
+    // Where registers are short, no values go from one iteration's first part to its second.
     for (size_t cut = is_full_ ? works.size() : 1; cut <= works.size(); ++cut) {
       std::optional<Slot> slot = MakeSlot(works, dependences, cut);
       if (!slot || slot->cycles >= kWorth * before) continue;
-kernel_.decisions.push_back({"schedule", std::nullopt, fmt::format("cut {} steps {} cycles {} of {} live {} full {}", cut, [&]{std::string t; for (auto& st : slot->steps) t += fmt::format("{}{} ", st.wait ? "w" : "", st.stmt); return t;}(), slot->cycles, before, MostLive(loop.body, *slot), is_full_), "", loc});
       if (is_full_ && MostLive(loop.body, *slot) > kMostLive) continue;
       least = std::min(least, slot->cycles);
       slots.emplace(cut, *std::move(slot));
@@ -157,8 +155,8 @@ kernel_.decisions.push_back({"schedule", std::nullopt, fmt::format("cut {} steps
     return words;
   }
 
-  // Registers of a thread that the fragments of the body take at a time, statement by statement in the slot's order. A product has its own until the
-  // wait for its end.
+  // Registers of a thread that the fragments of the body take at a time, in the slot's order. A product has its own until the wait for its end. What
+  // another statement reads for the last time makes room for what it writes, element by element.
   int64_t MostLive(const Block& body, const Slot& slot) const {
     struct Span {
       size_t first, last;
@@ -172,7 +170,6 @@ kernel_.decisions.push_back({"schedule", std::nullopt, fmt::format("cut {} steps
         const bool from_before = count.reads > 0;
         const auto [span, is_new] = spans.try_emplace(id, Span{from_before ? 0 : born, from_before ? 2 * slot.steps.size() : dies});
         if (!is_new) span->second.last = std::max(span->second.last, dies);
-        if (std::holds_alternative<ir::Fill>(stmt.op) && !from_before) spans.erase(id);
       }
     }
     std::vector<int64_t> changes(2 * slot.steps.size() + 2, 0);
