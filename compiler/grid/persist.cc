@@ -153,11 +153,10 @@ bool HasNestedRings(const ir::Block& block, int depth = 0) {
   });
 }
 
-// Whether a block that goes over tiles has registers for its place among them, and for the addresses that LLVM computes once for all tiles. Where
-// fragments leave few, or loops within loops have places of their own, ptxas would spill them. Such tiles take so long that the next one's first
-// loads matter little.
+// Whether a computing thread has registers for its block's place among the tiles, as many as a thread takes that only fills rings; loops within loops
+// take those for places of their own. ptxas would spill them. Tiles of that kind take so long that the next one's first loads matter little.
 bool LeavesRegisters(const ir::Module& module, const ir::Kernel& kernel) {
-  return FragmentWords(module, kernel) <= kMostWords && !HasNestedRings(kernel.body);
+  return FragmentWords(module, kernel) + kFewRegisters <= kMostRegisters && !HasNestedRings(kernel.body);
 }
 
 }  // namespace
