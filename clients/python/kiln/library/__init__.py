@@ -17,7 +17,7 @@ Tensors need not be contiguous; those that are not are copied first, except that
 ``plan`` tells which program serves a call; ``kiln.tiles`` chooses its sizes."""
 
 from . import operation as _operation
-from .attention import attention
+from .attention import attention, attention_backward, attention_with_lse
 from .bits import Bits
 from .checks import Spec
 from .elementwise import rope, swiglu, transpose
@@ -28,7 +28,8 @@ from .quantized import GROUP_ROWS, grouped_matmul, interleave, quantize_rows, qu
 from .reductions import amax, amin, mean, sum
 from .softmax import cross_entropy, softmax
 
-__all__ = ["Bits", "GROUP_ROWS", "Spec", "amax", "amin", "attention", "cross_entropy", "gemv", "grouped_matmul", "interleave", "layer_norm",
+__all__ = ["Bits", "GROUP_ROWS", "Spec", "amax", "amin", "attention", "attention_backward", "attention_with_lse",
+           "cross_entropy", "gemv", "grouped_matmul", "interleave", "layer_norm",
            "layer_norm_backward", "matmul", "mean", "norm_weight_backward", "plan", "quantize_rows", "quantized_matmul", "rms_norm",
            "rms_norm_backward", "rope", "scaled_matmul", "softmax", "sum", "swiglu", "transpose"]
 
