@@ -163,8 +163,8 @@ bool LeavesRegisters(const ir::Module& module, const ir::Kernel& kernel) {
 
 bool MayPersist(const ir::Module& module, const ir::Kernel& kernel, const Context& context) {
   const int64_t tiles = Tiles(module, kernel);
-  return kernel.producers != 0 && !MeetsOtherBlocks(kernel) && kernel.threads >= kLargeBlock && LeavesRegisters(module, kernel) && tiles > int64_t(context.target->multiprocessors) &&
-         tiles <= kMostTiles;
+  return kernel.producers != 0 && !MeetsOtherBlocks(kernel) && kernel.threads >= kLargeBlock && tiles > int64_t(context.target->multiprocessors) &&
+         tiles <= kMostTiles && (IsStreamed(kernel) || LeavesRegisters(module, kernel));
 }
 
 void Persist(ir::Module& module, ir::Kernel& kernel, const Context& context) {

@@ -171,20 +171,20 @@ def attention_backward(dim: int, target=None, deterministic: bool = False) -> di
     """Of ``kiln.library.attention_backward``, up to 128 elements. ``columns``, ``exchanged``: as in ``attention``. ``rows``, ``row_keys``: of the
     blocks that compute dQ where that is done in order.
 
-    wgmma: a block's 128 keys take two groups of warps, and their gradients half of the registers at 128 elements. The scores of 64 queries do not
-    fit beside them, those of 48 do. Elsewhere the gradients of 64 keys fill the registers of four warps, or of eight with more elements; waves of
+    wgmma: a block's 128 keys take two groups of warps, and their gradients half of the registers at 128 elements. The scores of 64 queries and their
+    part of dQ do not fit beside them, those of 48 do. Elsewhere the gradients of 64 keys fill the registers of four warps, or of eight with more elements; waves of
     32 lanes have fewer still, and their shared memory takes no copies under way."""
     plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False, "rows": 64, "row_keys": 64}
     if _has_wgmma(target):
-        wide = {"block_m": 48, "columns": 128} if dim > 96 else {}
-        return {**plain, "block_n": 128, "threads": 256, "rows": 128, **wide}
+        queries = {"block_m": 48} if dim > 96 and not deterministic else {}
+        return {**plain, "block_n": 128, "threads": 256, "rows": 128, "columns": 128 if dim > 96 else dim, **queries}
     if _has_waves_of(32, target):
         small = {} if dim <= 64 else {"block_m": 32, "block_n": 32, "rows": 32, "row_keys": 32}
         return {**plain, "stages": 1, "threads": 256, "columns": -(-dim // 32) * 32, "exchanged": True, **small}
     if _has_waves_of(64, target):
         small = {} if dim <= 64 else {"block_m": 32, "stages": 1, "rows": 32, "row_keys": 32}
         return {**plain, "threads": 256, **small}
-    small = {} if dim <= 64 else {"block_m": 32, "rows": 64, "row_keys": 32}
+    small = {} if dim <= 64 else {"block_m": 32, "threads": 256, "row_keys": 32, "columns": 128 if dim > 96 else dim}
     return {**plain, "stages": 1 if _name(target).endswith(":sm_75") else 2, **small}
 
 
