@@ -28,9 +28,8 @@ from .quantized import GROUP_ROWS, grouped_matmul, interleave, quantize_rows, qu
 from .reductions import amax, amin, mean, sum
 from .softmax import cross_entropy, softmax
 
-__all__ = ["Bits", "GROUP_ROWS", "Spec", "amax", "amin", "attention", "attention_backward", "attention_with_lse",
-           "cross_entropy", "gemv", "grouped_matmul", "interleave", "layer_norm",
-           "layer_norm_backward", "matmul", "mean", "norm_weight_backward", "plan", "quantize_rows", "quantized_matmul", "rms_norm",
+__all__ = ["Bits", "GROUP_ROWS", "Spec", "amax", "amin", "attention", "attention_backward", "attention_with_lse", "cross_entropy", "gemv",
+           "grouped_matmul", "interleave", "layer_norm", "layer_norm_backward", "matmul", "mean", "norm_weight_backward", "plan", "quantize_rows", "quantized_matmul", "rms_norm",
            "rms_norm_backward", "rope", "scaled_matmul", "softmax", "sum", "swiglu", "transpose"]
 
 try:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 
 from .. import tiles
-from .checks import HALVES, is_torch, want_dtype, want_rank, want_shape
+from .checks import HALVES, want_dtype, want_rank, want_shape
 from .operation import Operation
 from .plans import Dynamic, Plan, Program, Result
 from .programs.attention import attention as program
@@ -70,7 +70,7 @@ def _plan(q, k, v, causal, scale, target):
 
 
 _attention = Operation("attention(Tensor q, Tensor k, Tensor v, bool causal, float? scale) -> Tensor", _check, _plan,
-                       instead="call kiln.library.attention, or attention_with_lse, with tensors that require one")
+                       instead="use kiln.library.attention, or attention_with_lse, on tensors that require one")
 
 
 def _check_with_lse(q, k, v, causal, scale):
@@ -122,7 +122,7 @@ _attention_with_lse = Operation("attention_with_lse(Tensor q, Tensor k, Tensor v
 
 
 def _wants_gradient(*tensors) -> bool:
-    return is_torch(tensors[0]) and sys.modules["torch"].is_grad_enabled() and any(getattr(t, "requires_grad", False) for t in tensors)
+    return any(isinstance(t, _attention.tensor_type) and t.requires_grad for t in tensors)
 
 
 def attention(q, k, v, causal=False, scale=None):
@@ -142,7 +142,7 @@ def attention(q, k, v, causal=False, scale=None):
 def attention_with_lse(q, k, v, causal=False, scale=None):
     """(o, lse): ``attention``, and log Σ exp of the scaled scores of each row, which ``attention_backward`` takes.
 
-    Arguments as of ``attention``. o is like q, lse (batch, heads, tokens) of float32, without a gradient of its own; o has one. TypeError and
+    q, k, v, ``causal`` and ``scale``: as of ``attention``. o is like q, lse (batch, heads, tokens) of float32, without a gradient of its own; o has one. TypeError and
     ValueError: as of ``attention``."""
     return _attention_with_lse(q, k, v, causal, scale)
 
