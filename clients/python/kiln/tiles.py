@@ -188,6 +188,13 @@ def attention_backward(dim: int, target=None, deterministic: bool = False) -> di
     return {**plain, "stages": 1 if _name(target).endswith(":sm_75") else 2, **small}
 
 
+def scaled_attention(dim: int, target=None) -> dict:
+    """Of ``kiln.library.scaled_attention``. A tile of keys lies along k of the second product, whose instructions take 32 of it."""
+    if _has_wgmma(target):
+        return {"block_m": 128, "block_n": 128 if dim <= 128 else 64, "stages": 2, "threads": 256}
+    return {"block_m": 64, "block_n": 64 if dim <= 128 else 32, "stages": 2 if dim <= 128 else 1, "threads": 128 if dim <= 64 else 256}
+
+
 def plain_attention(target=None, known=True) -> dict:
     """Of ``kiln.examples.attention``. AMD's waves of 32 lanes have 256 registers for each lane: there, each of eight waves has fewer columns of
     the result, and a step has fewer keys; still fewer where the number of keys is not ``known``, because masks and addresses take more."""

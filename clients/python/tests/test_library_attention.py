@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of the library's attention on the emulator, against float64: masks, shared keys, lengths that fill no tile, both orders of sums."""
+"""Gradients of the library's attention on the emulator, and attention of 8-bit floats, against float64: masks, shared keys, lengths that fill no
+tile, both orders of sums, scales."""
 
 import numpy as np
 import pytest
@@ -120,3 +121,38 @@ def test_gradients_at_any_address(emulated):
     moved = [np.concatenate([np.zeros(1, t.dtype), t.reshape(-1)])[1:].reshape(t.shape) for t in given]
     for one, other in zip(compare(*given, deterministic=True), compare(*moved, deterministic=True)):
         assert np.array_equal(one, other)
+
+
+def scaled(q, k, v, scales, causal=False, scale=None, **more):
+    """Beside float64 of the same numbers; weights have three bits behind the first."""
+    expected = reference(*(wide(t) * np.asarray(s)[:, None] for t, s in zip((q, k, v), scales)), np.zeros(q.shape), causal,
+                         q.shape[3]**-0.5 if scale is None else scale)[0]
+    given = library.scaled_attention(q, k, v, *scales, causal, scale, **more)
+    near(given, expected, str(more.get("out_dtype") or "bfloat16"), times=20 if more else 4)
+
+
+def eight_bits(batch, tokens, keys, heads, kv_heads, dim):
+    """q, k and v"""
+    k, v = (normal(batch, keys, kv_heads, dim, dtype="float8_e4m3fn") for _ in range(2))
+    return normal(batch, tokens, heads, dim, dtype="float8_e4m3fn"), k, v
+
+
+def of_heads(count):
+    return (np.random.default_rng(3).random(count) + 0.5).astype(np.float32)
+
+
+@pytest.mark.parametrize("target", ["emu:sm_89", HOPPER])
+@pytest.mark.parametrize("causal", [False, True])
+def test_scaled_attention(emulated, target, causal):
+    emulated(target)
+    one = np.ones(1, np.float32)
+    scaled(*eight_bits(1, 37, 150, 2, 1, 64), (one, 2 * one, one / 3), causal)
+    scaled(*eight_bits(2, 70, 131, 4, 2, 32), (of_heads(4), of_heads(2), of_heads(2)), causal, scale=0.3, out_dtype="float16")
+
+
+@pytest.mark.parametrize("target", ["emu:sm_89", HOPPER])
+@pytest.mark.parametrize("dim", [128, 256])
+def test_scaled_attention_of_wide_heads(emulated, target, dim):
+    emulated(target)
+    with kiln.emulation(check=True):
+        scaled(*eight_bits(1, 140, 200, 2, 1, dim), (of_heads(2), of_heads(1), of_heads(1)), causal=True)

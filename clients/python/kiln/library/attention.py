@@ -19,13 +19,11 @@ LARGEST_HEAD, LARGEST_GRADIENT = 256, 128
 OPTIONS = (("fast_math", True),)
 
 
-def _check_inputs(function, q, k, v, causal, scale, largest=LARGEST_HEAD):
-    for name, spec in (("q", q), ("k", k), ("v", v)):
-        want_rank(function, name, spec, 4, FORM)
-        want_dtype(function, name, spec, HALVES if name == "q" else q.dtype)
+def check_inputs(function, q, k, v, causal, scale, largest=LARGEST_HEAD, step=16):
+    """Refuses what does not fit together; ``step``: of the elements of a head, up to the ``largest``."""
     batch, tokens, heads, dim = q.shape
-    if dim % 16 != 0 or not 0 < dim <= largest:
-        raise ValueError(f"{function}: q has heads of {dim} elements; use a multiple of 16 up to {largest}: pad q, k and v with "
+    if dim % step != 0 or not 0 < dim <= largest:
+        raise ValueError(f"{function}: q has heads of {dim} elements; use a multiple of {step} up to {largest}: pad q, k and v with "
                          f"zeros, and pass scale")
     want_shape(function, "k", k, (batch, k.shape[1], k.shape[2], dim), "the batch and the heads' elements of q")
     want_shape(function, "v", v, k.shape, "that of k")
@@ -40,6 +38,13 @@ def _check_inputs(function, q, k, v, causal, scale, largest=LARGEST_HEAD):
         raise ValueError(f"{function}: causal=True with {tokens} tokens of q and {k.shape[1]} of k: the first ones of q would see nothing")
 
 
+def _check_halves(function, q, k, v, causal, scale, **more):
+    for name, spec in (("q", q), ("k", k), ("v", v)):
+        want_rank(function, name, spec, 4, FORM)
+        want_dtype(function, name, spec, HALVES if name == "q" else q.dtype)
+    check_inputs(function, q, k, v, causal, scale, **more)
+
+
 def _like(spec) -> Result:
     return Result(spec.shape, str(spec.dtype))
 
@@ -49,7 +54,7 @@ def _sums_of(q) -> tuple:
     return q.shape[0], q.shape[2], q.shape[1]
 
 
-def _arguments(q, k, causal, scale) -> dict:
+def arguments_of(q, k, causal, scale) -> dict:
     """Of programs that serve every batch and every number of tokens."""
     heads, dim = q.shape[2:]
     return {"batch": Dynamic("batch"), "heads": heads, "kv_heads": k.shape[2], "seq_len": Dynamic("seq_len"), "kv_len": Dynamic("kv_len"),
@@ -57,12 +62,12 @@ def _arguments(q, k, causal, scale) -> dict:
 
 
 def _check(q, k, v, causal, scale):
-    _check_inputs("attention", q, k, v, causal, scale)
+    _check_halves("attention", q, k, v, causal, scale)
     return (_like(q),)
 
 
 def _forward(q, k, causal, scale, target, **more):
-    return Program.of(program, **_arguments(q, k, causal, scale), **tiles.attention(q.shape[3], target, q.shape[1], k.shape[1], causal), **more)
+    return Program.of(program, **arguments_of(q, k, causal, scale), **tiles.attention(q.shape[3], target, q.shape[1], k.shape[1], causal), **more)
 
 
 def _plan(q, k, v, causal, scale, target):
@@ -74,7 +79,7 @@ _attention = Operation("attention(Tensor q, Tensor k, Tensor v, bool causal, flo
 
 
 def _check_with_lse(q, k, v, causal, scale):
-    _check_inputs("attention_with_lse", q, k, v, causal, scale)
+    _check_halves("attention_with_lse", q, k, v, causal, scale)
     return _like(q), Result(_sums_of(q), "float32")
 
 
@@ -84,7 +89,7 @@ def _plan_with_lse(q, k, v, causal, scale, target):
 
 
 def _check_backward(q, k, v, o, lse, do, causal, scale, deterministic):
-    _check_inputs("attention_backward", q, k, v, causal, scale, LARGEST_GRADIENT)
+    _check_halves("attention_backward", q, k, v, causal, scale, largest=LARGEST_GRADIENT)
     for name, spec in (("o", o), ("do", do)):
         want_dtype("attention_backward", name, spec, q.dtype)
         want_shape("attention_backward", name, spec, q.shape, "that of q")
@@ -97,7 +102,7 @@ def _plan_backward(q, k, v, o, lse, do, causal, scale, deterministic, target):
     results = _check_backward(q, k, v, o, lse, do, causal, scale, deterministic)
     if q.size == 0:
         return Plan(None, (), results, fill=0.0)
-    built = Program.of(gradients, **_arguments(q, k, causal, scale), **tiles.attention_backward(q.shape[3], target, deterministic),
+    built = Program.of(gradients, **arguments_of(q, k, causal, scale), **tiles.attention_backward(q.shape[3], target, deterministic),
                        deterministic=deterministic)
     return Plan(built, tuple(whole(i, spec) for i, spec in enumerate((q, k, v, o, lse, do))), results, options=OPTIONS)
 

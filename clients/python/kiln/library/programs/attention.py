@@ -49,7 +49,7 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
             total[i] = total[i] * rescale[i] + row_sum[i]
 
     @T.macro
-    def rows(Q, K, V, O, bx, by, bz):
+    def rows(Q, K, V, O, LSE, bx, by, bz):
         q_shared = T.alloc_shared((block_m, dim), dtype)
         k_shared = T.alloc_shared((block_n, dim), dtype)
         v_shared = T.alloc_shared((block_n, columns), dtype)
@@ -84,10 +84,12 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
                 output[i, j] *= rescale[i]
             T.copy(V[bz, k * block_n : (k + 1) * block_n, by // group, 0:columns], v_shared)
             T.gemm(weights, v_shared, output, policy=T.GemmWarpPolicy.FullRow)
+        if lse:
+            for i in T.Parallel(block_m):
+                LSE[bz, by, bx * block_m + i] = row_max[i] * scale + T.log(total[i])
         for i, j in T.Parallel(block_m, columns):
             output[i, j] /= total[i]
         T.copy(output, O[bz, bx * block_m : (bx + 1) * block_m, by, 0:columns])
-        return row_max, total
 
     if lse:
 
@@ -96,9 +98,7 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
                                V: T.Tensor((batch, kv_len, kv_heads, dim), dtype), O: T.Tensor((batch, seq_len, heads, dim), dtype),
                                LSE: T.Tensor((batch, heads, seq_len), "float32")):
             with T.Kernel(T.ceildiv(seq_len, block_m), heads, batch, threads=threads) as (bx, by, bz):
-                row_max, total = rows(Q, K, V, O, bx, by, bz)
-                for i in T.Parallel(block_m):
-                    LSE[bz, by, bx * block_m + i] = row_max[i] * scale + T.log(total[i])
+                rows(Q, K, V, O, LSE, bx, by, bz)
 
         return attention_with_lse.with_outputs([3, 4])
 
@@ -106,6 +106,6 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
     def attention(Q: T.Tensor((batch, seq_len, heads, dim), dtype), K: T.Tensor((batch, kv_len, kv_heads, dim), dtype),
                   V: T.Tensor((batch, kv_len, kv_heads, dim), dtype), O: T.Tensor((batch, seq_len, heads, dim), dtype)):
         with T.Kernel(T.ceildiv(seq_len, block_m), heads, batch, threads=threads) as (bx, by, bz):
-            rows(Q, K, V, O, bx, by, bz)
+            rows(Q, K, V, O, None, bx, by, bz)
 
     return attention.with_outputs(-1)
