@@ -331,6 +331,42 @@ TEST(Passes, StreamedBlocksStayWhatTheyAre) {
   }
 }
 
+// Fragments that live at other times, and those of other kernels, leave registers to products of groups of warps.
+TEST(Passes, FragmentsShareRegistersOneAfterTheOther) {
+  const std::filesystem::path path = "tests/golden/schedule/attention_gradients.sm_90a.kiln";
+  ir::Module module = Parsed(path);
+  int64_t bits = 0;
+  for (uint32_t id = 0; id < module.buffers.size(); ++id) {
+    if (module.buffers[id].space != ir::Space::kFragment) continue;
+    int64_t size = ir::Bits(module.buffers[id].dtype);
+    for (const int64_t extent : module.ShapeOf(ir::BufferId(id))) size *= extent;
+    bits += size;
+  }
+  EXPECT_GT(bits / 32 / module.kernels[1].threads + 31, 255) << "together they would not fit";
+  const std::string text = RunUpTo("instructions", module, ContextOf(path));
+  size_t groups = 0;
+  for (size_t at = text.find("plan { wgmma."); at != text.npos; at = text.find("plan { wgmma.", at + 1)) ++groups;
+  EXPECT_EQ(groups, 5);
+}
+
+// A block goes over tiles only where its place among them finds registers: not where fragments take all, nor beside loops within loops.
+TEST(Passes, BlocksWithoutRegistersForTheirPlaceStayOnOneTile) {
+  const auto persists = [](std::string_view name, std::string_view old = "", std::string_view now = "") {
+    const std::filesystem::path path = "tests/golden/" + std::string(name) + "/attention_gradients.sm_90a.kiln";
+    std::string text = golden::ReadFile(path);
+    const size_t at = text.find(old);
+    EXPECT_NE(at, text.npos) << old;
+    text.replace(at, old.size(), now);
+    ir::Module module = ParsedText(text, path.string());
+    RunUpTo("split_stores", module, ContextOf(path));
+    EXPECT_EQ(module.kernels[1].producers, 128u);
+    return MayPersist(module, module.kernels[1], ContextOf(path));
+  };
+  EXPECT_FALSE(persists("persist")) << "a loop over heads around the loop over queries";
+  EXPECT_TRUE(persists("persist", "for serial %member in 2", "for serial %member in 1"));
+  EXPECT_FALSE(persists("schedule", "for serial %member in 2", "for serial %member in 1"));
+}
+
 // A row is given to a cluster only where every use of it goes along it.
 TEST(Passes, RowsAreSplitWhereAllGoesAlongThem) {
   const std::filesystem::path name = "long_rows.sm_90a.kiln";

@@ -142,12 +142,29 @@ std::optional<size_t> PairedAxis(const ir::Kernel& kernel) {
   return size_t(pair - kernel.cluster.begin());
 }
 
+// Whether a loop that fills rings lies within another one. `depth`: loops around the block.
+bool HasNestedRings(const ir::Block& block, int depth = 0) {
+  return std::ranges::any_of(block, [&](const ir::Stmt& stmt) {
+    if (depth > 1 && std::holds_alternative<ir::RingStep>(stmt.op)) return true;
+    bool found = false;
+    const bool loops = ir::IsOneOf<ir::For, ir::While>(stmt.op);
+    ir::ForEachBody(stmt.op, [&](const ir::Block& body) { found |= HasNestedRings(body, depth + loops); });
+    return found;
+  });
+}
+
+// Whether a computing thread has registers for its block's place among the tiles, as many as a thread takes that only fills rings; loops within loops
+// take those for places of their own. ptxas would spill them. Tiles of that kind take so long that the next one's first loads matter little.
+bool LeavesRegisters(const ir::Module& module, const ir::Kernel& kernel) {
+  return FragmentWords(module, kernel) + kFewRegisters <= kMostRegisters && !HasNestedRings(kernel.body);
+}
+
 }  // namespace
 
 bool MayPersist(const ir::Module& module, const ir::Kernel& kernel, const Context& context) {
   const int64_t tiles = Tiles(module, kernel);
   return kernel.producers != 0 && !MeetsOtherBlocks(kernel) && kernel.threads >= kLargeBlock && tiles > int64_t(context.target->multiprocessors) &&
-         tiles <= kMostTiles;
+         tiles <= kMostTiles && (IsStreamed(kernel) || LeavesRegisters(module, kernel));
 }
 
 void Persist(ir::Module& module, ir::Kernel& kernel, const Context& context) {

@@ -32,8 +32,8 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Stmt;
 
-// What fragments may take of a computing thread's registers.
-constexpr int64_t kMostWords = kMostRegisters - kFewOtherRegisters;
+// A choice: what fragments that live at a time may take of a computing thread's registers, where all of them together take more than kMostWords.
+constexpr int64_t kMostLive = 208;
 // A choice: a longer loop and two further halves of its body must be worth their code.
 constexpr double kWorth = 0.97;
 // A choice: orders whose cycles differ by less are alike. The cycles are those of groups of warps that do the same at one time. They run apart, and
@@ -73,7 +73,7 @@ class Scheduler {
   }
 
   void Run() {
-    if (FragmentWords(module_, kernel_) > kMostWords) return;
+    is_full_ = FragmentWords(module_, kernel_) > kMostWords;
     Visit(kernel_.body);
     kernel_.body.insert(kernel_.body.begin(), allocs_.begin(), allocs_.end());
   }
@@ -111,9 +111,11 @@ class Scheduler {
     const double before = InOrder(works);
     std::map<size_t, Slot> slots;  // by where the body is cut
     double least = kWorth * before;
-    for (size_t cut = 1; cut <= works.size(); ++cut) {
+    // Where registers are short, no values go from one iteration's first part to its second.
+    for (size_t cut = is_full_ ? works.size() : 1; cut <= works.size(); ++cut) {
       std::optional<Slot> slot = MakeSlot(works, dependences, cut);
       if (!slot || slot->cycles >= kWorth * before) continue;
+      if (is_full_ && MostLive(loop.body, *slot) > kMostLive) continue;
       least = std::min(least, slot->cycles);
       slots.emplace(cut, *std::move(slot));
     }
@@ -151,6 +153,33 @@ class Scheduler {
       if (written != first.end() && written->second.writes > 0 && count.reads > 0 && !IsFromBefore(body, id)) words += FragmentWords(module_, id);
     }
     return words;
+  }
+
+  // Registers of a thread that the fragments of the body take at a time, in the slot's order. A product has its own until the wait for its end. What
+  // another statement reads for the last time makes room for what it writes, element by element.
+  int64_t MostLive(const Block& body, const Slot& slot) const {
+    struct Span {
+      size_t first, last;
+    };
+    std::map<BufferId, Span> spans;
+    for (size_t i = 0; i < slot.steps.size(); ++i) {
+      const Stmt& stmt = body[slot.steps[i].stmt];
+      const bool product = std::holds_alternative<ir::Gemm>(stmt.op);
+      for (const auto& [id, count] : CountAllAccesses(module_, Block{stmt})) {
+        const size_t born = 2 * i + (product ? 0 : 1), dies = 2 * i + (product ? 1 : 0);
+        const bool from_before = count.reads > 0;
+        const auto [span, is_new] = spans.try_emplace(id, Span{from_before ? 0 : born, from_before ? 2 * slot.steps.size() : dies});
+        if (!is_new) span->second.last = std::max(span->second.last, dies);
+      }
+    }
+    std::vector<int64_t> changes(2 * slot.steps.size() + 2, 0);
+    for (const auto& [id, span] : spans) {
+      changes[span.first] += FragmentWords(module_, id);
+      changes[std::max(span.first, span.last) + 1] -= FragmentWords(module_, id);
+    }
+    int64_t words = 0, most = 0;
+    for (const int64_t change : changes) most = std::max(most, words += change);
+    return most;
   }
 
   // Whether an iteration reads what the one before left in the buffer.
@@ -249,7 +278,8 @@ class Scheduler {
   ir::Kernel& kernel_;
   const Context& context_;
   Facts facts_;
-  Block allocs_;  // of the loops' bodies, for the kernel's begin: a part of a body that stands before or behind its loop uses them, too
+  bool is_full_ = false;  // all fragments of the kernel together do not fit into the registers
+  Block allocs_;          // of the loops' bodies, for the kernel's begin: a part of a body that stands before or behind its loop uses them, too
 };
 
 }  // namespace

@@ -10,10 +10,10 @@ namespace kiln::compiler {
 // options let spill: code size and register allocation time grow with each. Needs: the fragments' layouts.
 void CheckRegisters(const ir::Module& module, const ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics);
 
+// The most registers of a thread that fragments take at a time before they have layouts, each spread evenly over `threads`.
+int64_t MostEvenWords(const ir::Module& module, const ir::Kernel& kernel, int64_t threads);
+
 // The most registers of a thread that fragments take at a time once code is made: without those whose elements are used as they come.
 int64_t MostFragmentWords(const ir::Module& module, const ir::Kernel& kernel);
-
-// The most that fragments take at a time where each is spread evenly over so many threads: before they have layouts.
-int64_t MostEvenWords(const ir::Module& module, const ir::Kernel& kernel, int64_t threads);
 
 }  // namespace kiln::compiler

@@ -239,6 +239,45 @@ def chosen(row):
                moved=row["bytes"])
 
 
+def attention_backward(row):
+    """Of one head of one sequence, some tokens of each gradient are compared: those of some queries, and those of some keys for which all queries of
+    the heads that share them count."""
+    batch, tokens, heads, dim = row["shape"]
+    data = row["data"]
+    groups, dtype = data["groups"], data["dtype"]
+    q, k, v, do = (_normal((batch, tokens, heads // g, dim), dtype) for g in (1, groups, groups, 1))
+    inputs = [t.transpose(1, 2).requires_grad_() for t in (q.clone(), k.clone(), v.clone())]
+    for backend in ("flash", "mem_efficient", "math"):
+        getattr(torch.backends.cuda, f"enable_{backend}_sdp")(False)
+    shared = {"enable_gqa": True} if groups > 1 else {}
+    theirs = torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=data["causal"], **shared)
+    slope = do.transpose(1, 2)
+    o, lse = library.attention_with_lse(q, k, v, data["causal"])
+
+    some = torch.randperm(tokens, device="cuda")[:64]
+    position = torch.arange(tokens, device="cuda")
+    sums = {name: 0.0 for name in ("dk", "dv")}
+    for head in range(groups):  # of the first that share keys, a part of the queries at a time
+        query, slopes, result = (t[-1, :, head].double() for t in (q, do, o))
+        key, value = (t[-1, :, 0].double() for t in (k, v))
+        for begin in range(0, tokens, 2048):
+            part = slice(begin, begin + 2048)
+            scores = query[part] @ key.t() * dim**-0.5
+            if data["causal"]:
+                scores = scores.masked_fill(position[part, None] < position, -math.inf)
+            weights = torch.softmax(scores, -1)
+            delta = (slopes[part] * (weights @ value)).sum(-1, True)
+            scored = weights * (slopes[part] @ value.t() - delta) * dim**-0.5
+            sums["dv"] = sums["dv"] + weights[:, some].t() @ slopes[part]
+            sums["dk"] = sums["dk"] + scored[:, some].t() @ query[part]
+            if head == 0:
+                sums.setdefault("dq", []).append(scored @ key)
+    references = [torch.cat(sums["dq"])[some], sums["dk"], sums["dv"]]
+    return Job([q, k, v, o, lse, do], [(tuple(t.shape), dtype) for t in (q, k, v)], list(enumerate(references)),
+               lambda: torch.autograd.grad(theirs, inputs, slope, retain_graph=True), bar=2 * HALF[dtype == "bfloat16"],
+               part=lambda result: result[-1, some, 0])
+
+
 def _rows(function, outputs, extra=()):
     """Row-wise programs on x: `function` of x in float64 and the extra inputs gives the references."""
 
@@ -293,6 +332,7 @@ MAKERS = {
     "gemm": gemm, "with_epilogue": with_epilogue, "block_scaled": block_scaled, "batched": batched, "grouped": grouped,
     "packed_weights": packed_weights, "packed_mxfp4": packed_mxfp4, "attention": attention,
     "decode": decode, "latent": latent, "chosen": chosen,
+    "attention_backward": attention_backward,
     "softmax": _rows(lambda x: [torch.softmax(x, 1)], ["bfloat16"]),
     "cross_entropy": _rows(lambda x, label: [torch.nn.functional.cross_entropy(x, label.long(), reduction="none")], ["float32"],
                            [lambda m, n: torch.randint(0, n, (m,), device="cuda", dtype=torch.int32)]),

@@ -19,6 +19,8 @@ GROUPS = {
     "decode": {"peer": "copy", "bar": None, "each": 0.88},
     "latent decode, few heads": {"peer": "copy", "bar": None, "each": 0.85},
     "latent": {"peer": "published", "bar": None},
+    "attention backward": {"peer": "cudnn", "bar": 1.0, "each": 0.9},
+    "attention in order": {"peer": "cudnn", "bar": None, "each": 0.85},
     "memory": {"peer": "copy", "bar": None, "each": 0.93},
 }
 
@@ -160,6 +162,25 @@ def decode():
     return rows + [_chosen(4096, 8192, 128, 2048, tflops=600)]
 
 
+def _gradients(dim, tokens, causal, dtype="bfloat16", groups=1, deterministic=False):
+    """Sizes as of ``_attention``; two and a half times the arithmetic. The peer adds in any order, too."""
+    batch, heads = 16384 // tokens, 2048 // dim
+    shape, sums = (batch, tokens, heads, dim), (batch, heads, tokens)
+    keys = (batch, tokens, heads // groups, dim)
+    note = " ".join(["causal"] * causal + [f"{groups} heads share keys"] * (groups > 1))
+    arguments = [*((given, dtype) for given in (shape, keys, keys, shape)), (sums, "float32"), (shape, dtype), causal, None, deterministic]
+    return _row("attention in order" if deterministic else "attention backward", shape, "attention_backward", arguments,
+                {"kind": "attention_backward", "dtype": dtype, "causal": causal, "groups": groups, "note": note},
+                flop=10 * batch * heads * tokens**2 * dim // (1 + causal))
+
+
+def attention_backward():
+    rows = [_gradients(dim, tokens, causal) for dim in (64, 128) for tokens in (1024, 2048, 8192, 16384) for causal in (False, True)]
+    rows += [_gradients(128, 8192, causal, "float16") for causal in (False, True)]
+    rows += [_gradients(dim, 8192, True, groups=8) for dim in (64, 128)]
+    return rows + [_gradients(dim, 8192, causal, deterministic=True) for dim in (64, 128) for causal in (False, True)]
+
+
 # Memory-bound functions: the kind of data, the operator, and its arguments for rows of (m, n).
 MEMORY = {
     "cross_entropy": ("cross_entropy", lambda x, m, n: [x, ((m,), "int32")]),
@@ -192,4 +213,4 @@ PLAIN = "gemm 8192x8192x8192 bfloat16 nt"  # what fused epilogues are measured b
 
 
 def rows():
-    return products() + attention() + decode() + memory()
+    return products() + attention() + attention_backward() + decode() + memory()

@@ -257,6 +257,29 @@ def linear(dtype, decays):
         near(library.linear_attention(q, k, v, decay), torch.einsum("btsh,bshn->bthn", scores * since, v.double()))
 
 
+def attention_gradients(dtype, causal):
+    """Those of torch's attention in float64; in order, twice the same bits."""
+    for batch, tokens, keys, heads, kv_heads, dim in ((2, 333, 333, 4, 4, 64), (1, 1, 1000, 8, 2, 128), (3, 100, 257, 6, 3, 80), (1, 70, 130, 2, 1, 112),
+                                                      (1, 2048, 2048, 4, 1, 128), (2, 1500, 2048, 4, 4, 64), (1, 5, 5, 1, 1, 16)):
+        q, k, v = normal(batch, tokens, heads, dim, dtype=dtype), *(normal(batch, keys, kv_heads, dim, dtype=dtype) for _ in range(2))
+        mask = torch.ones(tokens, keys, dtype=torch.bool, device="cuda").tril(keys - tokens) if causal else None
+
+        def theirs(q, k, v):
+            shared = [t.repeat_interleave(heads // kv_heads, 2).transpose(1, 2) for t in (k, v)]
+            return torch.nn.functional.scaled_dot_product_attention(q.transpose(1, 2), *shared, attn_mask=mask).transpose(1, 2)
+
+        differentiated(lambda q, k, v: library.attention(q, k, v, causal=causal), theirs, (q, k, v))
+        torch.use_deterministic_algorithms(True)
+        try:
+            differentiated(lambda q, k, v: library.attention(q, k, v, causal=causal), theirs, (q, k, v))
+        finally:
+            torch.use_deterministic_algorithms(False)
+        o, lse = library.attention_with_lse(q, k, v, causal)
+        first, second = (library.attention_backward(q, k, v, o, lse, q, causal, deterministic=True) for _ in range(2))
+        if not all(map(torch.equal, first, second)):
+            raise AssertionError("equal calls in order give other bits")
+
+
 def rotary(dtype):
     x, angle = normal(2, 50, 8, 64, dtype=dtype), torch.rand(2, 50, 32, device="cuda") * 6.28
     cos, sin = angle.cos(), angle.sin()
@@ -304,6 +327,7 @@ def cases():
     for dtype in HALVES:
         for causal in (False, True):
             yield f"attention {str(dtype)[6:]}{' causal' * causal}", "attention", functools.partial(attention, dtype, causal)
+            yield f"attention gradients {str(dtype)[6:]}{' causal' * causal}", "attention", functools.partial(attention_gradients, dtype, causal)
         for dim in (64, 128, 256):
             for page in (0, 16, 64, 256):
                 yield f"decode {dim} pages of {page} {str(dtype)[6:]}", "decode", functools.partial(decode, dtype, dim, page)

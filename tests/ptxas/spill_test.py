@@ -12,6 +12,7 @@ from ptxas_test import PTXAS, assemble
 
 LENGTHS = (768, 1000, 1536, 5120, 7168)
 HEADS = (64, 80, 96, 112, 128, 144, 176, 240, 256)  # of attention: even and odd multiples of 16, which is what the library takes
+GRADIENT_HEADS = (64, 80, 96, 112, 128)
 AMD = ("hip:gfx90a", "hip:gfx942", "hip:gfx950", "hip:gfx1100", "hip:gfx1201")
 NVIDIA = ("cuda:sm_75", "cuda:sm_80", "cuda:sm_90a", "cuda:sm_100a", "cuda:sm_120a")
 
@@ -94,6 +95,21 @@ def attention_programs(target):
                 yield f"attention {dim} {dtype}{' causal' * causal}", plan.program.trace(), dict(plan.options)
 
 
+def gradient_programs(target):
+    """Of attention, as the library compiles them; without atomic additions, too."""
+    from kiln import library
+
+    for dim in GRADIENT_HEADS:
+        q, k, lse = library.Spec((2, 100, 8, dim), "float16"), library.Spec((2, 100, 4, dim), "float16"), library.Spec((2, 8, 100), "float32")
+        for causal in (False, True):
+            plan = library.plan("attention_with_lse", q, k, k, causal, None, target=target)
+            yield f"attention_with_lse {dim}{' causal' * causal}", plan.program.trace(), dict(plan.options)
+            for deterministic in (False, True):
+                plan = library.plan("attention_backward", q, k, k, q, lse, q, causal, None, deterministic, target=target)
+                name = f"attention_backward {dim}{' causal' * causal}{' in order' * deterministic}"
+                yield name, plan.program.trace(), dict(plan.options)
+
+
 def spilled_on_amd(client, program, target, options=None):
     kernels = client.compile(program, target, options).artifact.report.kernels
     assert kernels, f"{target}: the code object tells of no kernel"
@@ -104,6 +120,7 @@ def spilled_on_nvidia(client, program, target, folder, options=None):
     arch = target.removeprefix("cuda:")
     done = assemble(client.compile(program, target, options).artifact.code, arch, folder)
     assert done.returncode == 0, done.stderr[-500:]
+    assert "(C75" not in done.stderr, done.stderr[-500:]
     spills = [int(n) for n in re.findall(r"(\d+) bytes spill stores", done.stderr)]
     assert spills, f"{target}: ptxas tells of no kernel"
     return sum(spills)
@@ -139,6 +156,12 @@ def test_attention_on_amd(served, target):
     assert {name: count for name, count in spilled.items() if count} == {}
 
 
+@pytest.mark.parametrize("target", AMD)
+def test_gradients_on_amd(served, target):
+    spilled = {name: spilled_on_amd(served, program, target, options) for name, program, options in gradient_programs(target)}
+    assert {name: count for name, count in spilled.items() if count} == {}
+
+
 @pytest.mark.skipif(PTXAS is None, reason="no ptxas on this machine: NOTHING checks here that kernels for CUDA keep to their registers; set PTXAS")
 @pytest.mark.parametrize("target", NVIDIA)
 def test_rows_on_nvidia(served, target, tmp_path):
@@ -164,4 +187,11 @@ def test_examples_on_nvidia(served, target, tmp_path):
 @pytest.mark.parametrize("target", ("cuda:sm_75", "cuda:sm_90a"))
 def test_attention_on_nvidia(served, target, tmp_path):
     spilled = {name: spilled_on_nvidia(served, program, target, tmp_path, options) for name, program, options in attention_programs(target)}
+    assert {name: count for name, count in spilled.items() if count} == {}
+
+
+@pytest.mark.skipif(PTXAS is None, reason="no ptxas on this machine: NOTHING checks here that kernels for CUDA keep to their registers; set PTXAS")
+@pytest.mark.parametrize("target", (*NVIDIA, "cuda:sm_89"))
+def test_gradients_on_nvidia(served, target, tmp_path):
+    spilled = {name: spilled_on_nvidia(served, program, target, tmp_path, options) for name, program, options in gradient_programs(target)}
     assert {name: count for name, count in spilled.items() if count} == {}

@@ -240,6 +240,34 @@ def latent(rows: int, target=None) -> dict:
     return {**tile, "block_n": 16, "stages": 1} if ":gfx" in _name(target) else tile
 
 
+def attention_backward(dim: int, target=None, deterministic: bool = False) -> dict:
+    """Of ``kiln.library.attention_backward``, up to 128 elements. ``columns``, ``exchanged``: as in ``attention``. ``rows``, ``row_keys``: of the
+    blocks that compute dQ where that is done in order.
+
+    wgmma: a block's 128 keys take two groups of warps, and their gradients half of the registers at 128 elements. The scores of 64 queries and their
+    part of dQ do not fit beside them, those of 48 do. Elsewhere the gradients of 64 keys fill the registers of four warps, or of eight with more elements; waves of
+    32 lanes have fewer still, and their shared memory takes no copies under way."""
+    plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False, "rows": 64, "row_keys": 64}
+    if _has_wgmma(target):
+        queries = {"block_m": 48} if dim > 96 and not deterministic else {}
+        return {**plain, "block_n": 128, "threads": 256, "rows": 128, "columns": 128 if dim > 96 else dim, **queries}
+    if _has_waves_of(32, target):
+        small = {} if dim <= 64 else {"block_m": 32, "block_n": 32, "rows": 32, "row_keys": 32}
+        return {**plain, "stages": 1, "threads": 256, "columns": -(-dim // 32) * 32, "exchanged": True, **small}
+    if _has_waves_of(64, target):
+        small = {} if dim <= 64 else {"block_m": 32, "stages": 1, "rows": 32, "row_keys": 32}
+        return {**plain, "threads": 256, **small}
+    small = {} if dim <= 64 else {"block_m": 32, "threads": 256, "row_keys": 32, "columns": 128 if dim > 96 else dim}
+    return {**plain, "stages": 1 if _name(target).endswith(":sm_75") else 2, **small}
+
+
+def scaled_attention(dim: int, target=None) -> dict:
+    """Of ``kiln.library.scaled_attention``. A tile of keys lies along k of the second product, whose instructions take 32 of it."""
+    if _has_wgmma(target):
+        return {"block_m": 128, "block_n": 128 if dim <= 128 else 64, "stages": 2, "threads": 256}
+    return {"block_m": 64, "block_n": 64 if dim <= 128 else 32, "stages": 2 if dim <= 128 else 1, "threads": 128 if dim <= 64 else 256}
+
+
 def plain_attention(target=None, known=True) -> dict:
     """Of ``kiln.examples.attention``. AMD's waves of 32 lanes have 256 registers for each lane: there, each of eight waves has fewer columns of
     the result, and a step has fewer keys; still fewer where the number of keys is not ``known``, because masks and addresses take more."""

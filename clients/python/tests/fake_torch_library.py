@@ -41,6 +41,7 @@ def install(torch):
     """Gives the fake torch what ``kiln.library.torch_operators`` registers with."""
     operators = types.SimpleNamespace()
     torch.ops = types.SimpleNamespace(kiln=operators)
+    torch.are_deterministic_algorithms_enabled = lambda: False
     torch.Tag = types.SimpleNamespace(pt2_compliant_tag="pt2_compliant_tag")
 
     def named(qualified):

@@ -27,10 +27,12 @@ def caches():
 
 def products(m):
     half, e4 = "bfloat16", "float8_e4m3fn"
+    lse = Spec((2, 8, m), "float32")
     a, w, q, angle = Spec((m, 4096), half), Spec((1024, 4096), half), Spec((2, m, 8, 128), half), Spec((2, m, 64), "float32")
     return {
         "matmul": (a, w, Spec((1024,), half), Spec((m, 1024), half), Spec((m,), "float32"), "gelu", False, True, None, False, False),
-        **caches(), "gemv": (w, Spec((4096,), half), None), "attention": (q, q, q, True, None), "rope": (q, angle, angle),
+        **caches(), "gemv": (w, Spec((4096,), half), None), "attention": (q, q, q, True, None),
+        "attention_with_lse": (q, q, q, True, None), "attention_backward": (q, q, q, q, lse, q, True, None, False), "rope": (q, angle, angle),
         "scaled_matmul": (Spec((m, 4096), e4), Spec((1024, 4096), e4), Spec((32, m), "float32"), Spec((8, 32), "float32"), None),
         "grouped_matmul": (Spec((256, 4096), half), Spec((4, 1024, 4096), half), Spec((2,), "int32"), False),
         "quantized_matmul": (a, Spec((1024, 512), "uint32"), Spec((32, 1024), half), "int4", 128)}

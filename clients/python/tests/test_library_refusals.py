@@ -17,6 +17,7 @@ ROW, F32 = np.zeros(4, np.float32), np.zeros((4, 8), np.float32)
 Q = np.zeros((1, 4, 2, 16), np.float16)
 LISTS, COUNTS = np.zeros((1, 2, 1, 3), np.int32), np.zeros((1, 2, 1), np.int32)
 LENGTHS, LATENT, KV = np.zeros(1, np.int32), np.zeros((1, 4, 2, 576), np.float16), np.zeros((1, 9, 576), np.float16)
+LSE, WIDE = np.zeros((1, 2, 4), np.float32), np.zeros((1, 4, 2, 144), np.float16)
 E4 = library.Bits(np.zeros((4, 128), np.uint8), "float8_e4m3fn")
 PACKED = np.zeros((8, 64), np.uint8)
 
@@ -143,6 +144,12 @@ REFUSED = [
     ("sparse_latent_attention", (LATENT, KV, np.zeros((1, 4, 0), np.int32)), {}, ValueError, "there is nothing to attend to"),
     ("sparse_latent_attention", (LATENT, KV[:, :3], np.zeros((1, 4, 5), np.int32)), {}, ValueError, "causal=True with 4 tokens of q and 3 of kv"),
     ("attention", (Q.astype(np.float32), Q, Q), {}, TypeError, "attention: q has dtype float32; use float16 or bfloat16"),
+    ("attention_with_lse", (Q, Q[..., :8], Q), {}, ValueError, "attention_with_lse: k has shape"),
+    ("attention_backward", (Q, Q, Q, Q, LSE[:, :1], Q), {}, ValueError, "attention_backward: lse has shape"),
+    ("attention_backward", (Q, Q, Q, Q, LSE.astype(np.float64), Q), {}, TypeError, "attention_backward: lse has dtype float64; use float32"),
+    ("attention_backward", (Q, Q, Q, Q[:, :1], LSE, Q), {}, ValueError, "attention_backward: o has shape"),
+    ("attention_backward", (Q, Q, Q, Q, LSE, Q.astype(np.float32)), {}, TypeError, "attention_backward: do has dtype float32; use float16"),
+    ("attention_backward", (*[WIDE] * 4, LSE[:, :1], WIDE), {}, ValueError, "heads of 144 elements; use a multiple of 16 up to 128"),
 ]
 
 

@@ -54,6 +54,7 @@ def calls(t):
         "attention_decode": (q, t(6, 16, 2, 32), t(6, 16, 2, 32), t(2, dtype="int32"), t(2, 3, dtype="int32"), t(4, dtype="float32"), None),
         "latent_attention": (t(2, 1, 16, 192), t(2, 40, 192), t(2, dtype="int32"), None, None),
         "sparse_latent_attention": (t(2, 1, 16, 192), t(2, 40, 192), t(2, 1, 20, dtype="int32"), True, None),
+        "attention_with_lse": (q, q, q, True, None), "attention_backward": (q, q, q, q, t(2, 4, 7, dtype="float32"), q, True, None, False),
     }
 
 
@@ -113,6 +114,25 @@ def test_gradients_that_depend_on_arguments(operators, torch):
             assert da.shape == a.shape and db.shape == b.shape
     da, db, *_ = library.matmul(t(2, 5, 48), t(48, 40))._backward(t(2, 5, 40))
     assert (tuple(da.shape), tuple(db.shape)) == ((2, 5, 48), (48, 40))
+
+
+def test_attention_keeps_sums_where_a_gradient_is_wanted(operators, torch, service, monkeypatch):
+    """And in order where torch asks for that; dq, dk and dv come from one call."""
+    q, k = tensors(torch)(2, 7, 4, 32), tensors(torch)(2, 9, 2, 32)
+    called = []
+    for name in ("attention", "attention_with_lse", "attention_backward"):
+        operator = getattr(operators, name)
+        monkeypatch.setitem(operator.kernels, "CUDA", lambda *a, run=operator.kernels["CUDA"], name=name: called.append((name, a)) or run(*a))
+    q.requires_grad = k.requires_grad = False
+    library.attention(q, k, k)
+    k.requires_grad = True
+    output = library.attention(q, k, k, causal=True, scale=0.5)
+    for deterministic in (False, True):
+        monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: deterministic)
+        dq, dk, dv, *others = output._backward(output._like(), None)
+        assert (dq.shape, dk.shape, dv.shape, others) == (q.shape, k.shape, k.shape, [None, None])
+    assert [name for name, _ in called] == ["attention", "attention_with_lse", "attention_backward", "attention_backward"]
+    assert [given[6:] for _, given in called[2:]] == [(True, 0.5, False), (True, 0.5, True)]
 
 
 def test_batch_sizes_share_kernels(operators, torch, service):

@@ -17,7 +17,7 @@ Tensors need not be contiguous; those that are not are copied first, except that
 ``plan`` tells which program serves a call; ``kiln.tiles`` chooses its sizes."""
 
 from . import operation as _operation
-from .attention import attention, block_sparse_attention
+from .attention import attention, attention_backward, attention_with_lse, block_sparse_attention
 from .bits import Bits
 from .checks import Spec
 from .decode import attention_decode, latent_attention, sparse_latent_attention
@@ -28,12 +28,14 @@ from .products import gemv, matmul
 from .quantized import GROUP_ROWS, grouped_matmul, interleave, quantize_rows, quantized_matmul, scaled_matmul
 from .recurrent import linear_attention
 from .reductions import amax, amin, mean, sum
+from .scaled_attention import scaled_attention
 from .softmax import cross_entropy, softmax
 
-__all__ = ["Bits", "GROUP_ROWS", "Spec", "amax", "amin", "attention", "attention_decode", "block_sparse_attention", "cross_entropy", "gemv",
-           "grouped_matmul", "interleave", "latent_attention", "layer_norm", "layer_norm_backward", "linear_attention", "matmul", "mean",
-           "norm_weight_backward", "plan", "quantize_rows", "quantized_matmul", "rms_norm", "rms_norm_backward", "rope", "scaled_matmul", "softmax",
-           "sparse_latent_attention", "sum", "swiglu", "transpose"]
+__all__ = ["Bits", "GROUP_ROWS", "Spec", "amax", "amin", "attention", "attention_backward", "attention_decode", "attention_with_lse",
+           "block_sparse_attention", "cross_entropy", "gemv", "grouped_matmul", "interleave", "latent_attention", "layer_norm",
+           "layer_norm_backward", "linear_attention", "matmul", "mean", "norm_weight_backward", "plan", "quantize_rows", "quantized_matmul",
+           "rms_norm", "rms_norm_backward", "rope", "scaled_attention", "scaled_matmul", "softmax", "sparse_latent_attention", "sum", "swiglu",
+           "transpose"]
 
 try:
     import torch as _torch

@@ -1,28 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention, forward: the scores are never written out."""
+"""Attention and its gradients: the scores are never written out."""
 
 from __future__ import annotations
+
+import sys
 
 from .. import tiles
 from .checks import HALVES, want_dtype, want_rank, want_shape
 from .operation import Operation
 from .plans import Dynamic, Plan, Program, Result
 from .programs.attention import attention as program
+from .programs.attention_gradients import attention_backward as gradients
 from .programs.block_sparse import block_sparse
 from .shapes import whole
 
 FORM = "(batch, tokens, heads, D)"
-LARGEST_HEAD = 256
-BLOCKS = (64, 128)
+LARGEST_HEAD, LARGEST_GRADIENT = 256, 128
+BLOCKS = (64, 128)  # of queries and of keys, of which block_sparse_attention sees some
+# The one thing that it changes in the loops: weights below the smallest normal float32, beside one of 1 in each row, count as 0.
+OPTIONS = (("fast_math", True),)
 
 
-def _check_of(function, q, k, v, causal, scale):
-    for name, spec in (("q", q), ("k", k), ("v", v)):
-        want_rank(function, name, spec, 4, FORM)
-        want_dtype(function, name, spec, HALVES if name == "q" else q.dtype)
+def check_inputs(function, q, k, v, causal, scale, largest=LARGEST_HEAD, step=16):
+    """Refuses what does not fit together; ``step``: of the elements of a head, up to the ``largest``."""
     batch, tokens, heads, dim = q.shape
-    if dim % 16 != 0 or not 0 < dim <= LARGEST_HEAD:
-        raise ValueError(f"{function}: q has heads of {dim} elements; use a multiple of 16 up to {LARGEST_HEAD}: pad q, k and v with "
+    if dim % step != 0 or not 0 < dim <= largest:
+        raise ValueError(f"{function}: q has heads of {dim} elements; use a multiple of {step} up to {largest}: pad q, k and v with "
                          f"zeros, and pass scale")
     want_shape(function, "k", k, (batch, k.shape[1], k.shape[2], dim), "the batch and the heads' elements of q")
     want_shape(function, "v", v, k.shape, "that of k")
@@ -35,25 +38,98 @@ def _check_of(function, q, k, v, causal, scale):
         raise ValueError(f"{function}: scale is {scale}; pass a number above 0, or nothing for 1/√D")
     if causal and k.shape[1] < tokens:
         raise ValueError(f"{function}: causal=True with {tokens} tokens of q and {k.shape[1]} of k: the first ones of q would see nothing")
-    return (Result(q.shape, str(q.dtype)),)
+
+
+def _check_halves(function, q, k, v, causal, scale, **more):
+    for name, spec in (("q", q), ("k", k), ("v", v)):
+        want_rank(function, name, spec, 4, FORM)
+        want_dtype(function, name, spec, HALVES if name == "q" else q.dtype)
+    check_inputs(function, q, k, v, causal, scale, **more)
+
+
+def _like(spec) -> Result:
+    return Result(spec.shape, str(spec.dtype))
+
+
+def _sums_of(q) -> tuple:
+    """(batch, heads, tokens): one for each row of each head."""
+    return q.shape[0], q.shape[2], q.shape[1]
+
+
+def arguments_of(q, k, causal, scale) -> dict:
+    """Of programs that serve every batch and every number of tokens."""
+    heads, dim = q.shape[2:]
+    return {"batch": Dynamic("batch"), "heads": heads, "kv_heads": k.shape[2], "seq_len": Dynamic("seq_len"), "kv_len": Dynamic("kv_len"),
+            "dim": dim, "causal": causal, "scale": float(dim**-0.5 if scale is None else scale), "dtype": str(q.dtype)}
 
 
 def _check(q, k, v, causal, scale):
-    return _check_of("attention", q, k, v, causal, scale)
+    _check_halves("attention", q, k, v, causal, scale)
+    return (_like(q),)
+
+
+def _forward(q, k, causal, scale, target, **more):
+    return Program.of(program, **arguments_of(q, k, causal, scale), **tiles.attention(q.shape[3], target, q.shape[1], k.shape[1], causal), **more)
 
 
 def _plan(q, k, v, causal, scale, target):
-    heads, dim = q.shape[2:]
-    built = Program.of(program, batch=Dynamic("batch"), heads=heads, kv_heads=k.shape[2], seq_len=Dynamic("seq_len"),
-                       kv_len=Dynamic("kv_len"), dim=dim,
-                       causal=causal, scale=float(dim**-0.5 if scale is None else scale), dtype=str(q.dtype),
-                       **tiles.attention(dim, target, q.shape[1], k.shape[1], causal))
-    # The one thing that fast_math changes in the loop: weights below the smallest normal float32, beside one of 1 in each row, count as 0.
-    return Plan(built, (whole(0, q), whole(1, k), whole(2, v)), _check(q, k, v, causal, scale), options=(("fast_math", True),))
+    return Plan(_forward(q, k, causal, scale, target), (whole(0, q), whole(1, k), whole(2, v)), _check(q, k, v, causal, scale), options=OPTIONS)
 
 
 _attention = Operation("attention(Tensor q, Tensor k, Tensor v, bool causal, float? scale) -> Tensor", _check, _plan,
-                       instead="use torch.nn.functional.scaled_dot_product_attention where one is needed")
+                       instead="use kiln.library.attention, or attention_with_lse, on tensors that require one")
+
+
+def _check_with_lse(q, k, v, causal, scale):
+    _check_halves("attention_with_lse", q, k, v, causal, scale)
+    return _like(q), Result(_sums_of(q), "float32")
+
+
+def _plan_with_lse(q, k, v, causal, scale, target):
+    return Plan(_forward(q, k, causal, scale, target, lse=True), (whole(0, q), whole(1, k), whole(2, v)), _check_with_lse(q, k, v, causal, scale),
+                options=OPTIONS)
+
+
+def _check_backward(q, k, v, o, lse, do, causal, scale, deterministic):
+    _check_halves("attention_backward", q, k, v, causal, scale, largest=LARGEST_GRADIENT)
+    for name, spec in (("o", o), ("do", do)):
+        want_dtype("attention_backward", name, spec, q.dtype)
+        want_shape("attention_backward", name, spec, q.shape, "that of q")
+    want_dtype("attention_backward", "lse", lse, "float32")
+    want_shape("attention_backward", "lse", lse, _sums_of(q), "one for each token of each head of q")
+    return _like(q), _like(k), _like(v)
+
+
+def _plan_backward(q, k, v, o, lse, do, causal, scale, deterministic, target):
+    results = _check_backward(q, k, v, o, lse, do, causal, scale, deterministic)
+    if q.size == 0:
+        return Plan(None, (), results, fill=0.0)
+    built = Program.of(gradients, **arguments_of(q, k, causal, scale), **tiles.attention_backward(q.shape[3], target, deterministic),
+                       deterministic=deterministic)
+    return Plan(built, tuple(whole(i, spec) for i, spec in enumerate((q, k, v, o, lse, do))), results, options=OPTIONS)
+
+
+_attention_backward = Operation("attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, bool causal, float? scale, "
+                                "bool deterministic) -> (Tensor, Tensor, Tensor)", _check_backward, _plan_backward)
+
+
+def _save(context, inputs, output):
+    *tensors, context.causal, context.scale = inputs
+    context.save_for_backward(*tensors, *output)
+    context.mark_non_differentiable(output[1])
+
+
+def _gradient(context, do, _):
+    deterministic = sys.modules["torch"].are_deterministic_algorithms_enabled()
+    return (*_attention_backward(*context.saved_tensors, do, context.causal, context.scale, deterministic), None, None)
+
+
+_attention_with_lse = Operation("attention_with_lse(Tensor q, Tensor k, Tensor v, bool causal, float? scale) -> (Tensor, Tensor)",
+                                _check_with_lse, _plan_with_lse, save=_save, backward=_gradient)
+
+
+def _wants_gradient(*tensors) -> bool:
+    return any(isinstance(t, _attention.tensor_type) and t.requires_grad for t in tensors)
 
 
 def attention(q, k, v, causal=False, scale=None):
@@ -61,14 +137,17 @@ def attention(q, k, v, causal=False, scale=None):
 
     q: (batch, tokens, heads, D) of float16 or bfloat16, D a multiple of 16 up to 256. k, v: (batch, kv_tokens, kv_heads, D) of the same
     dtype; heads is a multiple of kv_heads, whose neighbours share one (grouped queries). ``causal``: token i of q sees those of k up to i +
-    kv_tokens − tokens. ``scale``: 1/√D if left out. Returns the same as q. No gradient. One kernel serves every batch and every number of
+    kv_tokens − tokens. ``scale``: 1/√D if left out. Returns the same as q. With a gradient for q, k and v up to D = 128, as
+    ``attention_backward``; in order where torch.use_deterministic_algorithms asks for it. One kernel serves every batch and every number of
     tokens; of heads of up to 64 elements, one serves few tokens and another one many. TypeError: another dtype. ValueError: another shape,
     no tokens of k, causal with fewer tokens of k than of q."""
+    if _wants_gradient(q, k, v):
+        return _attention_with_lse(q, k, v, causal, scale)[0]
     return _attention(q, k, v, causal, scale)
 
 
 def _check_block_sparse(q, k, v, chosen, counts, block, causal, scale):
-    results = _check_of("block_sparse_attention", q, k, v, causal, scale)
+    _check_halves("block_sparse_attention", q, k, v, causal, scale)
     if block not in BLOCKS:
         raise ValueError(f"block_sparse_attention: block is {block}; use {' or '.join(map(str, BLOCKS))}")
     batch, tokens, heads, _ = q.shape
@@ -80,16 +159,14 @@ def _check_block_sparse(q, k, v, chosen, counts, block, causal, scale):
     want_shape("block_sparse_attention", "counts", counts, (batch, heads, blocks), "a number for each list")
     if chosen.shape[3] == 0:
         raise ValueError("block_sparse_attention: chosen has empty lists; there is nothing to attend to")
-    return results
+    return (_like(q),)
 
 
 def _plan_block_sparse(q, k, v, chosen, counts, block, causal, scale, target):
-    heads, dim = q.shape[2:]
-    built = Program.of(block_sparse, batch=Dynamic("batch"), heads=heads, kv_heads=k.shape[2], seq_len=Dynamic("seq_len"),
-                       kv_len=Dynamic("kv_len"), dim=dim, block=block, most=Dynamic("most"), causal=causal,
-                       scale=float(dim**-0.5 if scale is None else scale), dtype=str(q.dtype), **tiles.block_sparse(dim, block, target))
+    built = Program.of(block_sparse, **arguments_of(q, k, causal, scale), block=block, most=Dynamic("most"),
+                       **tiles.block_sparse(q.shape[3], block, target))
     inputs = (whole(0, q), whole(1, k), whole(2, v), whole(3, chosen), whole(4, counts))
-    return Plan(built, inputs, _check_block_sparse(q, k, v, chosen, counts, block, causal, scale), options=(("fast_math", True),))
+    return Plan(built, inputs, _check_block_sparse(q, k, v, chosen, counts, block, causal, scale), options=OPTIONS)
 
 
 _block_sparse_attention = Operation("block_sparse_attention(Tensor q, Tensor k, Tensor v, Tensor chosen, Tensor counts, int block, bool causal, "
@@ -105,3 +182,20 @@ def block_sparse_attention(q, k, v, chosen, counts, block=128, causal=False, sca
     count. counts: (batch, heads, blocks of q) of int32. ``causal``: of those blocks, token i of q sees keys up to i + kv_tokens − tokens. A token
     that sees none gives zeros. Returns the same as q. No gradient. TypeError: another dtype. ValueError: another shape or block, empty lists."""
     return _block_sparse_attention(q, k, v, chosen, counts, block, causal, scale)
+
+
+def attention_with_lse(q, k, v, causal=False, scale=None):
+    """(o, lse): ``attention``, and log Σ exp of the scaled scores of each row, which ``attention_backward`` takes.
+
+    q, k, v, ``causal`` and ``scale``: as of ``attention``. o is like q, lse (batch, heads, tokens) of float32, without a gradient of its own; o has one. TypeError and
+    ValueError: as of ``attention``."""
+    return _attention_with_lse(q, k, v, causal, scale)
+
+
+def attention_backward(q, k, v, o, lse, do, causal=False, scale=None, deterministic=False):
+    """(dq, dk, dv) of ``attention`` for the gradient do of its result, with o and lse as ``attention_with_lse`` returned them.
+
+    q, k, v, ``causal`` and ``scale``: as of ``attention``, D up to 128. o, do: like q. lse: (batch, heads, tokens) of float32. dq, dk and dv are like
+    q, k and v, summed in float32. ``deterministic``: dq is summed in one order, so that equal calls give equal bits, which takes longer; else parts
+    are added in the order in which they come. No gradient. TypeError: another dtype. ValueError: another shape, and as of ``attention``."""
+    return _attention_backward(q, k, v, o, lse, do, causal, scale, deterministic)

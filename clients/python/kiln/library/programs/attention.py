@@ -7,10 +7,11 @@ from .rows import LOG2_E
 
 
 def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype, block_m, block_n, stages, threads, columns, exchanged,
-              backwards):
+              backwards, lse=False):
     """O = softmax(Q · Kᵀ · scale) · V: Q and O are (batch, seq_len, heads, dim), K and V (batch, kv_len, kv_heads, dim). With ``causal``,
     query i sees keys up to i + kv_len − seq_len, which must be at least as many. ``columns``, ``exchanged``: see ``tiles.attention``; columns
-    beyond dim are read as zeros and not written. ``backwards``: the last keys come first, so that the steps that mask do."""
+    beyond dim are read as zeros and not written. ``backwards``: the last keys come first, so that the steps that mask do.
+    ``lse``: the logarithms of the rows' sums, too, (batch, heads, seq_len)."""
     group = heads // kv_heads
     power = scale * LOG2_E
     # Else only the step with the last keys masks, behind a condition, which takes a few registers more: weights are exchanged where those are
@@ -47,46 +48,64 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
         for i in T.Parallel(block_m):
             total[i] = total[i] * rescale[i] + row_sum[i]
 
+    @T.macro
+    def rows(Q, K, V, O, LSE, bx, by, bz):
+        q_shared = T.alloc_shared((block_m, dim), dtype)
+        k_shared = T.alloc_shared((block_n, dim), dtype)
+        v_shared = T.alloc_shared((block_n, columns), dtype)
+        scores = T.alloc_fragment((block_m, block_n), "float32")
+        weights = (T.alloc_shared if exchanged else T.alloc_fragment)((block_m, block_n), dtype)
+        output = T.alloc_fragment((block_m, columns), "float32")
+        row_max = T.alloc_fragment((block_m,), "float32")
+        row_max_before = T.alloc_fragment((block_m,), "float32")
+        rescale = T.alloc_fragment((block_m,), "float32")
+        row_sum = T.alloc_fragment((block_m,), "float32")
+        total = T.alloc_fragment((block_m,), "float32")
+
+        T.copy(Q[bz, bx * block_m : (bx + 1) * block_m, by, :], q_shared)
+        T.clear(output)
+        T.clear(total)
+        T.fill(row_max, lowest)
+        blocks = T.ceildiv(kv_len, block_n)
+        last = T.min(blocks, T.ceildiv((bx + 1) * block_m + kv_len - seq_len, block_n)) if causal else blocks
+        for step in T.Pipelined(last, num_stages=stages):
+            k = last - 1 - step if backwards else step
+            T.copy(K[bz, k * block_n : (k + 1) * block_n, by // group, :], k_shared)
+            if masks_each:
+                mask(scores, bx * block_m, k)
+            else:
+                T.clear(scores)
+            T.gemm(q_shared, k_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+            if not masks_each:
+                mask_tail(scores, step, k)
+            online_softmax(scores, row_max, row_max_before, rescale, row_sum, total)
+            T.copy(scores, weights)
+            for i, j in T.Parallel(block_m, columns):
+                output[i, j] *= rescale[i]
+            T.copy(V[bz, k * block_n : (k + 1) * block_n, by // group, 0:columns], v_shared)
+            T.gemm(weights, v_shared, output, policy=T.GemmWarpPolicy.FullRow)
+        if lse:
+            for i in T.Parallel(block_m):
+                LSE[bz, by, bx * block_m + i] = row_max[i] * scale + T.log(total[i])
+        for i, j in T.Parallel(block_m, columns):
+            output[i, j] /= total[i]
+        T.copy(output, O[bz, bx * block_m : (bx + 1) * block_m, by, 0:columns])
+
+    if lse:
+
+        @T.prim_func
+        def attention_with_lse(Q: T.Tensor((batch, seq_len, heads, dim), dtype), K: T.Tensor((batch, kv_len, kv_heads, dim), dtype),
+                               V: T.Tensor((batch, kv_len, kv_heads, dim), dtype), O: T.Tensor((batch, seq_len, heads, dim), dtype),
+                               LSE: T.Tensor((batch, heads, seq_len), "float32")):
+            with T.Kernel(T.ceildiv(seq_len, block_m), heads, batch, threads=threads) as (bx, by, bz):
+                rows(Q, K, V, O, LSE, bx, by, bz)
+
+        return attention_with_lse.with_outputs([3, 4])
+
     @T.prim_func
     def attention(Q: T.Tensor((batch, seq_len, heads, dim), dtype), K: T.Tensor((batch, kv_len, kv_heads, dim), dtype),
                   V: T.Tensor((batch, kv_len, kv_heads, dim), dtype), O: T.Tensor((batch, seq_len, heads, dim), dtype)):
         with T.Kernel(T.ceildiv(seq_len, block_m), heads, batch, threads=threads) as (bx, by, bz):
-            q_shared = T.alloc_shared((block_m, dim), dtype)
-            k_shared = T.alloc_shared((block_n, dim), dtype)
-            v_shared = T.alloc_shared((block_n, columns), dtype)
-            scores = T.alloc_fragment((block_m, block_n), "float32")
-            weights = (T.alloc_shared if exchanged else T.alloc_fragment)((block_m, block_n), dtype)
-            output = T.alloc_fragment((block_m, columns), "float32")
-            row_max = T.alloc_fragment((block_m,), "float32")
-            row_max_before = T.alloc_fragment((block_m,), "float32")
-            rescale = T.alloc_fragment((block_m,), "float32")
-            row_sum = T.alloc_fragment((block_m,), "float32")
-            total = T.alloc_fragment((block_m,), "float32")
-
-            T.copy(Q[bz, bx * block_m : (bx + 1) * block_m, by, :], q_shared)
-            T.clear(output)
-            T.clear(total)
-            T.fill(row_max, lowest)
-            blocks = T.ceildiv(kv_len, block_n)
-            last = T.min(blocks, T.ceildiv((bx + 1) * block_m + kv_len - seq_len, block_n)) if causal else blocks
-            for step in T.Pipelined(last, num_stages=stages):
-                k = last - 1 - step if backwards else step
-                T.copy(K[bz, k * block_n : (k + 1) * block_n, by // group, :], k_shared)
-                if masks_each:
-                    mask(scores, bx * block_m, k)
-                else:
-                    T.clear(scores)
-                T.gemm(q_shared, k_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
-                if not masks_each:
-                    mask_tail(scores, step, k)
-                online_softmax(scores, row_max, row_max_before, rescale, row_sum, total)
-                T.copy(scores, weights)
-                for i, j in T.Parallel(block_m, columns):
-                    output[i, j] *= rescale[i]
-                T.copy(V[bz, k * block_n : (k + 1) * block_n, by // group, 0:columns], v_shared)
-                T.gemm(weights, v_shared, output, policy=T.GemmWarpPolicy.FullRow)
-            for i, j in T.Parallel(block_m, columns):
-                output[i, j] /= total[i]
-            T.copy(output, O[bz, bx * block_m : (bx + 1) * block_m, by, 0:columns])
+            rows(Q, K, V, O, None, bx, by, bz)
 
     return attention.with_outputs(-1)
