@@ -262,6 +262,24 @@ def test_what_a_thread_writes_to_its_element_of_a_fragment_the_others_read(emula
     np.testing.assert_array_equal(a, EXPECTED[statements])
 
 
+def decided_in_a_range(f, s, tx):
+    if tx < 32:
+        for i in T.Parallel(1):
+            s[i] = 3
+        while s[0] > 0:
+            for i in T.Parallel(64):
+                f[i] += i
+            for i in T.Parallel(1):
+                s[i] -= 1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_threads_of_a_range_agree_on_their_fragment(emulator, target):
+    a, b = call(emulator, of_fragments(T.macro(decided_in_a_range), 64), target, *np.zeros((2, 64), np.int32))
+    np.testing.assert_array_equal(a, 7 + 3 * np.arange(64))
+    assert (b == 0).all()
+
+
 def decided_by_a_copy(f, s, tx):
     s[0] = tx
     if s[0] > 5:

@@ -116,7 +116,9 @@ void Divergence::VisitBranch(const ir::Block& body, const std::optional<ir::Thre
   if (!threads) return Visit(body, divergent);
   const ir::ThreadRange outer = std::exchange(scope_, *threads);
   const bool outside = std::exchange(in_range_, true);
+  const bool by_thread = std::exchange(by_thread_, false);  // the condition holds for all of the range
   Visit(body, false);
+  by_thread_ = by_thread;
   in_range_ = outside;
   scope_ = outer;
 }

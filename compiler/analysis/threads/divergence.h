@@ -86,7 +86,7 @@ class Divergence {
   std::set<const ir::Stmt*> of_each_thread_;
   bool in_parallel_ = false;
   bool in_range_ = false;   // in a branch with threads of its own
-  bool by_thread_ = false;  // in a branch whose condition depends on the thread
+  bool by_thread_ = false;  // in a branch whose condition depends on the thread, and which has no threads of its own
   bool apart_ = false;      // within the innermost loop, threads that entered together may have taken different paths
 };
 
