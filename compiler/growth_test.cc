@@ -44,6 +44,17 @@ std::function<std::string(int)> InTurn(std::function<std::string(int)> even, std
   return [=](int i) { return i % 2 == 0 ? even(i) : odd(i); };
 }
 
+std::function<std::string(int)> FromTheNext() {
+  return [](int i) { return fmt::format("    store %a{}[%k] = %a{}[%k] + 1.0\n", i / 4, i / 4 + 1); };
+}
+std::function<std::string(int)> ArraysInALoop(const char* space) {
+  return [space](int n) {
+    std::string text;
+    for (int i = 0; i <= n / 4; ++i) text += fmt::format("    %a{} = alloc {} f32[2]\n", i, space);
+    return text + fmt::format("    store %a{}[0] = %X[%t]\n    for serial %k in 2 {{\n", n / 4);
+  };
+}
+
 const Form kForms[] = {
     {"stores", [](int i) { return fmt::format("    store %Y[%b * 4096 + {}] = %X[%b * 4096 + {}]\n", i % 4096, i * 7 % 4096); }},
     {"copies",
@@ -71,13 +82,8 @@ const Form kForms[] = {
      InTurn([](int i) { return fmt::format("    store %s[%t] = %X[%t + {}]\n", i); },
             [](int i) { return fmt::format("    store %Y[%t + {}] = %s[127 - %t]\n", i % 4096 * 128); }),
      Always("    %s = alloc shared f32[4096]\n    for serial %k in 100 {\n"), Always("    }\n")},
-    {"arrays of a thread, each made from the next", [](int i) { return fmt::format("    store %l{}[%k] = %l{}[%k] + 1.0\n", i / 4, i / 4 + 1); },
-     [](int n) {
-       std::string text;
-       for (int i = 0; i <= n / 4; ++i) text += fmt::format("    %l{} = alloc local f32[2]\n", i);
-       return text + fmt::format("    store %l{}[0] = %X[%t]\n    for serial %k in 2 {{\n", n / 4);
-     },
-     Always("    }\n    store %Y[%t] = %l0[0]\n")},
+    {"arrays of a thread, each made from the next", FromTheNext(), ArraysInALoop("local"), Always("    }\n    store %Y[%t] = %a0[0]\n")},
+    {"fragments of a thread, each made from the next", FromTheNext(), ArraysInALoop("fragment"), Always("    }\n    store %Y[%t] = %a0[0]\n")},
     {"tiles", InTurn([](int i) { return i % 4 == 0 ? fmt::format("    %s{} = alloc shared f32[32]\n", i) : ""; },
                      [](int i) {
                        return fmt::format("    copy %X[{}; 32] -> %s{}[0; 32]\n    copy %s{}[0; 32] -> %Y[{}; 32]\n", i, i / 4 * 4, i / 4 * 4,

@@ -135,12 +135,34 @@ class Stager {
       written[access.buffer] |= access.write;
     }
     if (written.empty()) return;
+    // Where every thread holds what it reads, it reads its copy: in shared memory, others may have written the element already.
+    if (auto* store = std::get_if<ir::Store>(&stmt.op); store != nullptr && written.contains(store->buffer) && HeldByAll(store->buffer)) {
+      written.erase(store->buffer);
+      store->buffer = ThroughShared(store->buffer, /*written=*/true);
+    }
+    const bool reads_others = ReadsOthers(stmt);
     for (const auto& [fragment, write] : written) ReplaceBuffer(module_, stmt, fragment, ThroughShared(fragment, write));
+    if (reads_others) ReadFirst(std::get<ir::Store>(stmt.op));
     if (auto* loop = std::get_if<ir::While>(&stmt.op)) {
       TestInside(module_, *loop, loc_);
       loop->body.insert(loop->body.begin(), std::make_move_iterator(before_.begin()), std::make_move_iterator(before_.end()));
       before_.clear();
     }
+  }
+
+  // Whether the statement stores an element of a fragment and reads others of it, which other threads may store.
+  bool ReadsOthers(const ir::Stmt& stmt) const {
+    const auto* store = std::get_if<ir::Store>(&stmt.op);
+    if (store == nullptr || module_[store->buffer].space != Space::kFragment) return false;
+    return std::ranges::any_of(AccessesOf(module_, stmt), [&](const Access& access) {
+      return access.buffer == store->buffer && !access.write && access.indices != store->indices;
+    });
+  }
+
+  void ReadFirst(ir::Store& store) {
+    const ir::VarId value = FreshVar(module_, ir::VarKind::kLet, module_.exprs[store.value].dtype, "value");
+    before_.push_back({ir::Let{value, store.value}, loc_});
+    store.value = module_.VarRef(value);
   }
 
   bool HeldByAll(BufferId fragment) const {

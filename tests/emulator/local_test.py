@@ -59,3 +59,31 @@ def test_each_iteration_stores_one_element(call, target, shape):
     b, c = call(program, target, np.zeros(p * q, np.int32), np.zeros((128, 4), np.int32))
     assert (b == np.arange(p * q) + 2).all()
     assert (c[:, 0] == 17).all() and (c[:, 1] == 19).all() and (c[:, 2] == c[:, 3]).all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("memory", [T.alloc_fragment, T.alloc_shared])
+@pytest.mark.parametrize("size", [64, 256, 1000])
+def test_an_iteration_reads_what_it_kept(call, target, memory, size):
+    """Also where a thread stores several neighbours at once."""
+    @T.prim_func
+    def program(A: T.Tensor((size,), "int32"), B: T.Tensor((size,), "int32"), C: T.Tensor((size,), "int32")):
+        with T.Kernel(1, threads=64):
+            tile, one, few = memory((size,), "int32"), T.alloc_var("int32"), T.alloc_local((2,), "int32")
+            for i in T.Parallel(size):
+                one = A[i] * 2
+                tile[i] = one + 1
+            for i in T.Parallel(size):
+                few[1] = tile[i]
+                if few[1] > 99:
+                    few[1] = 99
+                B[i] = few[1]
+            few[0] = 0
+            for i in T.Parallel(size):
+                few[0] += A[i] + 1
+            for i in T.Parallel(64):
+                T.atomic_add(C[i], few[0])
+
+    a, b, c = call(program, target, np.arange(size, dtype=np.int32), np.zeros(size, np.int32), np.zeros(size, np.int32))
+    np.testing.assert_array_equal(b, np.minimum(2 * a + 1, 99))
+    assert c.sum() == (a + 1).sum()

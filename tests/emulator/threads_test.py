@@ -229,6 +229,11 @@ def own_elements_in_a_loop(f, s, tx):
         f[tx] = turn
 
 
+def own_elements_of_others(f, s, tx):
+    f[tx] = tx
+    f[tx] = f[63 - tx] + 1
+
+
 def own_element_that_decides(f, s, tx):
     f[tx] = tx
     if f[5] == 5:
@@ -251,7 +256,8 @@ def of_fragments(statements, size):
     return program
 
 
-EXPECTED = {own_elements: 163 - np.arange(64), own_elements_in_a_loop: np.full(64, 13), own_element_that_decides: np.arange(64) + 1}
+EXPECTED = {own_elements: 163 - np.arange(64), own_elements_in_a_loop: np.full(64, 13),
+            own_elements_of_others: 64 - np.arange(64), own_element_that_decides: np.arange(64) + 1}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -271,6 +277,36 @@ def decided_in_a_range(f, s, tx):
                 f[i] += i
             for i in T.Parallel(1):
                 s[i] -= 1
+
+
+def decided_by_what_iterations_keep(f, s, tx):
+    v, w = T.alloc_var("int32"), T.alloc_local((1,), "int32")
+    for i in T.Parallel(64):
+        v = 2 * i
+        w[0] = v + 1
+        if w[0] < 10:
+            v = 0
+        f[i] = v + w[0]
+    if f[9] > 5:
+        T.fill(s, 0)
+
+
+def decided_by_what_threads_keep(f, s, tx):
+    w = T.alloc_local((1,), "int32")
+    w[0] = 0
+    for i in T.Parallel(64):
+        w[0] += i
+        f[i] = w[0]
+    if f[9] > 5:
+        T.fill(s, 0)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_iterations_keep_is_no_threads_own(emulator, target):
+    a, b = call(emulator, of_fragments(T.macro(decided_by_what_iterations_keep), 64), target, *np.zeros((2, 64), np.int32))
+    i = np.arange(64)
+    np.testing.assert_array_equal(a, np.where(i < 5, 2 * i + 1, 4 * i + 1))
+    assert (b == 0).all()
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -293,7 +329,7 @@ def decided_by_an_iteration(f, s, tx):
         T.fill(s, 8)
 
 
-@pytest.mark.parametrize("statements", [decided_by_a_copy, decided_by_an_iteration], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("statements", [decided_by_a_copy, decided_by_an_iteration, decided_by_what_threads_keep], ids=lambda f: f.__name__)
 def test_threads_do_not_wait_where_their_copies_decide(emulator, statements):
     error = call(emulator, of_fragments(T.macro(statements), 64), "emu:sm_90a", *np.zeros((2, 64), np.int32))
     assert isinstance(error, str) and "only some threads reach" in error, error

@@ -21,7 +21,7 @@ constexpr int kMostRounds = 64;
 
 Divergence::Divergence(const ir::Module& module, const ir::Kernel& kernel)
     : module_(module), all_{0, kernel.threads}, together_(ReadTogether(module, kernel.body)) {
-  const auto known = [&] { return vars_.size() + of_thread_.size() + writers_ + left_.size(); };
+  const auto known = [&] { return vars_.size() + of_thread_.size() + kept_by_thread_.size() + writers_ + left_.size(); };
   int rounds = 0;
   for (size_t before = SIZE_MAX; before != known();) {
     before = known();
@@ -33,9 +33,11 @@ Divergence::Divergence(const ir::Module& module, const ir::Kernel& kernel)
 
 void Divergence::TakeAllToDiffer(const ir::Block& body) {
   ir::Walk(body, [&](const ir::Stmt& stmt) {
-    if (const auto* let = std::get_if<ir::Let>(&stmt.op)) vars_.insert(let->var);
-    if (const auto* alloc = std::get_if<ir::Alloc>(&stmt.op); alloc != nullptr && module_[alloc->buffer].space == Space::kLocal)
-      Mark(alloc->buffer, {all_.begin, all_.end, /*together=*/false});
+    if (const auto* let = std::get_if<ir::Let>(&stmt.op)) vars_.insert(let->var), of_thread_.insert(let->var);
+    const auto* alloc = std::get_if<ir::Alloc>(&stmt.op);
+    if (alloc == nullptr || (module_[alloc->buffer].space != Space::kLocal && module_[alloc->buffer].space != Space::kFragment)) return;
+    Mark(alloc->buffer, {all_.begin, all_.end, /*together=*/false});
+    kept_by_thread_.insert(alloc->buffer);
   });
 }
 
@@ -49,9 +51,11 @@ bool Divergence::IsWrittenApart(ir::BufferId local, const ir::ThreadRange& among
   });
 }
 
-bool Divergence::Differs(ir::ExprId id, const ir::ThreadRange& among) const { return Differs(id, among, vars_); }
+bool Divergence::Differs(ir::ExprId id, const ir::ThreadRange& among) const { return Differs(id, among, Of::kThreadOrIteration); }
 
-bool Divergence::Differs(ir::ExprId id, const ir::ThreadRange& among, const std::set<ir::VarId>& lets) const {
+bool Divergence::Differs(ir::ExprId id, const ir::ThreadRange& among, Of of) const {
+  const std::set<ir::VarId>& lets = of == Of::kThread ? of_thread_ : vars_;
+  const auto is_apart = [&](ir::BufferId read) { return IsWrittenApart(read, among) && !(of == Of::kThread && IsOfIteration(read)); };
   std::vector<ir::ExprId> open{id};
   std::set<ir::ExprId> seen;
   while (!open.empty()) {
@@ -60,7 +64,7 @@ bool Divergence::Differs(ir::ExprId id, const ir::ThreadRange& among, const std:
     if (!seen.insert(next).second) continue;
     const ir::ExprNode& node = module_.exprs[next];
     if (node.op == ir::ExprOp::kVar && (module_.vars[node.ref].kind == ir::VarKind::kThread || lets.contains(ir::VarId(node.ref)))) return true;
-    if (node.op == ir::ExprOp::kLoad && IsWrittenApart(ir::BufferId(node.ref), among)) return true;
+    if (node.op == ir::ExprOp::kLoad && is_apart(ir::BufferId(node.ref))) return true;
     open.insert(open.end(), node.Args().begin(), node.Args().end());
   }
   return false;
@@ -85,16 +89,19 @@ void Divergence::VisitStmt(const ir::Stmt& stmt, bool divergent) {
   std::visit(ir::Overloaded{
                  [&](const ir::For& loop) {
                    const bool outer = std::exchange(in_parallel_, in_parallel_ || loop.kind == ir::LoopKind::kParallel);
-                   VisitLoop(loop.body, &loop, std::ranges::any_of(loop.extents, [&](ir::ExprId e) { return Differs(e, scope_); }), divergent);
+                   if (!outer) given_by_iteration_.clear();
+                   VisitLoop(loop.body, &loop, loop.extents, divergent, /*under_condition=*/outer);
                    in_parallel_ = outer;
                  },
-                 [&](const ir::While& loop) { VisitLoop(loop.body, &loop, Differs(loop.cond, scope_), divergent); },
+                 [&](const ir::While& loop) { VisitLoop(loop.body, &loop, {&loop.cond, 1}, divergent, /*under_condition=*/true); },
                  [&](const ir::If& branch) {
                    const bool differs = Differs(branch.cond, scope_);
                    const bool outer = std::exchange(apart_, apart_ || differs);
                    const bool outside = std::exchange(by_thread_, by_thread_ || IsOfThread(branch.cond));
+                   const bool always = std::exchange(under_condition_, true);
                    VisitBranch(branch.then_body, branch.then_threads, divergent || differs);
                    VisitBranch(branch.else_body, branch.else_threads, divergent || differs);
+                   under_condition_ = always;
                    by_thread_ = outside;
                    apart_ = outer;
                  },
@@ -123,11 +130,16 @@ void Divergence::VisitBranch(const ir::Block& body, const std::optional<ir::Thre
   scope_ = outer;
 }
 
-void Divergence::VisitLoop(const ir::Block& body, const void* loop, bool differs, bool divergent) {
+void Divergence::VisitLoop(const ir::Block& body, const void* loop, std::span<const ir::ExprId> header, bool divergent, bool under_condition) {
   loops_.push_back(loop);
-  differs |= left_.contains(loop);
+  const bool differs = left_.contains(loop) || std::ranges::any_of(header, [&](ir::ExprId id) { return Differs(id, scope_); });
+  const bool of_thread = std::ranges::any_of(header, [&](ir::ExprId id) { return IsOfThread(id); });
   const bool outer = std::exchange(apart_, differs);
+  const bool by_thread = std::exchange(by_thread_, by_thread_ || of_thread);
+  const bool always = std::exchange(under_condition_, under_condition);
   Visit(body, divergent || differs);
+  under_condition_ = always;
+  by_thread_ = by_thread;
   apart_ = outer;
   loops_.pop_back();
 }
@@ -146,6 +158,7 @@ void Divergence::Write(const ir::Stmt& stmt, ir::BufferId buffer, bool divergent
   const bool differs = divergent || in_parallel_ || std::ranges::any_of(exprs, [&](ir::ExprId id) { return Differs(id, scope_); });
   if (module_[buffer].space == Space::kLocal) {
     if (differs || !scope_.Holds(all_)) Mark(buffer, {scope_.begin, scope_.end, !differs});
+    if (in_parallel_) GiveInIteration(buffer, std::ranges::any_of(exprs, [&](ir::ExprId id) { return IsOfThread(id); }));
     given_[buffer].insert({scope_.begin, scope_.end, !divergent && !in_parallel_, std::move(exprs), {}});
   }
   if (module_[buffer].space == Space::kFragment && LeavesCopiesApart(stmt, buffer, divergent)) {
@@ -153,6 +166,13 @@ void Divergence::Write(const ir::Stmt& stmt, ir::BufferId buffer, bool divergent
     given_[buffer].insert({scope_.begin, scope_.end, !divergent && !in_parallel_, std::move(exprs), {}});
   }
   if ((differs || in_range_) && !in_parallel_) of_each_thread_.insert(&stmt);
+}
+
+// An iteration of a parallel loop gives a local a value. What it reads afterwards is its own, whichever thread runs it.
+void Divergence::GiveInIteration(ir::BufferId local, bool of_thread) {
+  if (of_thread || by_thread_) kept_by_thread_.insert(local);
+  const bool one = std::ranges::all_of(module_[local].shape, [&](ir::ExprId extent) { return module_.exprs.ConstInt(extent) == 1; });
+  if (one && !under_condition_) given_by_iteration_.insert(local);
 }
 
 // Whether the copies that threads hold of a fragment's element may differ afterwards. What a thread writes to an element of its own passes
@@ -170,6 +190,7 @@ void Divergence::TakeOld(ir::BufferId local) {
   const bool alone = scope_.Count() == 1;
   if (!alone || !scope_.Holds(all_)) Mark(local, {scope_.begin, scope_.end, alone});
   given_[local].insert({scope_.begin, scope_.end, alone, {}, {}});
+  if (in_parallel_) GiveInIteration(local, /*of_thread=*/false);
 }
 
 // An operation on tiles gives each thread's local what the thread itself evaluates and reads.

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "ir/module.h"
@@ -52,14 +53,16 @@ class Divergence {
     auto operator<=>(const Writers&) const = default;
   };
 
-  bool Differs(ir::ExprId id, const ir::ThreadRange& among, const std::set<ir::VarId>& lets) const;
+  enum class Of { kThreadOrIteration, kThread };
+  bool Differs(ir::ExprId id, const ir::ThreadRange& among, Of of) const;
   // The same, where iterations of parallel loops do not count as threads.
-  bool IsOfThread(ir::ExprId id) const { return Differs(id, scope_, of_thread_); }
+  bool IsOfThread(ir::ExprId id) const { return Differs(id, scope_, Of::kThread); }
+  bool IsOfIteration(ir::BufferId local) const { return given_by_iteration_.contains(local) && !kept_by_thread_.contains(local); }
   void Visit(const ir::Block& block, bool divergent);
   void VisitStmt(const ir::Stmt& stmt, bool divergent);
   void VisitBranch(const ir::Block& body, const std::optional<ir::ThreadRange>& threads, bool divergent);
   void TakeAllToDiffer(const ir::Block& body);
-  void VisitLoop(const ir::Block& body, const void* loop, bool differs, bool divergent);
+  void VisitLoop(const ir::Block& body, const void* loop, std::span<const ir::ExprId> header, bool divergent, bool under_condition);
   void Leave() {
     if (apart_ && !loops_.empty()) left_.insert(loops_.back());
   }
@@ -68,6 +71,7 @@ class Divergence {
   void Write(const ir::Stmt& stmt, ir::BufferId buffer, bool divergent);
   bool LeavesCopiesApart(const ir::Stmt& stmt, ir::BufferId buffer, bool divergent) const;
   void TakeOld(ir::BufferId local);
+  void GiveInIteration(ir::BufferId local, bool of_thread);
   template <typename T>
   void WriteTiles(const T& op, bool divergent);
 
@@ -79,15 +83,19 @@ class Divergence {
   std::set<ir::VarId> of_thread_;                     // those of them that depend on the thread, not on the iteration alone
   std::map<ir::BufferId, std::set<Writers>> locals_;  // but for what all threads of the block write together
   size_t writers_ = 0;                                // of all locals
+  // Locals of one element: of those that the iteration of a parallel loop under way has given a value, each has it of the iteration alone, unless
+  // some statement gives it one that depends on the thread.
+  std::set<ir::BufferId> given_by_iteration_, kept_by_thread_;
   std::map<ir::VarId, std::optional<ir::ExprId>> lets_;
   std::map<ir::BufferId, std::set<Given>> given_;
   std::set<const void*> left_;      // loops that some threads may leave, or go on in, before others
   std::vector<const void*> loops_;  // around
   std::set<const ir::Stmt*> of_each_thread_;
   bool in_parallel_ = false;
-  bool in_range_ = false;   // in a branch with threads of its own
-  bool by_thread_ = false;  // in a branch whose condition depends on the thread, and which has no threads of its own
-  bool apart_ = false;      // within the innermost loop, threads that entered together may have taken different paths
+  bool under_condition_ = false;  // in an iteration of a parallel loop, which may not come to it, or several times
+  bool in_range_ = false;         // in a branch with threads of its own
+  bool by_thread_ = false;        // in a branch or loop whose condition depends on the thread, and which has no threads of its own
+  bool apart_ = false;            // within the innermost loop, threads that entered together may have taken different paths
 };
 
 }  // namespace kiln::compiler

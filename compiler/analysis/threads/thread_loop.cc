@@ -26,6 +26,19 @@ bool OnlyStores(const ir::Block& body) {
   });
 }
 
+// Whether an iteration may read what another left in an array of the thread's own, or writes it in several statements. Such iterations run
+// one after the other, each as a whole.
+bool SharesAnArray(const ir::Module& module, const ir::Stmt& loop) {
+  std::map<BufferId, int> touched;
+  std::set<BufferId> written;
+  for (const Access& access : AccessesOf(module, loop)) {
+    if (module[access.buffer].space != Space::kLocal) continue;
+    ++touched[access.buffer];
+    if (access.write) written.insert(access.buffer);
+  }
+  return std::ranges::any_of(written, [&](BufferId id) { return touched[id] > 1; });
+}
+
 // Whether the body is one async copy. The width of such a copy was chosen with its instruction.
 bool IsAsync(const ir::Block& body) {
   const auto* store = body.size() == 1 ? std::get_if<ir::Store>(&body[0].op) : nullptr;
@@ -61,7 +74,7 @@ ThreadLoop::ThreadLoop(const ir::Module& module, const Facts& facts, const ir::S
     : loop(&std::get<ir::For>(stmt.op)), layout(*loop->layout), extents(ExtentsOf(module, *loop)), module_(&module), facts_(&facts) {
   for (int64_t r = 0; r < layout.Registers(); ++r) parts.push_back(layout.RegisterPart(r));
   for (size_t v = 0; v < extents.size(); ++v) padded.push_back(layout.Extent(int(v)) > extents[v]);
-  only_stores = OnlyStores(loop->body);
+  only_stores = OnlyStores(loop->body) && !SharesAnArray(module, stmt);
   run = IsAsync(loop->body) ? loop->coalesced_width : only_stores ? RunOf(layout, extents) : 1;
   ir::Walk(loop->body, [&](const ir::Stmt& inner) {
     if (const auto* let = std::get_if<ir::Let>(&inner.op)) bound_inside_.insert(let->var);
