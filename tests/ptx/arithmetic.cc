@@ -430,6 +430,27 @@ void DotProduct(Thread& t, const Instruction& i) {
   t.Write(i.operands[0], sum);
 }
 
+// "Extended-Precision Integer Arithmetic Instructions": add{c}, sub{c}, mad{c}, with .cc and without. `number`: Modifier.
+void ComputeExtended(Thread& t, const Instruction& i) {
+  using Wide = unsigned __int128;
+  const std::string& name = i.words[0];
+  const uint32_t bits = i.type.bits;
+  const Wide mask = (Wide{1} << bits) - 1, carry = name.ends_with('c') && t.carry ? 1 : 0;
+  const auto get = [&](size_t o) { return Wide(t.Read(i.operands[o])) & mask; };
+  Wide result = 0;
+  if (name.starts_with("sub")) {
+    result = get(1) - get(2) - carry;
+  } else if (name.starts_with("add")) {
+    result = get(1) + get(2) + carry;
+  } else {
+    const auto factor = [&](size_t o) { return i.type.kind == 's' ? Wide(__int128(SignExtended(uint64_t(get(o)), bits))) : get(o); };
+    const Wide product = factor(1) * factor(2);
+    result = ((i.number & kHigh) != 0 ? product >> bits & mask : product & mask) + get(3) + carry;
+  }
+  if (i.Has("cc")) t.carry = (result >> bits & 1) != 0;
+  t.Write(i.operands[0], uint64_t(result));
+}
+
 // What the hardware approximates is computed as exactly as the host can.
 template <typename F>
 Execute Approximate(const Instruction& i) {
@@ -507,6 +528,12 @@ Execute DecodeArithmetic(Instruction& i) {
   if (name == "clz") return CountZeros;
   if (name == "brev") return Reverse;
   if (name == "dp4a") return DotProduct;
+  const bool takes_carry = name == "addc" || name == "subc" || name == "madc";
+  if (takes_carry || ((name == "add" || name == "sub" || name == "mad") && i.Has("cc"))) {
+    if (!i.type.IsInteger() || i.Has("wide")) throw Refusal("a carry of an unknown type");
+    i.number = i.Has("hi") ? uint32_t{kHigh} : 0;
+    return ComputeExtended;
+  }
   if (std::ranges::find(kWithModifiers, name) == std::end(kWithModifiers)) return nullptr;
   i.number = ModifiersOf(i);
   if (name == "add") return OfNumber<Add>(i.type);
