@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products whose PTX has what random programs rarely have: wgmma, tensor copies, pairs of blocks, blocks that share tiles. tests/ptx runs what LLVM makes
-of them. With KILN_AS_PTX=1 it runs the other tests of this folder that look at results alone."""
+"""Products whose PTX has what random programs rarely have: wgmma, tensor copies, pairs of blocks, blocks that share tiles. tests/ptx runs what
+LLVM makes of them. With KILN_AS_PTX=1 it runs the other tests of this folder that look at results alone."""
 
 import numpy as np
 import pytest

@@ -322,7 +322,8 @@ TEST(Ptx, Mbarriers) {
               HasSubstr("more arrivals than the mbarrier counts"));
 }
 
-// a and b are 64 rows of 16 numbers, without a swizzle: atoms of 8 rows of 16 bytes. a[row][k] = row where k is 3, b[column][k] = column where k is 3.
+// a and b are 64 rows of 16 numbers, without a swizzle: atoms of 8 rows of 16 bytes. Where k is 3, a[row][k] is the row, b[column][k] the column;
+// elsewhere they are 0.
 TEST(Ptx, GroupProducts) {
   const std::string fill =
       "shr.u32 %r1, %r30, 1; and.b32 %r2, %r30, 1; shr.u32 %r3, %r1, 3; and.b32 %r4, %r1, 7; shl.b32 %r3, %r3, 8; shl.b32 %r4, %r4, 4; "
