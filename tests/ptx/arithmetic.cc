@@ -272,30 +272,6 @@ Execute LongProductOf(Type type) {
   }
 }
 
-template <typename F>
-Execute Bitwise() {
-  return [](Thread& t, const Instruction& i) { t.Write(i.operands[0], F{}(t.Read(i.operands[1]), t.Read(i.operands[2]))); };
-}
-
-// Shifts by more than the width are by the width.
-void ShiftLeft(Thread& t, const Instruction& i) {
-  const auto by = uint32_t(t.Read(i.operands[2]));
-  t.Write(i.operands[0], by >= i.type.bits ? 0 : t.Read(i.operands[1]) << by);
-}
-int64_t SignExtended(uint64_t value, uint32_t bits) { return bits == 64 ? int64_t(value) : int64_t(value << (64 - bits)) >> (64 - bits); }
-void ShiftRight(Thread& t, const Instruction& i) {
-  const uint64_t value = t.Read(i.operands[1]);
-  const uint32_t bits = i.type.bits, by = std::min(uint32_t(t.Read(i.operands[2])), bits);
-  if (i.type.kind == 's') return t.Write(i.operands[0], uint64_t(SignExtended(value, bits) >> std::min(by, bits - 1)));
-  t.Write(i.operands[0], by == bits ? 0 : (bits == 64 ? value : value & ((uint64_t{1} << bits) - 1)) >> by);
-}
-void FunnelShift(Thread& t, const Instruction& i) {
-  const uint64_t both = t.Read(i.operands[2]) << 32 | (t.Read(i.operands[1]) & 0xffffffff);
-  const auto given = uint32_t(t.Read(i.operands[3]));
-  const uint32_t by = i.Has("wrap") ? given & 31 : std::min(given, 32u);
-  t.Write(i.operands[0], i.Has("l") ? by == 0 ? both >> 32 : both >> (32 - by) : both >> by);
-}
-
 void Select(Thread& t, const Instruction& i) { t.Write(i.operands[0], t.Read(i.operands[(t.Read(i.operands[3]) & 1) != 0 ? 1 : 2])); }
 
 enum Comparison : uint32_t { kEq, kNe, kLt, kLe, kGt, kGe, kNum, kNan, kOrNan = 16, kAnd = 32, kOr = 64, kXor = 128, kFlushed = 256 };
@@ -366,58 +342,6 @@ void Move(Thread& t, const Instruction& i) {
   for (size_t p = 0; p < to.parts.size(); ++p) t.Write(to.parts[p], value >> (each * p));
 }
 
-void Lop3(Thread& t, const Instruction& i) {
-  const auto a = uint32_t(t.Read(i.operands[1])), b = uint32_t(t.Read(i.operands[2])), c = uint32_t(t.Read(i.operands[3]));
-  const auto table = uint32_t(t.Read(i.operands[4]));
-  uint32_t result = 0;
-  for (uint32_t row = 0; row < 8; ++row) {
-    if ((table >> row & 1) != 0) result |= ((row & 4) != 0 ? a : ~a) & ((row & 2) != 0 ? b : ~b) & ((row & 1) != 0 ? c : ~c);
-  }
-  t.Write(i.operands[0], result);
-}
-
-void Permute(Thread& t, const Instruction& i) {
-  const uint64_t bytes = t.Read(i.operands[2]) << 32 | (t.Read(i.operands[1]) & 0xffffffff);
-  const auto selection = uint32_t(t.Read(i.operands[3]));
-  uint32_t result = 0;
-  for (uint32_t b = 0; b < 4; ++b) {
-    const uint32_t which = selection >> (4 * b) & 15;
-    uint32_t byte = uint32_t(bytes >> (8 * (which & 7))) & 0xff;
-    if ((which & 8) != 0) byte = (byte & 0x80) != 0 ? 0xff : 0;
-    result |= byte << (8 * b);
-  }
-  t.Write(i.operands[0], result);
-}
-
-void ExtractField(Thread& t, const Instruction& i) {
-  const uint32_t bits = i.type.bits, at = t.Read(i.operands[2]) & 0xff, count = t.Read(i.operands[3]) & 0xff;
-  const uint64_t value = t.Read(i.operands[1]);
-  const bool is_signed = i.type.kind == 's';
-  const uint32_t sign_at = std::min(at + count - 1, bits - 1);
-  const bool sign = is_signed && count != 0 && (value >> sign_at & 1) != 0;
-  uint64_t result = 0;
-  for (uint32_t b = 0; b < bits; ++b) {
-    const bool bit = b < count && at + b < bits ? (value >> (at + b) & 1) != 0 : sign;
-    result |= uint64_t(bit) << b;
-  }
-  t.Write(i.operands[0], result);
-}
-void InsertField(Thread& t, const Instruction& i) {
-  const uint32_t bits = i.type.bits, at = t.Read(i.operands[3]) & 0xff, count = t.Read(i.operands[4]) & 0xff;
-  const uint64_t field = t.Read(i.operands[1]);
-  uint64_t result = t.Read(i.operands[2]);
-  for (uint32_t b = 0; b < count && at + b < bits; ++b) result = (result & ~(uint64_t{1} << (at + b))) | (field >> b & 1) << (at + b);
-  t.Write(i.operands[0], result);
-}
-
-void CountOnes(Thread& t, const Instruction& i) { t.Write(i.operands[0], uint64_t(std::popcount(t.Read(i.operands[1])))); }
-void CountZeros(Thread& t, const Instruction& i) { t.Write(i.operands[0], uint64_t(std::countl_zero(t.Read(i.operands[1]))) - (64 - i.type.bits)); }
-void Reverse(Thread& t, const Instruction& i) {
-  uint64_t value = t.Read(i.operands[1]), result = 0;
-  for (uint32_t b = 0; b < i.type.bits; ++b, value >>= 1) result = result << 1 | (value & 1);
-  t.Write(i.operands[0], result);
-}
-
 // dp4a.atype.btype: four products of bytes.
 void DotProduct(Thread& t, const Instruction& i) {
   const auto a = uint32_t(t.Read(i.operands[1])), b = uint32_t(t.Read(i.operands[2]));
@@ -428,6 +352,27 @@ void DotProduct(Thread& t, const Instruction& i) {
   };
   for (int n = 0; n < 4; ++n) sum += uint32_t(byte(a, n, i.from) * byte(b, n, i.type));
   t.Write(i.operands[0], sum);
+}
+
+// "Extended-Precision Integer Arithmetic Instructions": add{c}, sub{c}, mad{c}, with .cc and without. `number`: Modifier.
+void ComputeExtended(Thread& t, const Instruction& i) {
+  using Wide = unsigned __int128;
+  const std::string& name = i.words[0];
+  const uint32_t bits = i.type.bits;
+  const Wide mask = (Wide{1} << bits) - 1, carry = name.ends_with('c') && t.carry ? 1 : 0;
+  const auto get = [&](size_t o) { return Wide(t.Read(i.operands[o])) & mask; };
+  Wide result = 0;
+  if (name.starts_with("sub")) {
+    result = get(1) - get(2) - carry;
+  } else if (name.starts_with("add")) {
+    result = get(1) + get(2) + carry;
+  } else {
+    const auto factor = [&](size_t o) { return i.type.kind == 's' ? Wide(__int128(SignExtended(uint64_t(get(o)), bits))) : get(o); };
+    const Wide product = factor(1) * factor(2);
+    result = ((i.number & kHigh) != 0 ? product >> bits & mask : product & mask) + get(3) + carry;
+  }
+  if (i.Has("cc")) t.carry = (result >> bits & 1) != 0;
+  t.Write(i.operands[0], uint64_t(result));
 }
 
 // What the hardware approximates is computed as exactly as the host can.
@@ -459,17 +404,6 @@ struct CopySign {
   }
 };
 
-struct And {
-  uint64_t operator()(uint64_t a, uint64_t b) const { return a & b; }
-};
-struct Or {
-  uint64_t operator()(uint64_t a, uint64_t b) const { return a | b; }
-};
-struct Xor {
-  uint64_t operator()(uint64_t a, uint64_t b) const { return a ^ b; }
-};
-void Not(Thread& t, const Instruction& i) { t.Write(i.operands[0], ~t.Read(i.operands[1])); }
-
 Execute DecodeProduct(const Instruction& i, bool adds) {
   if ((i.number & (kHigh | kWide)) != 0 && i.type.IsInteger()) return LongProductOf(i.type);
   return adds ? OfNumber<MultiplyAdd>(i.type) : OfNumber<Multiply>(i.type);
@@ -492,21 +426,13 @@ Execute DecodeArithmetic(Instruction& i) {
   if (name == "setp") return DecodeSetPredicate(i);
   if (name == "mov") return Move;
   if (name == "selp") return Select;
-  if (name == "and") return Bitwise<And>();
-  if (name == "or") return Bitwise<Or>();
-  if (name == "xor") return Bitwise<Xor>();
-  if (name == "not") return Not;
-  if (name == "shl") return ShiftLeft;
-  if (name == "shr") return ShiftRight;
-  if (name == "shf") return FunnelShift;
-  if (name == "lop3" && !i.Has("BoolOp")) return Lop3;
-  if (name == "prmt" && i.words.size() == 2) return Permute;
-  if (name == "bfe") return ExtractField;
-  if (name == "bfi") return InsertField;
-  if (name == "popc") return CountOnes;
-  if (name == "clz") return CountZeros;
-  if (name == "brev") return Reverse;
   if (name == "dp4a") return DotProduct;
+  const bool takes_carry = name == "addc" || name == "subc" || name == "madc";
+  if (takes_carry || ((name == "add" || name == "sub" || name == "mad") && i.Has("cc"))) {
+    if (!i.type.IsInteger() || i.Has("wide")) throw Refusal("a carry of an unknown type");
+    i.number = i.Has("hi") ? uint32_t{kHigh} : 0;
+    return ComputeExtended;
+  }
   if (std::ranges::find(kWithModifiers, name) == std::end(kWithModifiers)) return nullptr;
   i.number = ModifiersOf(i);
   if (name == "add") return OfNumber<Add>(i.type);

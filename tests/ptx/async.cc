@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PTX ISA, "mbarrier", "Data Movement and Conversion Instructions: Bulk and Tensor copy" and st.async. The tensor maps are the emulator's, and so are the
-// boxes that they describe.
+// PTX ISA, "mbarrier", "Data Movement and Conversion Instructions: Bulk and Tensor copy" and st.async. The tensor maps are the emulator's, and so
+// are the boxes that they describe.
 #include <algorithm>
 #include <cstring>
 

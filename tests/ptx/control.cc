@@ -91,7 +91,8 @@ Execute DecodeControl(Instruction& i) {
 }
 
 void Decode(Instruction& instruction) {
-  for (const auto decode : {DecodeConversion, DecodeArithmetic, DecodeAsync, DecodeMemory, DecodeWarp, DecodeGroupProduct, DecodeControl}) {
+  for (const auto decode :
+       {DecodeBits, DecodeConversion, DecodeArithmetic, DecodeAsync, DecodeMemory, DecodeWarp, DecodeGroupProduct, DecodeControl}) {
     instruction.execute = decode(instruction);
     if (instruction.execute != nullptr) return;
   }

@@ -10,6 +10,7 @@ void Decode(Instruction& instruction);
 
 // Each of these for instructions of its own kind; null where the name is none of them.
 Execute DecodeArithmetic(Instruction& instruction);
+Execute DecodeBits(Instruction& instruction);
 Execute DecodeConversion(Instruction& instruction);
 Execute DecodeMemory(Instruction& instruction);
 Execute DecodeWarp(Instruction& instruction);

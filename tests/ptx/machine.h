@@ -59,6 +59,7 @@ struct Thread {
   std::vector<BoxStore> stores;
   std::deque<std::vector<BoxStore>> store_groups;
   bool yields = false;                    // others have their turn now
+  bool carry = false;                     // CC.CF
   const Instruction* waits_in = nullptr;  // kInWarp, kAtBarrier
   uint32_t waits_for = 0;                 // kInWarp: the lanes; kAtBarrier: the barrier
 

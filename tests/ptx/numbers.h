@@ -69,4 +69,6 @@ uint64_t ToBits(T value) {
   }
 }
 
+inline int64_t SignExtended(uint64_t value, uint32_t bits) { return bits == 64 ? int64_t(value) : int64_t(value << (64 - bits)) >> (64 - bits); }
+
 }  // namespace kiln::ptx

@@ -86,6 +86,14 @@ TEST(Ptx, Integers) {
   EXPECT_EQ(Word("dp4a.u32.s32", "0x000000ff, 0x000000ff, 0"), uint32_t(-255));
 }
 
+TEST(Ptx, Carries) {
+  EXPECT_EQ(Value("add.cc.u32 %r1, -1, 1; addc.u32 %r2, 5, 6; mov.b64 %result, {%r1, %r2};"), 12ull << 32);
+  EXPECT_EQ(Value("add.cc.u32 %r1, -2, 1; addc.u32 %r2, 5, 6; mov.b64 %result, {%r1, %r2};"), 11ull << 32 | 0xffffffff);
+  EXPECT_EQ(Value("sub.cc.u32 %r1, 0, 1; subc.u32 %r2, 5, 1; mov.b64 %result, {%r1, %r2};"), 3ull << 32 | 0xffffffff);
+  EXPECT_EQ(Value("mad.lo.cc.u32 %r1, -1, -1, -1; madc.hi.u32 %r2, -1, -1, 0; mov.b64 %result, {%r1, %r2};"), 0xffffffffull << 32);
+  EXPECT_EQ(Value("add.cc.u32 %r1, -1, 1; addc.cc.u32 %r2, -1, 0; addc.u32 %r3, 0, 0; mov.b64 %result, {%r2, %r3};"), 1ull << 32);
+}
+
 TEST(Ptx, Bits) {
   EXPECT_EQ(Word("shl.b32", "1, 31"), 0x80000000u);
   EXPECT_EQ(Word("shl.b32", "1, 32"), 0u);
@@ -283,6 +291,58 @@ TEST(Ptx, Matrices) {
   for (uint32_t lane = 0; lane < 32; ++lane) {
     EXPECT_EQ(std::bit_cast<float>(uint32_t(products.values.at(lane))), float(lane / 4));
     EXPECT_EQ(std::bit_cast<float>(uint32_t(products.values.at(lane) >> 32)), 8.0f) << "rows 8 and on have k 8 and on";
+  }
+}
+
+// Thread 0 starts what the others wait for.
+TEST(Ptx, Mbarriers) {
+  const std::string wait = "$wait: mbarrier.try_wait.parity.shared::cta.b64 %p1, [tile], 0; @!%p1 bra $wait; ";
+  const std::string init = "setp.ne.b32 %p3, %r30, 0; @%p3 bra $ready; mbarrier.init.shared::cta.b64 [tile], 40; $ready: bar.sync 0; ";
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    const Result arrivals = After(init +
+                                      "mul.wide.u32 %d2, %r30, 4; mov.b64 %d1, tile; add.s64 %d1, %d1, %d2; st.shared.b32 [%d1+16], %r30; "
+                                      "mbarrier.arrive.shared::cta.b64 _, [tile]; " +
+                                      wait +
+                                      "xor.b32 %r1, %r30, 1; mul.wide.u32 %d2, %r1, 4; "
+                                      "mov.b64 %d1, tile; add.s64 %d1, %d1, %d2; ld.shared.b32 %r1, [%d1+16]; cvt.u64.u32 %result, %r1;",
+                                  40, seed);
+    ASSERT_EQ(arrivals.error, "");
+    for (uint64_t thread = 0; thread < 40; ++thread) EXPECT_EQ(arrivals.values[thread], thread ^ 1);
+    const std::string store =
+        "setp.ne.b32 %p3, %r30, 0; @%p3 bra $ready; mbarrier.init.shared::cta.b64 [tile], 1; st.shared.b32 [tile+8], 1; "
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [tile], 4; mov.b64 %d1, tile; mapa.shared::cluster.u64 %d2, %d1, 0; "
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%d2+8], 77, [%d2]; $ready: bar.sync 0; ";
+    const std::string read = "ld.shared.b32 %r1, [tile+8]; cvt.u64.u32 %result, %r1;";
+    EXPECT_EQ(After(store + wait + read, 2, seed).values, (std::vector<uint64_t>{77, 77}));
+    EXPECT_EQ(After(store + read, 2, seed).values, (std::vector<uint64_t>(2, seed % 2 == 1 ? 77 : 1))) << "without a wait, it comes late";
+  }
+  EXPECT_THAT(After("mbarrier.init.shared::cta.b64 [tile], 1; mbarrier.arrive.expect_tx.shared::cta.b64 _, [tile], 4; "
+                    "mbarrier.arrive.shared::cta.b64 _, [tile];")
+                  .error,
+              HasSubstr("more arrivals than the mbarrier counts"));
+}
+
+// a and b are 64 rows of 16 numbers, without a swizzle: atoms of 8 rows of 16 bytes. Where k is 3, a[row][k] is the row, b[column][k] the column;
+// elsewhere they are 0.
+TEST(Ptx, GroupProducts) {
+  const std::string fill =
+      "shr.u32 %r1, %r30, 1; and.b32 %r2, %r30, 1; shr.u32 %r3, %r1, 3; and.b32 %r4, %r1, 7; shl.b32 %r3, %r3, 8; shl.b32 %r4, %r4, 4; "
+      "shl.b32 %r5, %r2, 7; add.s32 %r3, %r3, %r4; add.s32 %r3, %r3, %r5; cvt.u64.u32 %d1, %r3; mov.b64 %d2, tile; add.s64 %d1, %d1, %d2; "
+      "cvt.rn.f16.u32 %h1, %r1; setp.eq.b32 %p1, %r2, 0; selp.b16 %h1, %h1, 0, %p1; mov.b32 %r6, {0, %h1}; "
+      "st.shared.v4.b32 [%d1], {0, %r6, 0, 0}; st.shared.v4.b32 [%d1+2048], {0, %r6, 0, 0}; bar.sync 0; "
+      "cvt.u32.u64 %r7, %d2; shr.u32 %r7, %r7, 4; or.b32 %r7, %r7, 0x80000; mov.b64 %d3, {%r7, 16}; add.s32 %r7, %r7, 128; mov.b64 %d4, {%r7, 16}; "
+      "mov.b32 %r10, 0f3F800000; mov.b32 %r11, %r10; mov.b32 %r12, %r10; mov.b32 %r13, %r10; setp.ne.b32 %p2, 1, 0; wgmma.fence.sync.aligned; "
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r10, %r11, %r12, %r13}, %d3, %d4, %p2, 1, 1, 0, 0; wgmma.commit_group.sync.aligned; ";
+  for (uint64_t seed = 0; seed < 2; ++seed) {
+    const Result right = After(fill + "wgmma.wait_group.sync.aligned 0; mov.b64 %result, {%r11, %r12};", 128, seed);
+    ASSERT_EQ(right.error, "");
+    for (uint32_t t = 0; t < 128; ++t) {
+      const uint32_t row = t / 32 * 16 + t % 32 / 4, column = t % 4 * 2;
+      EXPECT_EQ(std::bit_cast<float>(uint32_t(right.values[t])), float(1 + row * (column + 1))) << t;
+      EXPECT_EQ(std::bit_cast<float>(uint32_t(right.values[t] >> 32)), float(1 + (row + 8) * column)) << t;
+    }
+    const Result early = After(fill + "mov.b64 %result, {%r11, %r12}; wgmma.wait_group.sync.aligned 0;", 128, seed);
+    EXPECT_EQ(early.values == right.values, seed % 2 == 1) << "without a wait, sums come late";
   }
 }
 

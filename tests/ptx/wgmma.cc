@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions". Operands are read when the product is issued, or as late as its wait;
-// sums come into the registers then.
+// PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions". Operands are read when the product is issued, or as late as its
+// wait; sums come into the registers then.
 #include <algorithm>
 #include <bit>
 #include <cstring>

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products whose PTX has what random programs rarely have: wgmma, tensor copies, pairs of blocks, blocks that share tiles. tests/ptx runs what
+LLVM makes of them. With KILN_AS_PTX=1 it runs the other tests of this folder that look at results alone."""
+
+import numpy as np
+import pytest
+from data import STORED, decode, random_array, relative_error
+from emulated import BINARY, AsPtx
+from kiln.library.programs.gemm import gemm
+
+NEVER, ALWAYS = 1, 2  # of kiln.v1.StreamK
+# name: shape, tile, stages, threads, dtype, out, what its PTX must have, options
+CASES = {
+    "wgmma and tensor copies": ((192, 256, 320), (64, 128, 64), 3, 256, "float16", "float32", ("wgmma", "tensor_loads"), {}),
+    "beyond the edges": ((100, 88, 520), (64, 64, 64), 3, 256, "bfloat16", "float32", ("wgmma", "tensor_loads"), {}),
+    "8-bit floats": ((128, 128, 512), (64, 128, 128), 3, 256, "float8_e4m3fn", "float16", ("wgmma", "tensor_loads"), {}),
+    "integers": ((128, 128, 512), (64, 128, 128), 3, 256, "int8", "int32", ("wgmma", "tensor_loads"), {}),
+    "blocks share tiles": ((64, 192, 3200), (64, 64, 64), 3, 128, "float16", "float16", ("wgmma", "flags"), {"stream_k": ALWAYS}),
+    "pairs of blocks": ((256, 384, 2056), (64, 64, 64), 4, 128, "float16", "float16", ("wgmma", "remote_arrivals"), {}),
+    "halves of k in two blocks": ((100, 200, 2048), (128, 128, 64), 3, 256, "float16", "float32", ("wgmma",), {"stream_k": NEVER}),
+    "mma.sync": ((128, 128, 256), (64, 64, 32), 3, 128, "float16", "float32", (), {"wgmma": 0}),
+}
+BARS = {"float16": 2e-3, "float32": 1e-4, "int32": 0}
+
+
+@pytest.fixture(scope="module")
+def as_ptx(tmp_path_factory):
+    emulator = AsPtx(BINARY, tmp_path_factory.mktemp("as_ptx"))
+    yield emulator
+    emulator.close()
+
+
+@pytest.mark.parametrize("seed", [4, 5])  # asynchronous copies land late, and at once
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_its_reference(as_ptx, name, seed):
+    (m, n, k), (block_m, block_n, block_k), stages, threads, dtype, out, parts, options = CASES[name]
+    rng = np.random.default_rng(7)
+    a, b = random_array(rng, (m, k), dtype), random_array(rng, (n, k), dtype)
+    program = gemm(m, n, k, in_dtype=dtype, out_dtype=out, trans_b=True, block_m=block_m, block_n=block_n, block_k=block_k, stages=stages,
+                   threads=threads)
+    result = np.zeros((m, n), STORED[out])
+    after, answer = as_ptx.call(as_ptx.module(program.serialized), "emu:sm_90a", [(a, dtype), (b, dtype), (result, out)], seed=seed, **options)
+    assert "error" not in answer, answer["error"]
+    assert answer["finished"] and all(answer[part] > 0 for part in parts), {part: answer[part] for part in parts}
+    assert relative_error(decode(after[2], out), decode(a, dtype) @ decode(b, dtype).T) <= BARS[out]
