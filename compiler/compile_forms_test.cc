@@ -99,8 +99,11 @@ func @f(%A: global f32[1]) outputs(0) thread(%t) {{
 // A tensor that stands for all of memory: where the mask does not hold, and where the arm is not chosen, nothing is read, not even its start.
 TEST(CompileForms, OnlyWhatIsAskedForIsReadOfAllMemory) {
   static constexpr char kText[] = R"(kiln 1
-func @f(%P: global i64[64], %M: global f32[{}:i64], %A: global f32[64], %B: global f32[64]) outputs(2, 3) thread(%t) {{
+func @f(%P: global i64[64], %M: global f32[{}:i64], %A: global f32[64], %B: global f32[64], %C: global f32[256]) outputs(2, 3, 4) thread(%t) {{
   kernel @k grid(1) threads 64 blocks(%b) {{
+    for parallel %i in 256 {{
+      store %C[%i] = select(%P[0] > 5:i64, %M[%P[0] * 4:i64 + i64(%i)], 1.0)
+    }}
     for parallel %i in 64 {{
       store %A[%i] = masked(%i < 7, %M[%P[%i]], 1.0)
     }}
@@ -111,10 +114,11 @@ func @f(%P: global i64[64], %M: global f32[{}:i64], %A: global f32[64], %B: glob
   const v1::WorkerResult all = CompileText(fmt::format(kText, int64_t{1} << 50), "cuda:sm_80");
   const v1::WorkerResult tensor = CompileText(fmt::format(kText, 1 << 20), "cuda:sm_80");
   const auto ptx = [](const v1::WorkerResult& result) { return result.has_artifact() ? result.artifact().code() : FirstError(result); };
-  // Each load stands behind a branch of its own; else its address is chosen.
+  // Each load stands behind a branch; else its address is chosen, and vectors are read whichever arm is.
   EXPECT_EQ(Count(all, "selp.b64"), 0u) << ptx(all);
-  EXPECT_EQ(Count(all, "bra"), 2u) << ptx(all);
+  EXPECT_EQ(Count(all, "ld.global.nc.v4"), 0u) << ptx(all);
   EXPECT_GE(Count(tensor, "selp.b64"), 1u) << ptx(tensor);
+  EXPECT_EQ(Count(tensor, "ld.global.nc.v4"), 1u) << ptx(tensor);
 }
 
 }  // namespace

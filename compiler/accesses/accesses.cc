@@ -7,6 +7,7 @@
 #include "compiler/accesses/matrices.h"
 #include "compiler/accesses/packed.h"
 #include "compiler/accesses/vectors.h"
+#include "compiler/analysis/access.h"
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/threads/thread_loop.h"
@@ -119,10 +120,10 @@ class Planner {
       const ir::ExprNode& node = module_.exprs[read.load];
       const ir::BufferId from{node.ref};
       if (!IsMemory(module_[from].space)) continue;
-      // A load that only a select keeps inside its tile is done element by element, under the select's condition.
+      // A load that only a select keeps inside its tile, or in memory that is there, is done element by element, under the select's condition.
       Facts here = facts;
       if (read.mask) here.Assume(*read.mask);
-      const bool inside = module_[from].space == ir::Space::kGlobal || ProvablyInside(module_, here, from, node.Args());
+      const bool inside = !HasGaps(module_, from) && (module_[from].space == ir::Space::kGlobal || ProvablyInside(module_, here, from, node.Args()));
       ir::LoadPlan load{.buffer = from};
       if ((inside && !LoadsToDecide(read)) || !selects)
         load = read.mask ? MaskedVectorsOf(module_, facts, loop, read, context_.pointer_alignment())
