@@ -488,6 +488,30 @@ def condition(b, arg1, disable_licm=False):
 constexpr_type = constexpr
 
 
+# Of Triton's own modules, for programs that look into them.
+
+
+@_builtin
+def get_int_dtype(b, bitwidth, signed):
+    """The integer type of so many bits."""
+    return _ty.str_to_ty(f"{'' if signed else 'u'}int{bitwidth}" if bitwidth > 1 else "int1")
+
+
+@_builtin
+def _constexpr_to_value(b, x):
+    return x
+
+
+_unwrap_if_constexpr = _constexpr_to_value
+
+
+@_builtin
+def _log2(b, i):
+    """Of a number that is a power of two and known."""
+    return _integer(i, "the argument of tl.standard._log2").bit_length() - 1
+
+
+
 class const:
     """The annotation of a pointer that the kernel only reads."""
 
