@@ -290,7 +290,7 @@ def test_random_products_agree_with_numpy(seed, tmp_path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     found.append(seen(program.launch(module.kernel, argument))[0])
-    assert error(program.result(), program.expected()) < BOUND[program.dtype], program.text
+    assert error(program.result(), program.expected()) < program.bound, program.text
     assert (program.around() == 77).all(), program.text
 
 
