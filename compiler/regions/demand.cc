@@ -62,9 +62,7 @@ class Demand::Query {
   }
 
   // By the statement itself.
-  int64_t AccessesTo(const ir::Stmt& stmt, BufferId buffer) const {
-    return std::ranges::count(AccessesOf(module_, stmt), buffer, &Access::buffer);
-  }
+  int64_t AccessesTo(const ir::Stmt& stmt, BufferId buffer) const { return std::ranges::count(AccessesOf(module_, stmt), buffer, &Access::buffer); }
 
   bool SetsAll(const ir::Stmt& stmt, BufferId buffer) const {
     const auto is_whole = [&](const ir::Region& region) { return region.buffer == buffer && region.extents == module_.ShapeOf(buffer); };

@@ -112,8 +112,8 @@ TEST_F(RegionsTest, WhatABlockCountsUpToIsAnEnd) {
   EXPECT_EQ(Text(ranges.High(pool().Add(pool().Sub(x(by_3, Int(3)), Int(7)), Int(8)), positive)), "i64(%m)");
   EXPECT_EQ(Text(ranges.High(x(by_s, Ref(s_)), positive)), "i64(%m) - 1:i64");
   EXPECT_EQ(Text(ranges.Low(pool().Sub(Int(9), x(by_3, Int(3))), positive)), "i64(%m) * -1:i64 + 10:i64");
-  EXPECT_EQ(Text(ranges.High(x(by_3, Int(2)), positive)), "none");    // another step
-  EXPECT_EQ(Text(ranges.High(x(down, Ref(s_)), positive)), "none");   // which may go down
+  EXPECT_EQ(Text(ranges.High(x(by_3, Int(2)), positive)), "none");   // another step
+  EXPECT_EQ(Text(ranges.High(x(down, Ref(s_)), positive)), "none");  // which may go down
   EXPECT_EQ(Text(ranges.High(pool().Mul(Ref(by_3), Int(3)), positive)), "none");
 }
 

@@ -24,7 +24,8 @@ _NAMES = {
     "tools": {}, "tools.tensor_descriptor": {"TensorDescriptor": blocks.TensorDescriptor},
     "compiler": {name: getattr(compiled, name) for name in ("ASTSource", "CompiledKernel", "compile")} | {
         "CompilationError": errors.CompilationError, "GPUTarget": driver.GPUTarget},
-    "compiler.compiler": {"triton_key": compiled.triton_key, "ASTSource": compiled.ASTSource, "CompiledKernel": compiled.CompiledKernel, "GPUTarget": driver.GPUTarget},
+    "compiler.compiler": {"triton_key": compiled.triton_key, "ASTSource": compiled.ASTSource, "CompiledKernel": compiled.CompiledKernel,
+                          "GPUTarget": driver.GPUTarget},
     "compiler.errors": {name: getattr(errors, name) for name in ("CompilationError", "CompileTimeAssertionFailure")},
     "backends": {"backends": driver.backends}, "backends.compiler": {"GPUTarget": driver.GPUTarget},
     "language.extra": {"libdevice": libdevice, "cuda": extra.cuda}, "language.extra.cuda": vars(extra.cuda),

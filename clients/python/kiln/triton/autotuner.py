@@ -84,7 +84,7 @@ class Autotuner(_Around):
         if list(arg_names) != list(fn.arg_names):
             raise ValueError(f"{self.__name__}: autotune is given the parameters {', '.join(arg_names)}; the kernel has {', '.join(fn.arg_names)}")
         for name, value, instead in (("use_cuda_graph", use_cuda_graph, "times are those of the device's events; leave it out"),
-                                     ("cache_results", cache_results, "kernels are stored by kilnd, and what is fastest is found anew in each process")):
+                                     ("cache_results", cache_results, "kilnd stores kernels, and each process finds anew which is fastest")):
             if value:
                 warnings.warn(f"triton.autotune({name}=True) has no effect in Kiln: {instead}", NoEffectWarning, stacklevel=3)
         self.configs, self.keys = list(configs) or [Config({})], [key] if isinstance(key, str) else list(key)

@@ -488,30 +488,6 @@ def condition(b, arg1, disable_licm=False):
 constexpr_type = constexpr
 
 
-# Of Triton's own modules, for programs that look into them.
-
-
-@_builtin
-def get_int_dtype(b, bitwidth, signed):
-    """The integer type of so many bits."""
-    return _ty.str_to_ty(f"{'' if signed else 'u'}int{bitwidth}" if bitwidth > 1 else "int1")
-
-
-@_builtin
-def _constexpr_to_value(b, x):
-    return x
-
-
-_unwrap_if_constexpr = _constexpr_to_value
-
-
-@_builtin
-def _log2(b, i):
-    """Of a number that is a power of two and known."""
-    return _integer(i, "the argument of tl.standard._log2").bit_length() - 1
-
-
-
 class const:
     """The annotation of a pointer that the kernel only reads."""
 
@@ -520,6 +496,7 @@ ABSENT = {name: _Absent(name, instead) for name, instead in _ABSENT.items()}  # 
 
 from .reductions import argmax, argmin, dot, max, min, reduce, reduce_or, softmax, sum, xor_sum  # noqa: E402,F401
 from .assembly import inline_asm_elementwise  # noqa: E402,F401
+from .inner import _constexpr_to_value, _log2, _unwrap_if_constexpr, get_int_dtype  # noqa: E402,F401
 from .mapped import map_elementwise  # noqa: E402,F401
 from .scaled import dot_scaled  # noqa: E402,F401
 from .scans import associative_scan, cat, cumprod, cumsum, flip, gather, histogram, interleave, join, split  # noqa: E402,F401
