@@ -155,18 +155,22 @@ int64_t MostFragmentWords(const ir::Module& module, const ir::Kernel& kernel) {
   FindPassing(module, kernel.body, blocks, passing);
   for (const BufferId id : passing)
     if (blocks[id] == 1) lifetimes.erase(id);
-  return Fullest(lifetimes, [&](BufferId id) {
-           const auto narrower = bits.find(id);
-           return narrower == bits.end() ? WordsOf(module[id]) : (module[id].layout->Registers() * narrower->second + 31) / 32;
-         }).words;
+  return Fullest(lifetimes,
+                 [&](BufferId id) {
+                   const auto narrower = bits.find(id);
+                   return narrower == bits.end() ? WordsOf(module[id]) : (module[id].layout->Registers() * narrower->second + 31) / 32;
+                 })
+      .words;
 }
 
 int64_t MostEvenWords(const ir::Module& module, const ir::Kernel& kernel, int64_t threads) {
-  return Fullest(Lifetimes(module, /*all=*/true).Of(kernel), [&](BufferId id) {
-           int64_t bits = ir::Bits(module[id].dtype);
-           for (int64_t extent : module.ShapeOf(id)) bits *= extent;
-           return bits / 32 / threads;
-         }).words;
+  return Fullest(Lifetimes(module, /*all=*/true).Of(kernel),
+                 [&](BufferId id) {
+                   int64_t bits = ir::Bits(module[id].dtype);
+                   for (int64_t extent : module.ShapeOf(id)) bits *= extent;
+                   return bits / 32 / threads;
+                 })
+      .words;
 }
 
 void CheckRegisters(const ir::Module& module, const ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics) {

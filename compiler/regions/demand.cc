@@ -35,15 +35,15 @@ class Demand::Query {
       if (loop != nullptr && std::ranges::find(loop->vars, loop_var) != loop->vars.end()) body = &loop->body;
     });
     return body != nullptr && std::ranges::all_of(seen_, [&](const auto& place) {
-             return Count(*body, place.first) == Count(kernel_.body, place.first) && StartsNew(*body, place.first);
+             return Reads(*body, place.first) == Reads(kernel_.body, place.first) && StartsNew(*body, place.first);
            });
   }
 
  private:
-  int64_t Count(const ir::Block& block, BufferId buffer) const {
-    int64_t count = 0;
-    for (const ir::Stmt& stmt : block) count += CountAccesses(module_, stmt, buffer);
-    return count;
+  int64_t Reads(const ir::Block& block, BufferId buffer) const {
+    const AccessCounts counts = CountAllAccesses(module_, block);
+    const auto count = counts.find(buffer);
+    return count == counts.end() ? 0 : count->second.reads;
   }
 
   // Whether a run of the statements writes the whole buffer before anything reads it.
@@ -62,9 +62,7 @@ class Demand::Query {
   }
 
   // By the statement itself.
-  int64_t AccessesTo(const ir::Stmt& stmt, BufferId buffer) const {
-    return std::ranges::count(AccessesOf(module_, stmt), buffer, &Access::buffer);
-  }
+  int64_t AccessesTo(const ir::Stmt& stmt, BufferId buffer) const { return std::ranges::count(AccessesOf(module_, stmt), buffer, &Access::buffer); }
 
   bool SetsAll(const ir::Stmt& stmt, BufferId buffer) const {
     const auto is_whole = [&](const ir::Region& region) { return region.buffer == buffer && region.extents == module_.ShapeOf(buffer); };

@@ -94,6 +94,39 @@ TEST_F(RegionsTest, ALoopOfTheBlocksOwnHasNoEnd) {
   EXPECT_TRUE(positive.empty());
 }
 
+// for (x = pid; x < m; x += 3), and with a step that the launcher knows: x itself stays below m.
+TEST_F(RegionsTest, WhatABlockCountsUpToIsAnEnd) {
+  HostRanges ranges = Ranges();
+  const auto wide = [&](ExprId id) { return pool().Cast(DType::kI64, id); };
+  const auto i64 = [&](int64_t value) { return pool().Int(value, DType::kI64); };
+  const VarId by_3 = Var(VarKind::kLoop, "by_3"), by_s = Var(VarKind::kLoop, "by_s"), down = Var(VarKind::kLoop, "down");
+  const ExprId span = pool().Sub(wide(Ref(m_)), wide(Ref(pid_)));
+  const ExprId most = i64((int64_t{1} << 31) - 1);
+  ranges.Enter(by_3, pool().Cast(DType::kI32, Make(ExprOp::kMin, Make(ExprOp::kFloorDiv, pool().Add(span, i64(2)), i64(3)), most)));
+  const ExprId trips = Make(ExprOp::kFloorDiv, pool().Add(span, pool().Sub(wide(Ref(s_)), i64(1))), wide(Ref(s_)));
+  ranges.Enter(down, trips);
+  ranges.Enter(by_s, pool().Make(ExprOp::kSelect, {Make(ExprOp::kGt, Ref(s_), Int(0)), trips, i64(0)}));
+  std::vector<ExprId> positive;
+  const auto x = [&](VarId var, ExprId step) { return pool().Add(Ref(pid_), pool().Mul(Ref(var), step)); };
+  EXPECT_EQ(Text(ranges.High(x(by_3, Int(3)), positive)), "i64(%m) - 1:i64");
+  EXPECT_EQ(Text(ranges.High(pool().Add(pool().Sub(x(by_3, Int(3)), Int(7)), Int(8)), positive)), "i64(%m)");
+  EXPECT_EQ(Text(ranges.High(x(by_s, Ref(s_)), positive)), "i64(%m) - 1:i64");
+  EXPECT_EQ(Text(ranges.Low(pool().Sub(Int(9), x(by_3, Int(3))), positive)), "i64(%m) * -1:i64 + 10:i64");
+  EXPECT_EQ(Text(ranges.High(x(by_3, Int(2)), positive)), "none");   // another step
+  EXPECT_EQ(Text(ranges.High(x(down, Ref(s_)), positive)), "none");  // which may go down
+  EXPECT_EQ(Text(ranges.High(pool().Mul(Ref(by_3), Int(3)), positive)), "none");
+}
+
+TEST_F(RegionsTest, EqualSumsWithinQuotientsAreOnePart) {
+  const auto quotient = [&](ExprId x) { return Make(ExprOp::kDiv, x, Ref(m_)); };
+  const ExprId one = quotient(pool().Add(Ref(pid_), pool().Mul(Ref(i_), Int(3))));
+  const ExprId other = quotient(pool().Add(pool().Sub(pool().Mul(Int(3), Ref(i_)), Int(3)), pool().Add(Ref(pid_), Int(3))));
+  Sums plain(module_), canonical(module_, /*canonical=*/true);
+  EXPECT_NE(plain.Of(one), plain.Of(other));
+  EXPECT_EQ(canonical.Of(one), canonical.Of(other));
+  EXPECT_NE(canonical.Of(one), canonical.Of(quotient(Ref(pid_))));
+}
+
 TEST_F(RegionsTest, AnUnknownSignIsForTheLauncher) {
   std::vector<ExprId> positive;
   EXPECT_TRUE(Ranges().IsNatural(pool().Sub(Ref(m_), Ref(i_)), positive));
@@ -121,6 +154,14 @@ TEST_F(RegionsTest, WithoutMasksTheRangeIsTheBound) {
 TEST_F(RegionsTest, ABatchIsADimension) {
   const ExprId offset = pool().Add(pool().Mul(Ref(pid_), Ref(m_)), pool().Add(pool().Mul(Ref(i_), Int(32)), Ref(j_)));
   EXPECT_EQ(BoxText(offset), "[i64(%programs); 64:i64; 32:i64] strides [i64(%m); 32:i64; 1:i64] at [i64(%pid); 0:i64; 0:i64]");
+}
+
+TEST_F(RegionsTest, RowsMayBeCountedThroughBatches) {
+  const ExprId row = pool().Add(pool().Mul(Ref(pid_), Ref(m_)), Ref(i_));
+  const ExprId offset = pool().Add(pool().Mul(row, Ref(s_)), Ref(j_));
+  EXPECT_EQ(BoxText(offset), "[i64(%programs); 64:i64; 32:i64] strides [i64(%s) * i64(%m); i64(%s); 1:i64] at [i64(%pid); 0:i64; 0:i64]");
+  const ExprId bound = Make(ExprOp::kLt, row, pool().Mul(Ref(m_), Int(8)));
+  EXPECT_EQ(BoxText(offset, {bound}), "[i64(%m) * 8:i64; 32:i64] strides [i64(%s); 1:i64] at [i64(%pid) * i64(%m); 0:i64]");
 }
 
 TEST_F(RegionsTest, OtherPlacesAreNoBoxes) {

@@ -13,5 +13,6 @@ from .runtime import JITFunction, KernelInterface, cdiv, constexpr_function, jit
 from .specialize import TensorWrapper, reinterpret
 
 __all__ = ["ASTSource", "Autotuner", "CompilationError", "CompiledKernel", "Config", "Heuristics", "JITFunction", "KernelInterface",
-           "OutOfResources", "TensorDescriptor", "TensorWrapper", "TritonError", "adopt", "autotune", "cdiv", "compiled", "constexpr", "constexpr_function",
-           "driver", "heuristics", "jit", "knobs", "language", "libdevice", "next_power_of_2", "reinterpret", "set_allocator", "testing"]
+           "OutOfResources", "TensorDescriptor", "TensorWrapper", "TritonError", "adopt", "autotune", "cdiv", "compiled", "constexpr",
+           "constexpr_function", "driver", "heuristics", "jit", "knobs", "language", "libdevice", "next_power_of_2", "reinterpret",
+           "set_allocator", "testing"]

@@ -139,5 +139,6 @@ def _tuned(fn):
     prune = {to: getattr(fn, name, None) for to, name in (("perf_model", "perf_model"), ("top_k", "configs_top_k"),
                                                           ("early_config_prune", "early_config_prune"))}
     prune = {name: x for name, x in prune.items() if x is not None} if prune["perf_model"] or prune["early_config_prune"] else None
-    return autotuner.Autotuner(adopt(fn.fn), configs, fn.keys, reset_to_zero=fn.reset_to_zero, restore_value=fn.restore_value,
+    inner = adopt(fn.fn)
+    return autotuner.Autotuner(inner, inner.arg_names, configs, fn.keys, reset_to_zero=fn.reset_to_zero, restore_value=fn.restore_value,
                                prune_configs_by=prune, **hooks)

@@ -63,7 +63,7 @@ def _elements(b, register: Value, element, count: int) -> list:
 def inline_asm_elementwise(b, asm, constraints, args, dtype, is_pure, pack):
     """``pack``: how many elements of each block one run of the text takes. Elements of less than 32 bits share registers of 32."""
     if not isinstance(asm, str) or not isinstance(constraints, str) or isinstance(pack, bool) or not isinstance(pack, int) or pack < 1:
-        raise Refusal("tl.inline_asm_elementwise takes a text of PTX, its constraints, blocks, the types of results, and a number of elements from 1 on")
+        raise Refusal("tl.inline_asm_elementwise takes a text of PTX, its constraints, blocks, types of results, and a number of elements from 1 on")
     types = dtype if isinstance(dtype, (tuple, list)) else (dtype,)
     for element in types:
         if not isinstance(element, ty.dtype) or element.is_bool():

@@ -77,12 +77,21 @@ def heuristics(values: dict):
 class Autotuner(_Around):
     """A kernel whose configuration is found for each key: the values of the arguments named in ``key``, and the types of all tensors."""
 
-    def __init__(self, fn, configs, key, reset_to_zero=None, restore_value=None, pre_hook=None, post_hook=None, prune_configs_by=None,
-                 bench=None):
+    def __init__(self, fn, arg_names, configs, key, reset_to_zero, restore_value, pre_hook=None, post_hook=None, prune_configs_by=None, warmup=None,
+                 rep=None, use_cuda_graph=False, do_bench=None, cache_results=False):
+        """As Triton's own, for programs derive from it. ``do_bench(call, quantiles=…)`` times in place of kiln.do_bench."""
         super().__init__(fn)
+        if list(arg_names) != list(fn.arg_names):
+            raise ValueError(f"{self.__name__}: autotune is given the parameters {', '.join(arg_names)}; the kernel has {', '.join(fn.arg_names)}")
+        for name, value, instead in (("use_cuda_graph", use_cuda_graph, "times are those of the device's events; leave it out"),
+                                     ("cache_results", cache_results, "kilnd stores kernels, and each process finds anew which is fastest")):
+            if value:
+                warnings.warn(f"triton.autotune({name}=True) has no effect in Kiln: {instead}", NoEffectWarning, stacklevel=3)
         self.configs, self.keys = list(configs) or [Config({})], [key] if isinstance(key, str) else list(key)
         self.reset_to_zero, self.restore_value = list(reset_to_zero or ()), list(restore_value or ())
-        self.pre_hook, self.post_hook, self.prune, self.bench = pre_hook, post_hook, dict(prune_configs_by or {}), bench
+        self.user_defined_pre_hook, self.user_defined_post_hook = pre_hook is not None, post_hook is not None
+        self.pre_hook, self.post_hook, self.prune = pre_hook, post_hook, dict(prune_configs_by or {})
+        self.bench = do_bench or (_timed(warmup, rep) if warmup is not None or rep is not None else None)
         self.cache: dict = {}
         self.best_config = None
         for name in [name for name in self.keys if name not in self.arg_names]:
@@ -199,6 +208,11 @@ class Autotuner(_Around):
         return measured[0] if isinstance(measured, (list, tuple)) else measured
 
 
+def _timed(warmup, rep):
+    """By so many milliseconds."""
+    return lambda call, quantiles: do_bench(call, 25 if warmup is None else warmup, 100 if rep is None else rep, quantiles=quantiles)
+
+
 def _is_emulated(kernel) -> bool:
     return kernel.target.startswith("emu:")
 
@@ -224,14 +238,6 @@ def _restore(tensor, value) -> None:
 
 def autotune(configs, key, prune_configs_by=None, reset_to_zero=None, restore_value=None, pre_hook=None, post_hook=None, warmup=None, rep=None,
              use_cuda_graph=False, do_bench=None, cache_results=False):
-    """Decorator. ``do_bench(call, quantiles=…)`` times in place of kiln.do_bench."""
-    bench = do_bench
-    if warmup is not None or rep is not None:
-        from ..bench import do_bench as timed
-
-        bench = bench or (lambda call, quantiles: timed(call, 25 if warmup is None else warmup, 100 if rep is None else rep, quantiles=quantiles))
-    for name, value, instead in (("use_cuda_graph", use_cuda_graph, "times are those of the device's events; leave it out"),
-                                 ("cache_results", cache_results, "kernels are stored by kilnd, and what is fastest is found anew in each process")):
-        if value:
-            warnings.warn(f"triton.autotune({name}=True) has no effect in Kiln: {instead}", NoEffectWarning, stacklevel=2)
-    return lambda fn: Autotuner(fn, configs, key, reset_to_zero, restore_value, pre_hook, post_hook, prune_configs_by, bench)
+    """Decorator."""
+    return lambda fn: Autotuner(fn, fn.arg_names, configs, key, reset_to_zero, restore_value, pre_hook, post_hook, prune_configs_by, warmup, rep,
+                                use_cuda_graph, do_bench, cache_results)

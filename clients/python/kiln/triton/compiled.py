@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from ..kernel import Kernel
-from .driver import GPUTarget, current_device, name_of, target_of
+from .driver import GPUTarget, current_device, name_of, on_stream, target_of
 
 
 class Asm(dict):
@@ -19,10 +19,12 @@ class Asm(dict):
 
 class CompiledKernel:
     """A kiln.Kernel, whose attributes it has, with what Triton's has as well. ``kernel[grid](…)`` launches the function with the options that
-    this was compiled with."""
+    this was compiled with. ``run`` is the launch that torch.compile's launchers call."""
 
-    def __init__(self, function, kernel: Kernel, options: dict):
-        self.kernel, self._function, self._options = kernel, function, options
+    launch_enter_hook = launch_exit_hook = None  # of the class, where launchers look for them
+
+    def __init__(self, function, kernel: Kernel, options: dict, classes: tuple = ()):
+        self.kernel, self._function, self._options, self._classes = kernel, function, options, dict(classes)
         self.src = SimpleNamespace(fn=function)
 
     def __getattr__(self, name):
@@ -53,6 +55,28 @@ class CompiledKernel:
         shared = max((usage["shared_bytes"] for usage in self.kernel.resource_usage.values()), default=0)
         return SimpleNamespace(name=self.kernel.name, shared=shared, target=target, cluster_dims=(1, 1, 1), hash=self.hash, **self._options)
 
+    packed_metadata = property(lambda self: self.metadata)
+    function = property(lambda self: self.kernel)
+
+    def launch_metadata(self, grid, stream, *args):
+        """What hooks are told of a launch; functions that make it are not taken (triton.jit warns)."""
+        return None
+
+    def run(self, grid_0, grid_1, grid_2, stream, function, packed_metadata, launch_metadata, launch_enter_hook, launch_exit_hook, *args):
+        """Launches a kernel that was compiled for three sizes of the grid. ``args``: all arguments in order, or those that are no tl.constexpr.
+        ``stream``: its number, 0 for torch's own."""
+        names = self._function.arg_names
+        given = [name for name in names if name not in self._function.constant_names()] if len(args) != len(names) else names
+        if len(args) != len(given):
+            raise TypeError(f"{self._function.__name__}: a launch takes {len(given)} or {len(names)} arguments, and {len(args)} are given")
+        run = self._function.run_time_arguments(dict(zip(given, args)), self._classes)
+        if launch_enter_hook is not None:
+            launch_enter_hook(launch_metadata)
+        with on_stream(stream, self.kernel.target):
+            self.kernel(*run, grid_0, grid_1, grid_2)
+        if launch_exit_hook is not None:
+            launch_exit_hook(launch_metadata)
+
     @property
     def asm(self) -> Asm:
         if self.kernel.target.startswith("emu:"):
@@ -78,6 +102,13 @@ class ASTSource:
     def _name(self, key) -> str:
         key = key[0] if isinstance(key, tuple) else key
         return self.fn.arg_names[key] if isinstance(key, int) else key
+
+
+def triton_key() -> str:
+    """What kernels of this version are kept under; kilnd's own keys have its compiler in them."""
+    from .. import __version__
+
+    return f"kiln-{__version__}"
 
 
 def compile(src: ASTSource, target: GPUTarget | None = None, options: dict | None = None) -> CompiledKernel:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from types import SimpleNamespace
 from typing import NamedTuple, Union
@@ -37,6 +38,14 @@ def current_device() -> int:
     """The index of torch's."""
     torch = sys.modules.get("torch")
     return torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else 0
+
+
+def on_stream(stream: int, target: str):
+    """Launches go to the stream with this number; where it is torch's current one, or there are no streams, nothing is to be done."""
+    torch = sys.modules.get("torch")
+    if not stream or target.startswith("emu:") or torch is None or torch.cuda.current_stream().cuda_stream == stream:
+        return contextlib.nullcontext()
+    return torch.cuda.stream(torch.cuda.ExternalStream(stream))
 
 
 class _Utilities:
@@ -99,4 +108,12 @@ class Driver:
 
 
 active = Driver()
+
+
+def set_active(driver) -> None:
+    """There is one driver, which serves every target."""
+    if not isinstance(driver, Driver):
+        raise TypeError(f"triton.runtime.driver.set_active takes a driver of this package, not {type(driver).__name__}")
+
+
 backends = {"nvidia": SimpleNamespace(driver=Driver)}  # which programs go through to ask whether one is active

@@ -43,6 +43,10 @@ class OutOfResources(TritonError, RuntimeError):
     """Of Triton's runtime: a configuration that needs more than the device has. Kiln raises its own kiln.CompileError."""
 
 
+class PTXASError(TritonError):
+    """Of Triton's assembler; Kiln raises its own kiln.CompileError."""
+
+
 def at(file: str, line: int, message: str, kind=CompilationError) -> CompilationError:
     text = linecache.getline(file, line)
     error = kind(f"{file}:{line}: {message}" + (f"\n    {text.strip()}" if text.strip() else ""))

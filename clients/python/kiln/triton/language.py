@@ -215,9 +215,11 @@ def cast(b, input, dtype, fp_downcast_rounding=None, bitcast=False):
 
 
 def _rounded(b, x, element, how: str):
-    """To a narrower float: to the nearest, "rtne", or towards zero, "rtz"."""
+    """To a narrower float: to the nearest, "rtne", or towards zero, "rtz". Nothing is rounded to its own type."""
     if how not in ("rtne", "rtz"):
         raise _Refusal(f"fp_downcast_rounding={how!r}; known are \"rtne\" and \"rtz\"")
+    if x.element == element:
+        return x
     if not x.element.is_floating() or not element.is_floating() or element.primitive_bitwidth >= x.element.primitive_bitwidth:
         raise _Refusal(f"fp_downcast_rounding should be set only for truncating fp conversions, and this is one of {x.element} to {element}")
     nearest = b.cast(x, element)
@@ -494,6 +496,7 @@ ABSENT = {name: _Absent(name, instead) for name, instead in _ABSENT.items()}  # 
 
 from .reductions import argmax, argmin, dot, max, min, reduce, reduce_or, softmax, sum, xor_sum  # noqa: E402,F401
 from .assembly import inline_asm_elementwise  # noqa: E402,F401
+from .inner import _constexpr_to_value, _log2, _unwrap_if_constexpr, get_int_dtype  # noqa: E402,F401
 from .mapped import map_elementwise  # noqa: E402,F401
 from .scaled import dot_scaled  # noqa: E402,F401
 from .scans import associative_scan, cat, cumprod, cumsum, flip, gather, histogram, interleave, join, split  # noqa: E402,F401

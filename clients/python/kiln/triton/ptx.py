@@ -68,8 +68,8 @@ class Machine:
 
     def content(self, register: Register, element) -> Value:
         if register.name.startswith("%"):
-            raise Refusal(f"the special register {register.name} in a text of PTX: kernels do not see the device's clock and places; tl.program_id and "
-                          "its like say what the kernel needs")
+            raise Refusal(f"the special register {register.name} in a text of PTX: kernels do not see the device's clock and places; tl.program_id "
+                          "and its like say what the kernel needs")
         if register.name not in self.registers:
             raise Refusal(f"the register {register.name} in a text of PTX is read before it is written")
         value = low_bits(self.b, self.registers[register.name], element)

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from .errors import Refusal
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_PART = re.compile(r"\s*(\$\d+|[%A-Za-z_][\w$]*|0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|-?0[xX][0-9a-fA-F]+U?|-?\d+\.\d*(?:[eE][-+]?\d+)?|-?\d+U?|[{}\[\],!+|])")
+_PART = re.compile(r"\s*(\$\d+|[%A-Za-z_][\w$]*|0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|-?0[xX][0-9a-fA-F]+U?|-?\d+\.\d*(?:[eE][-+]?\d+)?|"
+                   r"-?\d+U?|[{}\[\],!+|])")
 _GUARD = re.compile(r"@(!?)\s*([%A-Za-z_][\w$]*|\$\d+)\s+(.*)", re.DOTALL)
 _REGISTERS = re.compile(r"\.reg\s*\.(\w+)\s+(.*)", re.DOTALL)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import ast
 import functools
+import hashlib
 import inspect
 import re
 import textwrap
+import threading
 import warnings
 from typing import NamedTuple
 
@@ -126,6 +128,7 @@ class JITFunction(KernelInterface):
         self._kernels: dict = {}
         self._used: dict = {}
         self._tree, self._given, self._repr = None, "", repr
+        self._hash_lock = threading.RLock()
         self.pre_run_hooks: list = []
 
     def _named(self, given) -> set:
@@ -155,6 +158,30 @@ class JITFunction(KernelInterface):
     def _unsafe_update_src(self, src: str) -> None:
         """Another text for the function, with the names around the old one."""
         self._given, self._kernels, self._tree = src, {}, None
+
+    def constant_names(self) -> set:
+        """Of the parameters that are tl.constexpr."""
+        return self._constants
+
+    def run_time_arguments(self, given: dict, classes: dict) -> list:
+        """What a launch passes on of arguments by name, for a kernel that was compiled for these classes."""
+        run: list = []
+        for name, found in classes.items():
+            if found is not None and found[0] not in ("=", "known"):
+                self._classes[name].as_compiled(given[name], found, run)
+        return [x.value if isinstance(x, Flat) else x for x in run]
+
+    # What others look at: torch.compile makes keys of it.
+
+    used_global_vals: dict = {}  # kernels look at their globals in each launch
+
+    @property
+    def cache_key(self) -> str:
+        return hashlib.sha256(f"{self.__module__}.{self.__qualname__}\n{self.src}".encode()).hexdigest()
+
+    @property
+    def __globals__(self):
+        return self.fn.__globals__
 
     # For the interpreter.
 
@@ -273,7 +300,7 @@ class JITFunction(KernelInterface):
     def _compiled(self, key, may_overlap: bool, known, classes, options, rank: int, target: str):
         func, used = self._lowered(known, classes, options, rank, may_overlap, target)
         flags = [f"--maxrregcount={options['maxnreg']}"] if options["maxnreg"] else None
-        kernel = CompiledKernel(self, compiler.compile(func, target=target, compile_flags=flags), options)
+        kernel = CompiledKernel(self, compiler.compile(func, target=target, compile_flags=flags), options, classes)
         self._kernels[key, may_overlap], self._used[key] = kernel, used
         return kernel
 

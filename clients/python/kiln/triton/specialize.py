@@ -205,7 +205,10 @@ def class_of_signature(name: str, source):
     if kind is None:
         raise ValueError(f"ASTSource: the signature says nothing of {name}")
     if kind.startswith("*"):
-        return ("*", kind.removeprefix("*").removeprefix("k"), 1)  # how long its storage is, a signature does not say
+        try:
+            return ("*", ty.str_to_ty(kind.removeprefix("*").removeprefix("k")).name, 1)  # how long its storage is, a signature does not say
+        except KeyError:
+            raise ValueError(f"ASTSource: the parameter {name} has the type {kind!r}, and no element has that") from None
     if kind not in _ELEMENTS:
         raise ValueError(f"ASTSource: the parameter {name} has the type {kind!r}; known are pointers (\"*fp32\") and {', '.join(_ELEMENTS)}")
     divisors = [value for attribute, value in source.attrs.get(name, ()) if attribute == "tt.divisibility"]
@@ -248,6 +251,17 @@ class Classes:
         if hasattr(x, "kiln_kernel") or isinstance(x, (str, ty.dtype)):
             raise TypeError(f"argument {self.name} is {x!r}; annotate the parameter with tl.constexpr")
         raise TypeError(f"argument {self.name}: kernels take tensors, numbers, None and tuples of these, not {type(x).__name__}")
+
+    def as_compiled(self, x, found, run: list) -> None:
+        """Appends what goes to the launch of a kernel that was compiled for the class ``found``."""
+        if found[0] == "*":
+            element = _NAMED[found[1]]
+            run.append(flat(self.name, x if element_of(self.name, x) == element else reinterpret(x, element)))
+        elif isinstance(found[0], type):
+            for part, one in zip(x, found[1:]):
+                self.as_compiled(part, one, run)
+        elif found[0] not in ("=", "known", "1"):
+            run.append(number_of_type(self.name, x.item() if hasattr(x, "item") else x, found[0]))
 
     def _annotated(self, x, run: list):
         """Of a number whose type is given."""

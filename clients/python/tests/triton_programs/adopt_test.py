@@ -88,7 +88,8 @@ FILES = {
         @triton.autotune([triton.Config({"BLOCK": 64}, num_warps=2)], key=["n"])
         @triton.heuristics({"EVEN": lambda args: args["n"] % 2 == 0})
         @triton.jit(do_not_specialize=["n"])
-        def kernel(X, OUT, TOTAL, n, shift: tl.int64, ELEMENT: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr, POWER: tl.constexpr = tl.constexpr(2)):
+        def kernel(X, OUT, TOTAL, n, shift: tl.int64, ELEMENT: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr,
+                   POWER: tl.constexpr = tl.constexpr(2)):
             at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
             mask = at < n
             x = doubled(tl.load(X + at, mask=mask, other=0.0)) * FACTOR + e(tl.zeros((BLOCK,), dtype=ELEMENT)) * half(BLOCK)

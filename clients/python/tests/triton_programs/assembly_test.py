@@ -58,8 +58,8 @@ INTEGERS = {
     "shf.r.wrap.b32 $0, $1, $2, 40;": lambda: _A >> np.uint32(8) | _B << np.uint32(24),
     "min.s32 $0, $1, $2;": lambda: np.minimum(signed(_A), signed(_B)).view(np.uint32), "max.u32 $0, $1, $2;": lambda: np.maximum(_A, _B),
     "prmt.b32 $0, $1, $2, 0x9170;": lambda: permuted(_A, _B, 0x9170),
-    "lop3.b32 $0, $1, $2, $3, 0xE2;": lambda: sum(((_A if r & 4 else ~_A) & (_B if r & 2 else ~_B) & (_C if r & 1 else ~_C)) * np.uint32(0xE2 >> r & 1)
-                                                 for r in range(8)),
+    "lop3.b32 $0, $1, $2, $3, 0xE2;":
+        lambda: sum(((_A if r & 4 else ~_A) & (_B if r & 2 else ~_B) & (_C if r & 1 else ~_C)) * np.uint32(0xE2 >> r & 1) for r in range(8)),
     "bfe.u32 $0, $1, 7, 9;": lambda: _A >> np.uint32(7) & np.uint32(511),
     "bfe.s32 $0, $1, 7, 9;": lambda: (signed(_A << np.uint32(16)) >> 23).view(np.uint32),
     "bfi.b32 $0, $1, $2, 4, 6;": lambda: _B & ~np.uint32(63 << 4) | (_A & np.uint32(63)) << np.uint32(4),
@@ -87,8 +87,8 @@ REALS = {
     "rcp.approx.ftz.f32 $0, $1;": lambda: 1 / X, "max.f32 $0, $1, $2;": lambda: np.maximum(X, Y), "neg.f32 $0, $1;": lambda: -X,
     "{ .reg .f32 t; mul.f32 t, $1, $1; sqrt.approx.f32 $0, t; }": lambda: np.abs(X), "cvt.rni.f32.f32 $0, $1;": lambda: np.rint(X),
     "{ .reg .s32 i; cvt.rzi.s32.f32 i, $1; cvt.rn.f32.s32 $0, i; }": lambda: np.trunc(X), "cvt.rmi.f32.f32 $0, $1;": lambda: np.floor(X),
-    "{ .reg .b32 t; cvt.rn.bf16x2.f32 t, $1, $2; shl.b32 $0, t, 16; }": lambda: bfloat(Y), "{ .reg .b16 h; cvt.rn.f16.f32 h, $1; cvt.f32.f16 $0, h; }":
-        lambda: FLOATS[0].astype(np.float16),
+    "{ .reg .b32 t; cvt.rn.bf16x2.f32 t, $1, $2; shl.b32 $0, t, 16; }": lambda: bfloat(Y),
+    "{ .reg .b16 h; cvt.rn.f16.f32 h, $1; cvt.f32.f16 $0, h; }": lambda: FLOATS[0].astype(np.float16),
     "{ .reg .b32 t, u; cvt.rn.f16x2.f32 t, $1, $2; add.f16x2 u, t, t; .reg .b16 l, h; mov.b32 {l, h}, u; cvt.f32.f16 $0, h; }":
         lambda: FLOATS[0].astype(np.float16) * np.float16(2),
 }
@@ -142,8 +142,8 @@ def test_several_results_of_two_elements():
 
 @triton.jit
 def by_pointers(X, Y, N: tl.constexpr):
-    tl.inline_asm_elementwise("ld.global.b8 $0, [$1]; shl.b32 $0, $0, 3; st.global.b8 [$2], $0;", "=r,l,l", [X + tl.arange(0, N), Y + tl.arange(0, N)],
-                              dtype=tl.int8, is_pure=False, pack=1)
+    tl.inline_asm_elementwise("ld.global.b8 $0, [$1]; shl.b32 $0, $0, 3; st.global.b8 [$2], $0;", "=r,l,l",
+                              [X + tl.arange(0, N), Y + tl.arange(0, N)], dtype=tl.int8, is_pure=False, pack=1)
 
 
 def test_a_text_may_load_and_store():
@@ -156,9 +156,11 @@ def test_a_text_may_load_and_store():
     ("mov.u32 $0, %smid;", "=r,r,r,r", "the special register %smid"), ("bar.sync 0;", "=r,r,r,r", "`bar.sync 0` in a text of PTX is not translated"),
     ("add.cc.u32 $0, $1, $2;", "=r,r,r,r", "the form .cc of add"), ("add.rz.f32 $0, $1, $2;", "=f,r,r,r", "the form .rz of add"),
     ("add.sat.s32 $0, $1, $2;", "=r,r,r,r", "the form .sat of integers"), ("mov.u32 $9, $1;", "=r,r,r,r", r"\$9, which is no register"),
-    ("add.u32 $0, $1, t;", "=r,r,r,r", "the register t in a text of PTX is read before it is written"), ("", "=r,r,r,r", r"does not write its result \$0"),
+    ("add.u32 $0, $1, t;", "=r,r,r,r", "the register t in a text of PTX is read before it is written"),
+    ("", "=r,r,r,r", r"does not write its result \$0"),
     ("mov.u32 $0, $1;", "=r,r,r", "of 1 results and 2 arguments"), ("mov.u32 $0, $1;", "=q,r,r,r", "the constraint 'q'"),
-    ("add.u32 $0, $1 $2;", "=r,r,r,r", "in a text of PTX: , is missing"), ("cvt.u64.u32 $0, $1;", "=r,r,r,r", r"writes 64 bits to \$0, which has 32")])
+    ("add.u32 $0, $1 $2;", "=r,r,r,r", "in a text of PTX: , is missing"),
+    ("cvt.u64.u32 $0, $1;", "=r,r,r,r", r"writes 64 bits to \$0, which has 32")])
 def test_what_is_not_translated_is_refused_by_name(text, constraints, words):
     with pytest.raises(triton.CompilationError, match=words):
         of_three.program(*WORDS, np.zeros(N, np.uint32), text, constraints, tl.uint32, N)

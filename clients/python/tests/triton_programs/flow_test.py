@@ -275,3 +275,34 @@ def test_attributes_of_values_are_asked_for_and_constants_of_numpy_are_numbers()
     out = np.zeros(1, np.float32)
     made = [asked[(1,)](np.ones(1, np.float32), out, block) for block in (np.int64(3), 3, np.float32(3), np.bool_(True))]
     assert made[0] is made[1] and len({id(kernel) for kernel in made}) == 3 and out[0] == 0.5
+
+
+@triton.jit
+def bounded(x, LIMIT: tl.constexpr, NAMES: tl.constexpr = None):
+    return tl.minimum(x, LIMIT)
+
+
+@triton.jit
+def within(OUT, n):
+    tl.store(OUT + tl.arange(0, 16), bounded(tl.arange(0, 16), n))
+
+
+def test_what_only_the_run_knows_may_be_given_for_a_constant_of_a_called_function():
+    out = np.zeros(16, np.int32)
+    within[(1,)](out, 5)
+    assert np.array_equal(out, np.minimum(np.arange(16), 5))
+
+
+@triton.jit
+def of_unknown_length(OUT, n):
+    filled(OUT, n)
+
+
+@triton.jit
+def filled(OUT, N: tl.constexpr):
+    tl.store(OUT + tl.arange(0, N), 1)
+
+
+def test_what_needs_a_constant_refuses_it():
+    with pytest.raises(triton.CompilationError, match="the end of tl.arange"):
+        of_unknown_length.program(np.zeros(16, np.int32), 5)

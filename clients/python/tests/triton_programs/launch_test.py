@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
@@ -173,6 +174,48 @@ def test_configurations_are_pruned_and_hooks_are_called():
     with pytest.warns(UserWarning, match="BLOCK: 64"):
         kernel[lambda meta: (triton.cdiv(40, meta["BLOCK"]),)](X, out, 40)
     assert hooked == [64]
+
+
+def test_hooks_give_descriptors_their_blocks():
+    def block(args):
+        args["desc"].block_shape = [args["BLOCK"]]
+
+    @triton.autotune([triton.Config({"BLOCK": b}, pre_hook=block) for b in (16, 32)], key=[])
+    @triton.jit
+    def doubled(desc, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK
+        desc.store([at], desc.load([at]) * 2)
+
+    x = np.arange(64, dtype=np.float32)
+    desc = TensorDescriptor(x, [64], [1], [1])
+    with pytest.warns(UserWarning, match="BLOCK: 16"):
+        doubled[lambda meta: (triton.cdiv(64, meta["BLOCK"]),)](desc)
+    assert np.array_equal(x, 2 * np.arange(64)) and desc.block_shape == [16]
+    doubled.configs = doubled.configs[1:]
+    fresh = TensorDescriptor(x, [64], [1], [1])
+    doubled.warmup(fresh, grid=(2,))
+    assert fresh.block_shape == [1]
+
+
+def test_programs_derive_from_the_autotuner():
+    class Counted(triton.runtime.autotuner.Autotuner):
+        def __init__(self, fn, arg_names, configs, key, reset_to_zero, restore_value, **more):
+            super().__init__(fn, arg_names, configs, key, reset_to_zero, restore_value, **more)
+            self.launches = 0
+
+        def run(self, *args, **more):
+            self.launches += 1
+            return super().run(*args, **more)
+
+    out = np.zeros(64, np.float32)
+    fn = tuned([]).fn
+    kernel = Counted(fn, fn.arg_names, [triton.Config({"BLOCK": 64})], ["n"], None, None, do_bench=None)
+    kernel[(1,)](X, out, 40)
+    assert kernel.launches == 1 and (out[:40] == 2 * X[:40]).all() and not kernel.user_defined_pre_hook
+    with pytest.raises(ValueError, match="is given the parameters a; the kernel has x, out, n"):
+        Counted(fn, ["a"], [], [], None, None)
+    with pytest.warns(kiln.NoEffectWarning, match="cache_results=True"):
+        triton.autotune([], key=[], cache_results=True)(fn.fn)
 
 
 def test_configurations_are_timed_where_there_is_a_gpu(monkeypatch):

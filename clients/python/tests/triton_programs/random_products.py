@@ -5,7 +5,7 @@ arguments, and what numpy makes of them."""
 import random
 
 import numpy as np
-from numbers_of import normal, stored, values
+from numbers_of import BOUND, normal, stored, values
 
 _HEAD = """\
 import triton
@@ -18,11 +18,15 @@ def kernel(a_ptr, b_ptr, c_ptr, M, N, K, sab, sam, sak, sbb, sbk, sbn, scb, scm,
 
 
 class RandomProduct:
-    """``text``; ``a``, ``b``, ``c``: arrays as launches take them."""
+    """``text``; ``a``, ``b``, ``c``: arrays as launches take them; ``bound``: how far the result may be from numpy's, relative to its largest."""
 
     def __init__(self, seed: int):
         r = self.random = random.Random(seed)
+        more = random.Random(f"more {seed}")  # than what seeds chose before
         self.dtype = r.choice(["float16", "bfloat16"])
+        if more.random() < 0.15:
+            self.dtype = "float32"  # in tf32, whose 10 bits are cut
+        self.bound = {**BOUND, "float32": 2.0**-9}[self.dtype]
         self.bm, self.bn, self.bk = r.choice([64, 128]), r.choice([16, 32, 64, 128]), r.choice([16, 32, 64])
         self.m, self.n, self.k = r.randrange(1, 150), r.randrange(1, 150), r.choice([0, 1, r.randrange(1, 100), r.randrange(1, 100), 64])
         self.batches = r.choice([0, 0, 0, 1, 3])
@@ -39,6 +43,8 @@ class RandomProduct:
             self.n = self.bn * r.choice([1, 2])
         self.ways = [r.choice([0, 1, 2, 3]) for _ in range(4)]
         self.order = r.choice(["grid", "grouped", "rows"])
+        self.programs = more.choice([0, 0, 0, 1, 2, 3]) if self.order != "grid" else 0  # that share out the tiles; 0: one for each
+        self.counts, self.by_number = more.random() < 0.5, more.random() < 0.5
         turned, rest = r.choice([False, False, True]), r.choice([False, False, False, True])
         self.a = self._made(seed, self.m, self.k, turned and self.style != "descriptor", rest)
         self.b = self._made(seed + 1, self.k, self.n, r.random() < 0.5 and self.style != "descriptor", rest)
@@ -57,26 +63,42 @@ class RandomProduct:
         return [f"{index} < {bound}", f"{bound} > {index}", f"{index} <= {bound} - 1", f"{index} - ({bound}) < 0"][way]
 
     def _body(self):
-        yield "pid = tl.program_id(0)"
         yield "rows, columns = tl.cdiv(M, BM), tl.cdiv(N, BN)"
-        if self.order == "grouped":
-            yield "group = pid // (4 * columns)"
-            yield "size = min(rows - group * 4, 4)"
-            yield "m, n = group * 4 + (pid % (4 * columns)) % size, (pid % (4 * columns)) // size"
-        elif self.order == "rows":
-            yield "m, n = pid // columns, pid % columns"
-        else:
-            yield "m, n = pid, tl.program_id(1)"
         if self.batches:
             yield f"batch = tl.program_id({2 if self.order == 'grid' else 1})"
             for name in "abc":
                 yield f"{name}_ptr += batch{'.to(tl.int64)' if self.ways[0] else ''} * s{name}b"
+        if not self.programs:
+            yield "pid = tl.program_id(0)"
+            yield from self._tile()
+            return
+        step = self.programs if self.by_number else "tl.num_programs(0)"
+        yield f"stored = tl.program_id(0) - {step}"
+        yield f"for pid in tl.range(tl.program_id(0), rows * columns, {step}):"
+        yield from (f"    {line}" for line in self._tile(f"stored += {step}"))
+
+    def _place(self, pid: str):
+        if self.order == "grouped":
+            yield f"group = {pid} // (4 * columns)"
+            yield "size = min(rows - group * 4, 4)"
+            yield f"m, n = group * 4 + ({pid} % (4 * columns)) % size, ({pid} % (4 * columns)) // size"
+        elif self.order == "rows":
+            yield f"m, n = {pid} // columns, {pid} % columns"
+        else:
+            yield "m, n = pid, tl.program_id(1)"
         yield "c_m, c_n = m * BM + tl.arange(0, BM), n * BN + tl.arange(0, BN)"
+
+    def _tile(self, counted: str = ""):
+        """``counted``: the statement that counts the tiles which are stored."""
+        yield from self._place("pid")
         yield f"at_m = c_m{' % M' if self.rows == 'wrap' else ''}"
         yield f"at_n = c_n{' % N' if self.columns == 'wrap' else ''}"
         yield "at_k = tl.arange(0, BK)"
         yield "total = tl.zeros((BM, BN), dtype=tl.float32)"
         yield from {"pointers": self._pointers, "computed": self._computed, "block": self._blocks, "descriptor": self._descriptors}[self.style]()
+        if counted and self.counts:
+            yield counted
+            yield from self._place("stored")
         yield from self._stores()
 
     def _load(self, pointers: str, masks) -> str:
@@ -130,7 +152,7 @@ class RandomProduct:
 
     def grid(self) -> tuple:
         rows, columns = -(-self.m // self.bm), -(-self.n // self.bn)
-        sizes = (rows, columns) if self.order == "grid" else (rows * columns,)
+        sizes = (rows, columns) if self.order == "grid" else (self.programs or rows * columns,)
         return sizes + ((self.batches,) if self.batches else ())
 
     def expected(self):

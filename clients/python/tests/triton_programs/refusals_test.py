@@ -17,7 +17,7 @@ SIZE = tl.constexpr(32)
 
 @triton.jit
 def helper(x):
-    y = tl.inline_asm_elementwise("", "=r,r", [x], tl.int32, True, 1)  # here: write what it computes in the language
+    y = tl.inline_asm_elementwise("bar.sync 0;", "=r,r", [x], tl.int32, True, 1)  # here: Write what it computes in the language
     return y
 
 
@@ -94,7 +94,7 @@ def method(x, i, n):
 
 @triton.jit
 def assembly(x, i, n):
-    tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [n], tl.int32, True, 1)  # here: write what it computes in the language
+    tl.inline_asm_elementwise("mov.b32 $0, %clock;", "=r,r", [n], tl.int32, True, 1)  # here: the special register %clock
 
 
 @triton.jit
@@ -371,7 +371,7 @@ X = np.zeros(64, np.float32)
     (lambda: plus_one[(1,)](X.astype(np.complex64), 1), TypeError, "argument x: .*complex64"),
     (lambda: triton.reinterpret(X, tl.float16), TypeError, "4 bytes"),
     (lambda: tl.load(X), RuntimeError, "called outside of a kernel"),
-    (lambda: tl.inline_asm_elementwise(X), NotImplementedError, "not part of Kiln"),
+    (lambda: tl.ABSENT["pi32_t"](X), NotImplementedError, "not part of Kiln"),
     (lambda: plus_one[(1,)](X, 1, num_stages=0), ValueError, "num_stages=0"),
     (lambda: triton.autotune([], key=[], reset_to_zero=["m"])(plus_one), ValueError, "autotune names the parameter 'm'"),
     (lambda: triton.autotune([triton.Config({"n": 1}), triton.Config({"n": 2})], key=[])(plus_one)[(1,)](X, 1), ValueError,

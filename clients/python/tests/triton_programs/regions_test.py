@@ -11,6 +11,7 @@ import triton.language as tl
 from numbers_of import BOUND, argument, error, normal, rounded, strides
 from products_test import attention, product
 from random_products import RandomProduct
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 _FIRST, _COUNT = map(int, os.environ.get("KILN_TRITON_SEEDS", "1:40").split(":"))
 
@@ -172,6 +173,104 @@ def test_bounds_are_divided_as_the_kernel_divides(how, number):
     assert (c == 40 - (int(number / 2) if how == "//" else int(np.fmod(number, 4)))).all()
 
 
+@triton.jit
+def place(tile, per_group, rows, GROUP: tl.constexpr):
+    group = tile // per_group
+    first = group * GROUP
+    size = min(rows - first, GROUP)
+    return first + tile % size, (tile % per_group) // size
+
+
+@triton.jit
+def persistent(a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn, BM: tl.constexpr, BN: tl.constexpr,
+               BK: tl.constexpr, GROUP: tl.constexpr, PROGRAMS: tl.constexpr, HOW: tl.constexpr):
+    """Each program has a tile in PROGRAMS. What is stored counts its tiles by itself."""
+    first, step = tl.program_id(0), tl.num_programs(0) if PROGRAMS is None else PROGRAMS
+    rows, columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
+    stored, at_k, per_group = first - step, tl.arange(0, BK), GROUP * columns
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for tile in tl.range(first, rows * columns, step):
+        m, n = place(tile, per_group, rows, GROUP)
+        a_m, b_n = m * BM + tl.arange(0, BM), n * BN + tl.arange(0, BN)
+        if HOW == "chosen":
+            a_m, b_n = tl.where(a_m < M, a_m, 0), tl.where(b_n < N, b_n, 0)
+        if HOW == "%" or HOW == "added":
+            a_m, b_n = a_m % M, b_n % N
+        if HOW != "added":
+            total = tl.zeros((BM, BN), dtype=tl.float32)
+        for turn in range(tl.cdiv(K, BK)):
+            k = turn * BK + at_k
+            a_mask, b_mask = at_k[None, :] < K - turn * BK, at_k[:, None] < K - turn * BK
+            if HOW == "masks":
+                a_mask, b_mask = a_mask & (a_m[:, None] < M), b_mask & (b_n[None, :] < N)
+            a = tl.load(a_ptr + (a_m[:, None] * stride_am + k[None, :] * stride_ak), mask=a_mask, other=0.0)
+            b = tl.load(b_ptr + (k[:, None] * stride_bk + b_n[None, :] * stride_bn), mask=b_mask, other=0.0)
+            total = tl.dot(a, b, total)
+        stored += step
+        m, n = place(stored, per_group, rows, GROUP)
+        c_m, c_n = m * BM + tl.arange(0, BM), n * BN + tl.arange(0, BN)
+        mask = (c_m[:, None] < M) & (c_n[None, :] < N)
+        tl.store(c_ptr + stride_cm * c_m[:, None] + stride_cn * c_n[None, :], total.to(tl.float16), mask=mask)
+
+
+def persistently(how, programs, m=200, n=144, k=96):
+    a, b, c = matrix(20, m, k), matrix(21, k, n), np.full((m, n), 77, np.float16)
+    kernel = persistent[(3,)](a, b, c, m, n, k, *strides(a), *strides(b), *strides(c), BM=64, BN=64, BK=32, GROUP=2, PROGRAMS=programs, HOW=how)
+    return a, b, c, seen(kernel)[0]
+
+
+@pytest.mark.parametrize("programs", [3, None])
+@pytest.mark.parametrize("how", ["masks", "chosen", "%"])
+def test_a_persistent_loop_copies_tiles(how, programs):
+    a, b, c, views = persistently(how, programs)
+    check(a, b, c)
+    assert views == 3
+
+
+def test_a_wrap_stays_where_a_sum_goes_on_from_tile_to_tile():
+    """What one tile has in rows that it does not store is stored with the next one."""
+    a, b, c, views = persistently("added", 3)
+    assert views == 1
+    rows, columns = np.arange(4 * 64) % 200, np.arange(3 * 64) % 144
+    whole, wanted = a.astype(np.float64)[rows] @ b.astype(np.float64)[:, columns], np.zeros((256, 192))
+    for first in range(3):
+        total = np.zeros((64, 64))
+        for tile in range(first, 12, 3):
+            group = tile // 6
+            y, x = (group * 2 + tile % 2) * 64, tile % 6 // 2 * 64
+            total = total + whole[y : y + 64, x : x + 64]
+            wanted[y : y + 64, x : x + 64] = total
+    assert error(c, wanted[:200, :144]) < BOUND["float16"]
+
+
+@triton.jit
+def counted_rows(a_desc, b_desc, c_desc, HEADS, ROWS, BM: tl.constexpr, D: tl.constexpr):
+    """Heads of batches, whose rows are counted through all of them."""
+    batch, head = tl.program_id(1) // HEADS, tl.program_id(1) % HEADS
+    first = batch * (ROWS * HEADS) + head * ROWS
+    row = first + tl.program_id(0) * BM
+    a, b = a_desc.load([row, 0]), b_desc.load([first, 0])
+    c_desc.store([row, 0], tl.dot(a, b.T).to(tl.float16))
+
+
+def test_rows_that_are_counted_through_batches():
+    batches, heads, rows, d = 2, 3, 128, 64
+    a, b = (rounded(normal(s, batches, heads, rows, d), "float16").astype(np.float16) for s in (22, 23))
+    c = np.zeros((batches, heads, rows, 64), np.float16)
+    flat = [TensorDescriptor(x.reshape(-1, 64), [batches * heads * rows, 64], [64, 1], [64, 64]) for x in (a, b, c)]
+    kernel = counted_rows[(rows // 64, batches * heads)](*flat, heads, rows, BM=64, D=d)
+    wanted = a.astype(np.float64) @ b.astype(np.float64)[..., :64, :].transpose(0, 1, 3, 2)
+    assert error(c, wanted) < BOUND["float16"] and seen(kernel)[0] == 3
+
+
+@pytest.mark.parametrize("transposed, maps", [(True, 3), (False, 0)])
+def test_products_in_tf32_copy_tiles(transposed, maps):
+    a, b = normal(24, 100, 80).astype(np.float32), normal(25, 80, 80).astype(np.float32)
+    b = b.T if transposed else b
+    c, kernel = multiplied(a, b, 100, 80, 80)
+    assert error(c, a.astype(np.float64) @ b.astype(np.float64)) < 2.0**-9 and seen(kernel) == (3, maps)
+
+
 def test_attention_copies_tiles_of_each_head():
     q, k, v = (rounded(normal(s, 2, 100, 64), "float16").astype(np.float16) for s in (15, 16, 17))
     out = np.zeros_like(q)
@@ -191,7 +290,7 @@ def test_random_products_agree_with_numpy(seed, tmp_path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     found.append(seen(program.launch(module.kernel, argument))[0])
-    assert error(program.result(), program.expected()) < BOUND[program.dtype], program.text
+    assert error(program.result(), program.expected()) < program.bound, program.text
     assert (program.around() == 77).all(), program.text
 
 

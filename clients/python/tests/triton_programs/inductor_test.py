@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What torch.compile's generated kernels and their launchers ask of the package: kernels in the manner of Inductor's, compiled by
+triton.compile(ASTSource(…)) and launched by the result itself."""
+
+import inspect
+
+import numpy as np
+import pytest
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, CompiledKernel
+from triton.language.standard import _log2
+from triton.runtime.autotuner import OutOfResources, PTXASError
+from triton.runtime.cache import triton_key
+
+rng = np.random.default_rng(11)
+
+
+# In the manner of torch/_inductor/runtime/triton_helpers.py.
+
+
+@triton.jit
+def as_block(x):
+    return x + tl.zeros((1,), tl.int1)
+
+
+@triton.jit
+def is_float(x):
+    return as_block(x).dtype.is_floating()
+
+
+@triton.jit
+def greater(a, b):
+    mask = a > b
+    if is_float(a):
+        mask |= a != a
+    return tl.where(mask, a, b)
+
+
+@triton.jit
+def first_greatest(a, i, b, j):
+    mask, equal = a > b, a == b
+    if is_float(a):
+        a_nan, b_nan = a != a, b != b
+        mask |= a_nan and not b_nan
+        equal |= a_nan and b_nan
+    mask |= equal & (i < j)
+    return tl.where(mask, a, b), tl.where(mask, i, j)
+
+
+@triton.jit
+def welford_step(value, mean, m2, weight, first):
+    if first:
+        return value, tl.zeros_like(m2), tl.full(weight.shape, 1, weight.dtype)
+    else:
+        delta = value - mean
+        new_weight = weight + 1
+        new_mean = mean + delta / new_weight
+        return new_mean, m2 + delta * (value - new_mean), new_weight
+
+
+@triton.jit
+def welford_both(mean_a, m2_a, w_a, mean_b, m2_b, w_b):
+    delta, weight = mean_b - mean_a, w_a + w_b
+    part = tl.where(weight == 0.0, 0.0, w_b / weight)
+    return mean_a + delta * part, m2_a + m2_b + delta * delta * w_a * part, weight
+
+
+@triton.jit
+def floored(a, b):
+    whole, rest = a // b, a % b
+    return tl.where((a < 0) != (b < 0), tl.where(rest != 0, whole - 1, whole), whole)
+
+
+@triton.jit
+def bits_as(value, TYPE):
+    TYPE = tl.core._constexpr_to_value(TYPE)
+    word = tl.core.get_int_dtype(bitwidth=value.dtype.primitive_bitwidth, signed=False)
+    return value.to(word, bitcast=True).to(TYPE)
+
+
+@triton.jit
+def normalized(in_ptr0, out_ptr0, out_ptr1, xnumel, rnumel, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
+    xnumel = 7
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[:, None]
+    xmask = xindex < xnumel
+    rbase = tl.arange(0, RBLOCK)[None, :]
+    x0 = xindex
+    mean, m2, weight = tl.zeros([XBLOCK, RBLOCK], tl.float32), tl.zeros([XBLOCK, RBLOCK], tl.float32), tl.zeros([XBLOCK, RBLOCK], tl.float32)
+    for roffset in range(0, rnumel, RBLOCK):
+        rindex = roffset + rbase
+        rmask = rindex < rnumel
+        r1 = rindex
+        tmp0 = tl.load(in_ptr0 + (r1 + (rnumel * x0)), rmask & xmask, eviction_policy="evict_last", other=0.0).to(tl.float32)
+        tmp1 = tl.broadcast_to(tmp0, [XBLOCK, RBLOCK])
+        mean_next, m2_next, weight_next = welford_step(tmp1, mean, m2, weight, roffset == 0)
+        mean = tl.where(rmask & xmask, mean_next, mean)
+        m2 = tl.where(rmask & xmask, m2_next, m2)
+        weight = tl.where(rmask & xmask, weight_next, weight)
+    tmp2, tmp3, tmp4 = tl.reduce((mean, m2, weight), 1, welford_both)
+    tmp2, tmp3 = tmp2[:, None], tmp3[:, None]
+    tl.store(out_ptr1 + (x0), tmp2, xmask)
+    for roffset in range(0, rnumel, RBLOCK):
+        rindex = roffset + rbase
+        rmask = rindex < rnumel
+        tmp5 = tl.load(in_ptr0 + (rindex + (rnumel * x0)), rmask & xmask, eviction_policy="evict_first", other=0.0).to(tl.float32)
+        tl.store(out_ptr0 + (rindex + (rnumel * x0)), (tmp5 - tmp2) * tl.extra.libdevice.rsqrt(tmp3 / rnumel + 1e-05), rmask & xmask)
+
+
+@triton.jit
+def found(in_ptr0, out_ptr0, out_ptr1, out_ptr2, xnumel, r0_numel, XBLOCK: tl.constexpr):
+    """A persistent reduction of one row."""
+    xnumel = 1
+    r0_numel = 100
+    R0_BLOCK: tl.constexpr = 128
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = tl.full([1], xoffset, tl.int32)
+    xmask = tl.full([R0_BLOCK], True, tl.int1)
+    r0_index = tl.arange(0, R0_BLOCK)[:]
+    r0_mask = r0_index < r0_numel
+    r0_0 = r0_index
+    tmp0 = tl.load(in_ptr0 + (r0_0), r0_mask, other=0.0)
+    tmp1 = tl.broadcast_to(tmp0, [R0_BLOCK])
+    tmp2 = tl.where(r0_mask, tmp1, float("-inf"))
+    tmp3, tmp4 = tl.reduce((tmp2, tl.broadcast_to(r0_index, tmp2.shape)), 0, first_greatest)
+    tl.store(out_ptr0 + (tl.full([1], 0, tl.int32)), as_block(tmp4).to(tl.int64), None)
+    tl.store(out_ptr1 + (r0_0), bits_as(tmp0, tl.uint64), r0_mask)
+    tmp5 = floored(r0_0 - 50, tl.full([1], 7, tl.int32))
+    tl.store(out_ptr2 + (tl.broadcast_to(r0_0, [R0_BLOCK])), tmp5 + as_block(tl.reduce(tmp2, 0, greater)).to(tl.int32), r0_mask)
+
+
+def compiled(fn, signature, constants, divisible=()):
+    attrs = {(i,): [["tt.divisibility", 16]] for i in divisible}
+    names = dict(zip(fn.arg_names, signature))
+    source = ASTSource(fn, names, {(fn.arg_names.index(name),): value for name, value in constants.items()}, attrs)
+    kernel = triton.compile(source, options={"num_warps": 2, "num_stages": 1, "debug": False, "sanitize_overflow": False})
+    kernel._init_handles()
+    return kernel
+
+
+def launched(kernel, grid, *args, stream=0):
+    """As TritonCompileResult's launcher does it: constants stand among the arguments."""
+    assert isinstance(kernel, CompiledKernel) and kernel.metadata.num_warps == 2 and kernel.metadata.cluster_dims == (1, 1, 1)
+    runner, function = kernel.run, kernel.function
+    runner(*grid, stream, function, kernel.packed_metadata, kernel.launch_metadata(grid, stream, *args), kernel.launch_enter_hook,
+           kernel.launch_exit_hook, *args)
+
+
+@pytest.mark.parametrize("size", [32, 40])
+def test_a_layer_norm(size):
+    x = rng.standard_normal((7, size)).astype(np.float32)
+    out, mean = np.zeros_like(x), np.zeros(7, np.float32)
+    kernel = compiled(normalized, ["*fp32", "*fp32", "*fp32", "i32", "i32", "constexpr", "constexpr"], {"XBLOCK": 4, "RBLOCK": 16}, (0, 1, 2))
+    launched(kernel, (2, 1, 1), x, out, mean, 7, size, 4, 16)
+    np.testing.assert_allclose(mean, x.mean(1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(out, (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("nan", [False, True])
+def test_a_persistent_reduction(nan):
+    x = rng.integers(-40, 40, 100).astype(np.float32)
+    x[[20, 60]] = np.nan if nan else 99
+    index, bits, out = np.zeros(1, np.int64), np.zeros(100, np.uint64), np.zeros(100, np.int32)
+    kernel = compiled(found, ["*fp32", "*i64", "*u64", "*i32", "i32", "i32", "constexpr"], {"XBLOCK": 1})
+    launched(kernel, (1, 1, 1), x, index, bits, out, 1, 100)  # without the constants
+    assert index[0] == 20 and np.array_equal(bits, x.view(np.uint32))
+    if not nan:
+        assert np.array_equal(out, (np.arange(100) - 50) // 7 + 99)
+
+
+def test_hooks_are_told_of_a_launch():
+    x, index, bits, out = np.zeros(100, np.float32), np.zeros(1, np.int64), np.zeros(100, np.uint64), np.zeros(100, np.int32)
+    kernel = compiled(found, ["*fp32", "*i64", "*u64", "*i32", "i32", "i32", "constexpr"], {"XBLOCK": 1})
+    told = []
+    kernel.run(1, 1, 1, 0, kernel.function, kernel.packed_metadata, "facts", lambda x: told.append(("in", x)), lambda x: told.append(("out", x)),
+               x, index, bits, out, 1, 100, 1)
+    assert told == [("in", "facts"), ("out", "facts")]
+    with pytest.raises(TypeError, match="takes 6 or 7 arguments, and 3 are given"):
+        kernel.run(1, 1, 1, 0, kernel.function, kernel.packed_metadata, None, None, None, x, index, bits)
+
+
+def test_names_that_inductor_imports():
+    assert issubclass(PTXASError, Exception) and issubclass(OutOfResources, Exception) and isinstance(triton_key(), str) and _log2 is not None
+    assert GPUTarget("cuda", 90, 32).arch == 90 and "_semantic" not in inspect.signature(tl.core.view).parameters
+    for backend in triton.backends.backends.values():
+        triton.runtime.driver.set_active(backend.driver())
+    assert normalized.cache_key == normalized.cache_key != found.cache_key and normalized.constexprs == [5, 6]
+    assert normalized.fn.__name__ == "normalized" and "xnumel = 7" in normalized.src and normalized.used_global_vals == {}
+    with normalized._hash_lock:
+        assert normalized.__globals__ is globals()
+    assert triton.knobs.runtime.launch_enter_hook is None
