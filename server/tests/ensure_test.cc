@@ -333,8 +333,9 @@ TEST_F(RankTest, WhatItHoldsIsGivenBack) {
   EXPECT_EQ(refused.status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << refused.status.error_message();
   context.TryCancel();
   EXPECT_EQ(reader->Finish().error_code(), StatusCode::CANCELLED);
-  ASSERT_TRUE(daemon_->Eventually([&] { return Rank(large).status.ok(); }));
-  EXPECT_TRUE(Rank(large).status.ok());
+  for (int round = 0; round < 3; ++round) {  // each gives back what it held a moment after its end
+    EXPECT_TRUE(daemon_->Eventually([&] { return Rank(large).status.ok(); })) << round;
+  }
 }
 
 }  // namespace

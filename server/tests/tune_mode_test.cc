@@ -92,7 +92,7 @@ TEST_F(TuneModeTest, BackgroundAnswersAtOnceAndWatchTellsTheRecord) {
   TuneClient known = Client(v1::TUNE_WAIT);
   known.start().set_known_only(true);
   EXPECT_EQ(known.Run(*daemon_).origin(), v1::MEMORY);
-  EXPECT_EQ(daemon_->LinesWith({"event=tune ", "mode=background"}), 1u);
+  EXPECT_EQ(daemon_->LinesWith({"event=tune ", "mode=\"background\""}), 1u);
 }
 
 TEST_F(TuneModeTest, ATuningGoesOnThoughNobodyIsLeftAndIsSharedByThoseWhoCome) {
