@@ -37,7 +37,8 @@ class RandomThreads(RandomTiles):
              "local array", "own loop", "left by single threads", "mask", "thread atomics", "shared atomics", "atomics with old values",
              "tickets", "old values",
              "atomics that meet apart", "element beyond the threads", "own element again",
-             "another thread's element of memory", "element of a fragment", "own element of a fragment", "local tile")
+             "another thread's element of memory", "element of a fragment", "own element of a fragment", "local tile",
+             "gathered rows")
 
     def head(self):
         if self.chance(0.03):

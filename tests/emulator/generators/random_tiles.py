@@ -35,7 +35,7 @@ class Tile:
 
 
 class RandomTiles(Expressions):
-    FORMS = ("local tile", "old values")
+    FORMS = ("local tile", "old values", "gathered rows")
     largest = 4  # of a tensor's elements
     of_locals = ()  # the tensors that show what local arrays hold
     of_sums = ()  # the tensors whose numbers are no longer small
@@ -199,6 +199,29 @@ class RandomTiles(Expressions):
     def each_thread(self):
         """Indices that tell threads with different numbers apart, and how many there are of each."""
         return []
+
+    # Rows of a tensor by a list, of which some name no row.
+
+    def gathered(self):
+        self.form("gathered rows")
+        shape, dtype = (self.p, self.pick(8, 16, 16, 24, 7)), self.pick("float16", "float16", "bfloat16", "float32", "int8")
+        tile = Tile(self.fresh("rows"), "shared", shape, dtype)
+        source, numbers = self.tensor([self.pick(3, 20, 50), shape[1]], dtype), self.tensor([self.p + 8], "int32")
+        out = self.tensor([max(1, self.gy), max(1, self.gx), *shape], dtype, "marks")
+        self.of_locals = (*self.of_locals, source, numbers, out)
+        at = f"{numbers.name}[i + {self.pick(0, 1, 8, 12)}]"
+        if self.chance(0.3):
+            listed = self.fresh("list")
+            self.line(f"{listed} = T.alloc_shared({numbers.shape}, 'int32')")
+            self.line(f"T.copy({numbers.name}, {listed})")
+            at = f"{listed}[i + {self.pick(0, 8)}]"
+        row = f"({at} * {self.pick(1, 5, 9)} + {self.loop_vars[-1]}) % {self.pick(7, 40)} - {self.pick(0, 1, 3)}"
+        value = f"{source.name}[{row}, j]"
+        mask = self.pick(None, f"{at} > 1", f"i + {self.loop_vars[-1]} < {self.pick(1, 17, 40)}", f"j < {self.pick(3, 8)}")
+        self.line(f"{tile.name} = T.alloc_shared({shape}, '{dtype}')")
+        with self.block(f"for i, j in T.Parallel({shape[0]}, {shape[1]}):"):
+            self.line(f"{tile.name}[i, j] = {value if mask is None else f'T.if_then_else({mask}, {value}, {self.pick(0, 0, 0, 1)})'}")
+        self.line(f"T.copy({tile.name}, {self.region(out.name, ['by', 'bx', '0', '0'], shape)})")
 
     # Statements. Each says whether there was something to write.
 
@@ -404,6 +427,9 @@ class RandomTiles(Expressions):
             self.depth += 1
             for tile in stream:
                 self.begin(tile)
+            with self.aside():
+                if self.depth == 1 and self.chance(0.4):
+                    self.gathered()
             for _ in range(self.random.randint(1, 4)):
                 self.statement()
             self.leave()
