@@ -147,11 +147,12 @@ std::map<BufferId, int64_t> LoadedBits(const ir::Module& module, const ir::Kerne
 }  // namespace
 
 int64_t MostEvenWords(const ir::Module& module, const ir::Kernel& kernel, int64_t threads) {
-  return Fullest(Lifetimes(module, /*laid_out=*/false).Of(kernel), [&](BufferId id) {
-           int64_t bits = ir::Bits(module[id].dtype);
-           for (const int64_t extent : module.ShapeOf(id)) bits *= extent;
-           return bits / 32 / threads;
-         })
+  return Fullest(Lifetimes(module, /*laid_out=*/false).Of(kernel),
+                 [&](BufferId id) {
+                   int64_t bits = ir::Bits(module[id].dtype);
+                   for (const int64_t extent : module.ShapeOf(id)) bits *= extent;
+                   return bits / 32 / threads;
+                 })
       .words;
 }
 
@@ -163,10 +164,11 @@ int64_t MostFragmentWords(const ir::Module& module, const ir::Kernel& kernel) {
   FindPassing(module, kernel.body, blocks, passing);
   for (const BufferId id : passing)
     if (blocks[id] == 1) lifetimes.erase(id);
-  return Fullest(lifetimes, [&](BufferId id) {
-           const auto narrower = bits.find(id);
-           return narrower == bits.end() ? WordsOf(module[id]) : (module[id].layout->Registers() * narrower->second + 31) / 32;
-         })
+  return Fullest(lifetimes,
+                 [&](BufferId id) {
+                   const auto narrower = bits.find(id);
+                   return narrower == bits.end() ? WordsOf(module[id]) : (module[id].layout->Registers() * narrower->second + 31) / 32;
+                 })
       .words;
 }
 

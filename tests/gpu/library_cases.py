@@ -182,6 +182,19 @@ def attention_gradients(dtype, causal):
             raise AssertionError("equal calls in order give other bits")
 
 
+def eight_bits():
+    """Weights have three bits behind the first."""
+    for batch, tokens, keys, heads, kv_heads, dim, causal in ((2, 333, 333, 4, 4, 128, True), (1, 1, 1000, 8, 2, 256, False), (3, 100, 257, 6, 3, 64, True),
+                                                              (1, 2048, 2048, 2, 2, 128, False), (1, 700, 2000, 4, 2, 256, True)):
+        q, k, v = (normal(batch, n, h, dim, dtype=torch.float8_e4m3fn) for n, h in ((tokens, heads), (keys, kv_heads), (keys, kv_heads)))
+        scales = [torch.rand(h, device="cuda") + 0.5 for h in (heads, kv_heads, kv_heads)]
+        wide = [t.double() * s.double()[:, None] for t, s in zip((q, k, v), scales)]
+        wide = [wide[0].transpose(1, 2), *(t.repeat_interleave(heads // kv_heads, 2).transpose(1, 2) for t in wide[1:])]
+        mask = torch.ones(tokens, keys, dtype=torch.bool, device="cuda").tril(keys - tokens) if causal else None
+        expected = torch.nn.functional.scaled_dot_product_attention(*wide, attn_mask=mask).transpose(1, 2)
+        near(library.scaled_attention(q, k, v, *scales, causal=causal), expected, times=5)
+
+
 def rotary(dtype):
     x, angle = normal(2, 50, 8, 64, dtype=dtype), torch.rand(2, 50, 32, device="cuda") * 6.28
     cos, sin = angle.cos(), angle.sin()
@@ -230,6 +243,7 @@ def cases():
         for causal in (False, True):
             yield f"attention {str(dtype)[6:]}{' causal' * causal}", "attention", functools.partial(attention, dtype, causal)
             yield f"attention gradients {str(dtype)[6:]}{' causal' * causal}", "attention", functools.partial(attention_gradients, dtype, causal)
+    yield "scaled attention", "attention", eight_bits
     for dtype in FLOATS:
         yield f"rope {str(dtype)[6:]}", "rows", functools.partial(rotary, dtype)
     yield "strided, offset and empty tensors", "rows", strided

@@ -15,6 +15,7 @@ from kiln.library.operation import OPERATIONS
 X, W, B3 = np.zeros((4, 8), np.float16), np.zeros(8, np.float16), np.zeros((2, 4, 8), np.float16)
 ROW, F32 = np.zeros(4, np.float32), np.zeros((4, 8), np.float32)
 Q = np.zeros((1, 4, 2, 16), np.float16)
+ONE, EIGHT = np.ones(1, np.float32), library.Bits.of(np.zeros((1, 4, 2, 32)), "float8_e4m3fn")
 LSE, WIDE = np.zeros((1, 2, 4), np.float32), np.zeros((1, 4, 2, 144), np.float16)
 E4 = library.Bits(np.zeros((4, 128), np.uint8), "float8_e4m3fn")
 PACKED = np.zeros((8, 64), np.uint8)
@@ -110,6 +111,10 @@ REFUSED = [
     ("attention", (Q[..., :15], Q, Q), {}, ValueError, "heads of 15 elements; use a multiple of 16 up to 256"),
     ("attention", (Q, Q, Q), {"scale": 0.0}, ValueError, "scale is 0.0; pass a number above 0"),
     ("attention", (Q.astype(np.float32), Q, Q), {}, TypeError, "attention: q has dtype float32; use float16 or bfloat16"),
+    ("scaled_attention", (Q, Q, Q, ONE, ONE, ONE), {}, TypeError, "scaled_attention: q has dtype float16; use float8_e4m3fn"),
+    ("scaled_attention", (EIGHT, EIGHT, EIGHT, ONE, ONE, np.ones(3, np.float32)), {}, ValueError, "scaled_attention: v_scale has shape"),
+    ("scaled_attention", (EIGHT, EIGHT, EIGHT, ONE, ONE, np.ones(2, np.float32)), {}, ValueError, "that of k_scale"),
+    ("scaled_attention", (EIGHT, EIGHT, EIGHT, ONE, ONE, ONE), {"out_dtype": "float32"}, TypeError, "out_dtype is float32; use float16 or bfloat16"),
     ("attention_with_lse", (Q, Q[..., :8], Q), {}, ValueError, "attention_with_lse: k has shape"),
     ("attention_backward", (Q, Q, Q, Q, LSE[:, :1], Q), {}, ValueError, "attention_backward: lse has shape"),
     ("attention_backward", (Q, Q, Q, Q, LSE.astype(np.float64), Q), {}, TypeError, "attention_backward: lse has dtype float64; use float32"),

@@ -49,6 +49,7 @@ def calls(t):
         "scaled_matmul": (e4, e4, t(1, 5, dtype="float32"), t(1, 1, dtype="float32"), None),
         "grouped_matmul": (t(128, 48), t(3, 40, 48), t(1, dtype="int32"), False),
         "quantized_matmul": (t(5, 128), packed, scales, "int4", 128), "quantize_rows": (x,), "attention": (q, q, q, True, None),
+        "scaled_attention": (*[t(2, 7, 4, 32, dtype="float8_e4m3fn")] * 3, *[t(4, dtype="float32")] * 3, True, None, None),
         "attention_with_lse": (q, q, q, True, None), "attention_backward": (q, q, q, q, t(2, 4, 7, dtype="float32"), q, True, None, False),
     }
 

@@ -66,8 +66,9 @@ def _check(q, k, v, causal, scale):
     return (_like(q),)
 
 
-def _forward(q, k, causal, scale, target, **more):
-    return Program.of(program, **arguments_of(q, k, causal, scale), **tiles.attention(q.shape[3], target, q.shape[1], k.shape[1], causal), **more)
+def _forward(q, k, causal, scale, target, lse=False):
+    tile = tiles.attention(q.shape[3], target, q.shape[1], k.shape[1], causal, lse)
+    return Program.of(program, **arguments_of(q, k, causal, scale), **tile, lse=lse)
 
 
 def _plan(q, k, v, causal, scale, target):
