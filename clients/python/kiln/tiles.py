@@ -173,8 +173,8 @@ def attention_backward(dim: int, target=None, deterministic: bool = False) -> di
     blocks that compute dQ where that is done in order.
 
     wgmma: a block's 128 keys take two groups of warps, and their gradients half of the registers at 128 elements. The scores of 64 queries and their
-    part of dQ do not fit beside them, those of 48 do. Elsewhere the gradients of 64 keys fill the registers of four warps, or of eight with more elements; waves of
-    32 lanes have fewer still, and their shared memory takes no copies under way."""
+    part of dQ do not fit beside them, those of 48 do. Elsewhere the gradients of 64 keys fill the registers of four warps, or of eight with more
+    elements; waves of 32 lanes have fewer still, and their shared memory takes no copies under way."""
     plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False, "rows": 64, "row_keys": 64}
     if _has_wgmma(target):
         queries = {"block_m": 48} if dim > 96 and not deterministic else {}

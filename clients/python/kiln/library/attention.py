@@ -85,8 +85,8 @@ def _check_with_lse(q, k, v, causal, scale):
 
 
 def _plan_with_lse(q, k, v, causal, scale, target):
-    return Plan(_forward(q, k, causal, scale, target, lse=True), (whole(0, q), whole(1, k), whole(2, v)), _check_with_lse(q, k, v, causal, scale),
-                options=OPTIONS)
+    results = _check_with_lse(q, k, v, causal, scale)
+    return Plan(_forward(q, k, causal, scale, target, lse=True), (whole(0, q), whole(1, k), whole(2, v)), results, options=OPTIONS)
 
 
 def _check_backward(q, k, v, o, lse, do, causal, scale, deterministic):
@@ -148,8 +148,8 @@ def attention(q, k, v, causal=False, scale=None):
 def attention_with_lse(q, k, v, causal=False, scale=None):
     """(o, lse): ``attention``, and log Σ exp of the scaled scores of each row, which ``attention_backward`` takes.
 
-    q, k, v, ``causal`` and ``scale``: as of ``attention``. o is like q, lse (batch, heads, tokens) of float32, without a gradient of its own; o has one. TypeError and
-    ValueError: as of ``attention``."""
+    q, k, v, ``causal`` and ``scale``: as of ``attention``. o is like q, lse (batch, heads, tokens) of float32, without a gradient of its own; o has
+    one. TypeError and ValueError: as of ``attention``."""
     return _attention_with_lse(q, k, v, causal, scale)
 
 
