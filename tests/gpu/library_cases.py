@@ -162,7 +162,8 @@ def attention(dtype, causal):
 def attention_gradients(dtype, causal):
     """Those of torch's attention in float64; in order, twice the same bits."""
     for batch, tokens, keys, heads, kv_heads, dim in ((2, 333, 333, 4, 4, 64), (1, 1, 1000, 8, 2, 128), (3, 100, 257, 6, 3, 80),
-                                                      (1, 70, 130, 2, 1, 112), (1, 2048, 2048, 4, 1, 128), (2, 1500, 2048, 4, 4, 64), (1, 5, 5, 1, 1, 16)):
+                                                      (1, 70, 130, 2, 1, 112), (1, 2048, 2048, 4, 1, 128),
+                                                      (2, 1500, 2048, 4, 4, 64), (1, 5, 5, 1, 1, 16)):
         q, k, v = normal(batch, tokens, heads, dim, dtype=dtype), *(normal(batch, keys, kv_heads, dim, dtype=dtype) for _ in range(2))
         mask = torch.ones(tokens, keys, dtype=torch.bool, device="cuda").tril(keys - tokens) if causal else None
 
@@ -185,7 +186,8 @@ def attention_gradients(dtype, causal):
 def eight_bits():
     """Weights have three bits behind the first."""
     for batch, tokens, keys, heads, kv_heads, dim, causal in ((2, 333, 333, 4, 4, 128, True), (1, 1, 1000, 8, 2, 256, False),
-                                                              (3, 100, 257, 6, 3, 64, True), (1, 2048, 2048, 2, 2, 128, False), (1, 700, 2000, 4, 2, 256, True)):
+                                                              (3, 100, 257, 6, 3, 64, True), (1, 2048, 2048, 2, 2, 128, False),
+                                                              (1, 700, 2000, 4, 2, 256, True)):
         q, k, v = (normal(batch, n, h, dim, dtype=torch.float8_e4m3fn) for n, h in ((tokens, heads), (keys, kv_heads), (keys, kv_heads)))
         scales = [torch.rand(h, device="cuda") + 0.5 for h in (heads, kv_heads, kv_heads)]
         wide = [t.double() * s.double()[:, None] for t, s in zip((q, k, v), scales)]

@@ -29,10 +29,10 @@ from .reductions import amax, amin, mean, sum
 from .scaled_attention import scaled_attention
 from .softmax import cross_entropy, softmax
 
-__all__ = ["Bits", "GROUP_ROWS", "Spec", "amax", "amin", "attention", "attention_backward", "attention_with_lse", "cross_entropy", "gemv",
-           "grouped_matmul", "interleave", "layer_norm", "layer_norm_backward", "matmul", "mean", "norm_weight_backward", "plan", "quantize_rows", "quantized_matmul", "rms_norm",
-           "rms_norm_backward", "rope",
-           "scaled_attention", "scaled_matmul", "softmax", "sum", "swiglu", "transpose"]
+__all__ = ["Bits", "GROUP_ROWS", "Spec", "amax", "amin", "attention", "attention_backward", "attention_with_lse", "cross_entropy",
+           "gemv", "grouped_matmul", "interleave", "layer_norm", "layer_norm_backward", "matmul", "mean", "norm_weight_backward", "plan",
+           "quantize_rows", "quantized_matmul", "rms_norm", "rms_norm_backward", "rope", "scaled_attention", "scaled_matmul", "softmax",
+           "sum", "swiglu", "transpose"]
 
 try:
     import torch as _torch
