@@ -170,14 +170,15 @@ def attention(dim: int, target=None, queries: int | None = None, keys: int | Non
 
 def attention_backward(dim: int, target=None, deterministic: bool = False) -> dict:
     """Of ``kiln.library.attention_backward``, up to 128 elements. ``columns``, ``exchanged``: as in ``attention``. ``rows``, ``row_keys``: of the
-    blocks that compute dQ where that is done in order.
+    blocks that compute dQ where that is done in order. ``turned``: whether lanes hold neighbouring rows of a part of dQ, not columns.
 
     wgmma: a block's 128 keys take two groups of warps, and their gradients half of the registers at 128 elements. The scores of 64 queries and their
     part of dQ do not fit beside them, those of 48 do. Elsewhere the gradients of 64 keys fill the registers of four warps, or of eight with more
     elements; waves of 32 lanes have fewer still, and their shared memory takes no copies under way."""
-    plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False, "rows": 64, "row_keys": 64}
+    plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False, "rows": 64, "row_keys": 64,
+             "turned": not _name(target).startswith("hip:")}
     if _has_wgmma(target):
-        queries = {"block_m": 48} if dim > 96 and not deterministic else {}
+        queries = {"block_m": 48, "turned": False} if dim > 96 and not deterministic else {}
         return {**plain, "block_n": 128, "threads": 256, "rows": 128, "columns": 128 if dim > 96 else dim, **queries}
     if _has_waves_of(32, target):
         small = {} if dim <= 64 else {"block_m": 32, "block_n": 32, "rows": 32, "row_keys": 32}
