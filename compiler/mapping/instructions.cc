@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/threads/thread_range.h"
@@ -185,6 +187,13 @@ class Chooser {
            reads(gemm.b, gemm.transpose_b, mma.b_layout, shape.n / mma.n / p.warps_n);
   }
 
+  // Registers that the kernel's fragments take at a time, spread over the threads that come to the product.
+  int64_t WordsAtATime() {
+    const auto [known, is_new] = words_.try_emplace({kernel_, range_.Count()}, 0);
+    if (is_new) known->second = MostEvenWords(module_, *kernel_, range_.Count());
+    return known->second;
+  }
+
   bool IsPromoted(const ir::Gemm& gemm, const target::MmaInstruction& mma) const {
     return mma.short_sums && !gemm.clear_accum && !context_.options.fast_accumulation();
   }
@@ -197,12 +206,12 @@ class Chooser {
   }
 
   // Shared operands must lie in memory as the instruction reads them. Only the instruction's A may be a fragment.
-  bool WgmmaFits(const ir::Gemm& gemm, const target::MmaInstruction& mma, int64_t warps) const {
+  bool WgmmaFits(const ir::Gemm& gemm, const target::MmaInstruction& mma, int64_t warps) {
     if (context_.options.disable_wgmma()) return false;
     if (range_.begin % kGroupThreads != 0 || warps % mma.Warps() != 0) return false;
     const int64_t own = IsPromoted(gemm, mma) ? mma.c_layout.Registers() : 0;
     // ptxas serialises wgmma where registers run short, which costs more than the spills of mma.sync.
-    if (MostEvenWords(module_, *kernel_, range_.Count()) + own + kOtherRegisters > int64_t(context_.target->registers_per_thread)) return false;
+    if (WordsAtATime() + own + kOtherRegisters > int64_t(context_.target->registers_per_thread)) return false;
     if (mixed_.contains(gemm.a.buffer) || mixed_.contains(gemm.b.buffer)) return false;
     if (!HasRegisters(mma)) return false;
     if (mma.swapped) {
@@ -282,6 +291,7 @@ class Chooser {
   ir::ThreadRange range_{};  // of these, the threads that come to the statement
   ir::Kernel* kernel_ = nullptr;
   ir::SourceLoc loc_;
+  std::map<std::pair<const ir::Kernel*, int64_t>, int64_t> words_;
   std::set<BufferId> mixed_;  // operands that must stay readable by single warps
 };
 
