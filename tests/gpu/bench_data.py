@@ -9,7 +9,7 @@ from kiln import library
 
 HALF = 2e-3, 1e-2  # largest relative error of f16, of bf16
 # What rounds to e4m3 is off by up to 1/16 of itself.
-BARS = {"quantize_rows": 0.07, "float8_e4m3fn": 0.07}
+BARS = {"quantize_rows": 0.07, "scaled_attention": 0.07, "float8_e4m3fn": 0.07}
 
 
 class Job:
@@ -151,17 +151,12 @@ def packed_mxfp4(row):
 
 
 def attention(row):
-    """Each head of some tokens is compared: all scores in float64 would not fit the memory."""
+    """Each head of some tokens is compared."""
     batch, tokens, heads, dim = row["shape"]
     data = row["data"]
     q, k, v = (_normal((batch, tokens, heads // groups, dim), data["dtype"]) for groups in (1, data["groups"], data["groups"]))
     some = torch.randperm(tokens, device="cuda")[:64]
-    left, right, values = (t[-1].transpose(0, 1).double() for t in (q[:, some], k, v))
-    right, values = (t.repeat_interleave(data["groups"], 0) for t in (right, values))
-    scores = left @ right.transpose(1, 2) * dim**-0.5
-    if data["causal"]:
-        scores = scores.masked_fill(some[:, None] < torch.arange(tokens, device="cuda"), -math.inf)
-    reference = (torch.softmax(scores, -1) @ values).transpose(0, 1)
+    reference = _some_rows(q, k, v, data["causal"], some)
     for backend in ("flash", "mem_efficient", "math"):
         getattr(torch.backends.cuda, f"enable_{backend}_sdp")(False)
     heads_first = [t.transpose(1, 2) for t in (q, k, v)]
@@ -237,6 +232,29 @@ def chosen(row):
         references.append(_mixed(q[0, i].double() @ seen.t() * q_shape[-1]**-0.5, seen[:, :-64]))
     return Job([q, kv, rows], [((*q_shape[:-1], q_shape[-1] - 64), dtype)], [(0, torch.stack(references))], part=lambda result: result[0, some],
                moved=row["bytes"])
+
+
+def _some_rows(q, k, v, causal, some):
+    """Attention of some tokens of the last sequence in float64: all scores would not fit the memory. q, k, v: (batch, tokens, heads, D)."""
+    left, right, values = (t[-1].transpose(0, 1).double() for t in (q[:, some], k, v))
+    right, values = (t.repeat_interleave(q.shape[2] // k.shape[2], 0) for t in (right, values))
+    scores = left @ right.transpose(1, 2) * q.shape[3]**-0.5
+    if causal:
+        scores = scores.masked_fill(some[:, None] < torch.arange(k.shape[1], device="cuda"), -math.inf)
+    return (torch.softmax(scores, -1) @ values).transpose(0, 1)
+
+
+def scaled_attention(row):
+    """Beside our own attention of bfloat16."""
+    batch, tokens, heads, dim = row["shape"]
+    causal = row["data"]["causal"]
+    eights = [_normal(row["shape"], "float8_e4m3fn") for _ in range(3)]
+    scales = [torch.rand((heads,), device="cuda") + 0.5 for _ in range(3)]
+    some = torch.randperm(tokens, device="cuda")[:64]
+    halves = [t.to(torch.bfloat16) for t in eights]
+    reference = _some_rows(*(t[-1:].double() * s.double()[:, None] for t, s in zip(eights, scales)), causal, some)
+    return Job([*eights, *scales], [(row["shape"], "bfloat16")], [(0, reference)], lambda: library.attention(*halves, causal=causal),
+               part=lambda result: result[-1, some])
 
 
 def attention_backward(row):
@@ -332,7 +350,7 @@ MAKERS = {
     "gemm": gemm, "with_epilogue": with_epilogue, "block_scaled": block_scaled, "batched": batched, "grouped": grouped,
     "packed_weights": packed_weights, "packed_mxfp4": packed_mxfp4, "attention": attention,
     "decode": decode, "latent": latent, "chosen": chosen,
-    "attention_backward": attention_backward,
+    "attention_backward": attention_backward, "scaled_attention": scaled_attention,
     "softmax": _rows(lambda x: [torch.softmax(x, 1)], ["bfloat16"]),
     "cross_entropy": _rows(lambda x, label: [torch.nn.functional.cross_entropy(x, label.long(), reduction="none")], ["float32"],
                            [lambda m, n: torch.randint(0, n, (m,), device="cuda", dtype=torch.int32)]),

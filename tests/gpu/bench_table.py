@@ -20,6 +20,7 @@ GROUPS = {
     "latent decode, few heads": {"peer": "copy", "bar": None, "each": 0.85},
     "latent": {"peer": "published", "bar": None},
     "attention backward": {"peer": "cudnn", "bar": 1.0, "each": 0.9},
+    "attention e4m3": {"peer": "our bf16", "bar": 1.5},
     "attention in order": {"peer": "cudnn", "bar": None, "each": 0.85},
     "memory": {"peer": "copy", "bar": None, "each": 0.93},
 }
@@ -174,6 +175,19 @@ def _gradients(dim, tokens, causal, dtype="bfloat16", groups=1, deterministic=Fa
                 flop=10 * batch * heads * tokens**2 * dim // (1 + causal))
 
 
+def _eight_bits(dim, tokens, causal):
+    """Sizes as of ``_attention``; a scale for each head."""
+    batch, heads = 16384 // tokens, 2048 // dim
+    shape, dtype, scales = (batch, tokens, heads, dim), "float8_e4m3fn", ((heads,), "float32")
+    return _row("attention e4m3", shape, "scaled_attention", [*[(shape, dtype)] * 3, *[scales] * 3, causal, None, None],
+                {"kind": "scaled_attention", "dtype": dtype, "causal": causal, "note": "causal" * causal},
+                flop=4 * batch * heads * tokens**2 * dim // (1 + causal))
+
+
+def scaled_attention():
+    return [_eight_bits(dim, tokens, causal) for dim in (128, 256) for tokens in (2048, 8192, 16384) for causal in (False, True)]
+
+
 def attention_backward():
     rows = [_gradients(dim, tokens, causal) for dim in (64, 128) for tokens in (1024, 2048, 8192, 16384) for causal in (False, True)]
     rows += [_gradients(128, 8192, causal, "float16") for causal in (False, True)]
@@ -213,4 +227,4 @@ PLAIN = "gemm 8192x8192x8192 bfloat16 nt"  # what fused epilogues are measured b
 
 
 def rows():
-    return products() + attention() + attention_backward() + decode() + memory()
+    return products() + attention() + scaled_attention() + attention_backward() + decode() + memory()

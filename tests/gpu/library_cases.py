@@ -259,8 +259,9 @@ def linear(dtype, decays):
 
 def attention_gradients(dtype, causal):
     """Those of torch's attention in float64; in order, twice the same bits."""
-    for batch, tokens, keys, heads, kv_heads, dim in ((2, 333, 333, 4, 4, 64), (1, 1, 1000, 8, 2, 128), (3, 100, 257, 6, 3, 80), (1, 70, 130, 2, 1, 112),
-                                                      (1, 2048, 2048, 4, 1, 128), (2, 1500, 2048, 4, 4, 64), (1, 5, 5, 1, 1, 16)):
+    for batch, tokens, keys, heads, kv_heads, dim in ((2, 333, 333, 4, 4, 64), (1, 1, 1000, 8, 2, 128), (3, 100, 257, 6, 3, 80),
+                                                      (1, 70, 130, 2, 1, 112), (1, 2048, 2048, 4, 1, 128),
+                                                      (2, 1500, 2048, 4, 4, 64), (1, 5, 5, 1, 1, 16)):
         q, k, v = normal(batch, tokens, heads, dim, dtype=dtype), *(normal(batch, keys, kv_heads, dim, dtype=dtype) for _ in range(2))
         mask = torch.ones(tokens, keys, dtype=torch.bool, device="cuda").tril(keys - tokens) if causal else None
 
@@ -278,6 +279,20 @@ def attention_gradients(dtype, causal):
         first, second = (library.attention_backward(q, k, v, o, lse, q, causal, deterministic=True) for _ in range(2))
         if not all(map(torch.equal, first, second)):
             raise AssertionError("equal calls in order give other bits")
+
+
+def eight_bits():
+    """Weights have three bits behind the first."""
+    for batch, tokens, keys, heads, kv_heads, dim, causal in ((2, 333, 333, 4, 4, 128, True), (1, 1, 1000, 8, 2, 256, False),
+                                                              (3, 100, 257, 6, 3, 64, True), (1, 2048, 2048, 2, 2, 128, False),
+                                                              (1, 700, 2000, 4, 2, 256, True)):
+        q, k, v = (normal(batch, n, h, dim, dtype=torch.float8_e4m3fn) for n, h in ((tokens, heads), (keys, kv_heads), (keys, kv_heads)))
+        scales = [torch.rand(h, device="cuda") + 0.5 for h in (heads, kv_heads, kv_heads)]
+        wide = [t.double() * s.double()[:, None] for t, s in zip((q, k, v), scales)]
+        wide = [wide[0].transpose(1, 2), *(t.repeat_interleave(heads // kv_heads, 2).transpose(1, 2) for t in wide[1:])]
+        mask = torch.ones(tokens, keys, dtype=torch.bool, device="cuda").tril(keys - tokens) if causal else None
+        expected = torch.nn.functional.scaled_dot_product_attention(*wide, attn_mask=mask).transpose(1, 2)
+        near(library.scaled_attention(q, k, v, *scales, causal=causal), expected, times=5)
 
 
 def rotary(dtype):
@@ -339,6 +354,7 @@ def cases():
             yield f"blocks of {block} {str(dtype)[6:]}", "attention", functools.partial(block_sparse, dtype, block)
         for decays in (False, True):
             yield f"linear attention{' with decay' * decays} {str(dtype)[6:]}", "attention", functools.partial(linear, dtype, decays)
+    yield "scaled attention", "attention", eight_bits
     for dtype in FLOATS:
         yield f"rope {str(dtype)[6:]}", "rows", functools.partial(rotary, dtype)
     yield "strided, offset and empty tensors", "rows", strided

@@ -135,7 +135,7 @@ def _scores(rows: int, queries: int, keys: int, causal: bool) -> int:
     return rows * sum(min(keys, first + rows + keys - queries) if causal else keys for first in tiles)
 
 
-def attention(dim: int, target=None, queries: int | None = None, keys: int | None = None, causal: bool = False) -> dict:
+def attention(dim: int, target=None, queries: int | None = None, keys: int | None = None, causal: bool = False, lse: bool = False) -> dict:
     """Of ``kiln.library.attention``. ``columns``: of the tiles of V and of the result, ``dim`` or more. ``exchanged``: whether weights lie in
     shared memory.
     ``queries`` and ``keys`` of a head: many, if left out. ``backwards``: whether the last keys come first, which leaves one loop without masks; on
@@ -149,7 +149,8 @@ def attention(dim: int, target=None, queries: int | None = None, keys: int | Non
     both halves are whole instructions; else no half is, and two waves compute the same, with all columns in the registers of each. Weights
     go through shared memory anyway, because an instruction takes operands from other lanes than it leaves results in; read from there by
     each instruction, they take registers for 16 keys, not for all of a step. Above 64 elements, steps are half as long, and above 128 no
-    copy is under way during another step, which leaves the registers to the result; above 224 a block has half as many rows.
+    copy is under way during another step, which leaves the registers to the result (above 96 where ``lse``, the rows' sums, come out, too); above
+    224 a block has half as many rows.
 
     AMD's waves of 64 lanes: above 64 elements one block alone fits a compute unit, whose four SIMDs need a wave each. (gfx950 has more
     shared memory, and fills it with copies under way during other steps.) Turing, without asynchronous copies, keeps tiles in registers on
@@ -161,7 +162,7 @@ def attention(dim: int, target=None, queries: int | None = None, keys: int | Non
         groups = 2 if dim > 64 or fewer else 3
         return {**plain, "block_m": 64 * groups, "block_n": 128 if dim <= 128 else 64, "threads": 128 * groups}
     if _has_waves_of(32, target):
-        keys = {"block_m": 64 if dim <= 224 else 32, "block_n": 64 if dim <= 64 else 32, "stages": 2 if dim <= 128 else 1}
+        keys = {"block_m": 64 if dim <= 224 else 32, "block_n": 64 if dim <= 64 else 32, "stages": 2 if dim <= (96 if lse else 128) else 1}
         return {**plain, **keys, "threads": 256, "columns": -(-dim // 32) * 32, "exchanged": True}
     alone = (_has_waves_of(64, target) and dim > 64) or (_name(target).endswith(":sm_75") and dim > 240)
     return {**plain, "threads": 256} if alone else plain
@@ -242,14 +243,15 @@ def latent(rows: int, target=None) -> dict:
 
 def attention_backward(dim: int, target=None, deterministic: bool = False) -> dict:
     """Of ``kiln.library.attention_backward``, up to 128 elements. ``columns``, ``exchanged``: as in ``attention``. ``rows``, ``row_keys``: of the
-    blocks that compute dQ where that is done in order.
+    blocks that compute dQ where that is done in order. ``turned``: whether lanes hold neighbouring rows of a part of dQ, not columns.
 
     wgmma: a block's 128 keys take two groups of warps, and their gradients half of the registers at 128 elements. The scores of 64 queries and their
-    part of dQ do not fit beside them, those of 48 do. Elsewhere the gradients of 64 keys fill the registers of four warps, or of eight with more elements; waves of
-    32 lanes have fewer still, and their shared memory takes no copies under way."""
-    plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False, "rows": 64, "row_keys": 64}
+    part of dQ do not fit beside them, those of 48 do. Elsewhere the gradients of 64 keys fill the registers of four warps, or of eight with more
+    elements; waves of 32 lanes have fewer still, and their shared memory takes no copies under way."""
+    plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False, "rows": 64, "row_keys": 64,
+             "turned": not _name(target).startswith("hip:")}
     if _has_wgmma(target):
-        queries = {"block_m": 48} if dim > 96 and not deterministic else {}
+        queries = {"block_m": 48, "turned": False} if dim > 96 and not deterministic else {}
         return {**plain, "block_n": 128, "threads": 256, "rows": 128, "columns": 128 if dim > 96 else dim, **queries}
     if _has_waves_of(32, target):
         small = {} if dim <= 64 else {"block_m": 32, "block_n": 32, "rows": 32, "row_keys": 32}

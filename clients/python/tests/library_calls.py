@@ -32,6 +32,7 @@ def products(m):
     return {
         "matmul": (a, w, Spec((1024,), half), Spec((m, 1024), half), Spec((m,), "float32"), "gelu", False, True, None, False, False),
         **caches(), "gemv": (w, Spec((4096,), half), None), "attention": (q, q, q, True, None),
+        "scaled_attention": (*[Spec((2, m, 8, 128), e4)] * 3, *[Spec((8,), "float32")] * 3, True, None, None),
         "attention_with_lse": (q, q, q, True, None), "attention_backward": (q, q, q, q, lse, q, True, None, False), "rope": (q, angle, angle),
         "scaled_matmul": (Spec((m, 4096), e4), Spec((1024, 4096), e4), Spec((32, m), "float32"), Spec((8, 32), "float32"), None),
         "grouped_matmul": (Spec((256, 4096), half), Spec((4, 1024, 4096), half), Spec((2,), "int32"), False),

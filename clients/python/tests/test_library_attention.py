@@ -61,7 +61,7 @@ def test_gradients(emulated, target, causal):
 
 
 @pytest.mark.parametrize("target", ["emu:sm_80", HOPPER, "emu:gfx942", "emu:gfx1100"])
-@pytest.mark.parametrize("dim", [80, 96, 112, 128])
+@pytest.mark.parametrize("dim", [80, 112, 128])
 def test_gradients_of_wide_heads(emulated, target, dim):
     emulated(target)
     compare(*tensors(1, 70, 70, 2, 1, dim, "float16"), causal=True)
@@ -72,7 +72,7 @@ def test_gradients_of_wide_heads(emulated, target, dim):
 def test_gradients_in_order(emulated, target, dim):
     """Equal calls give equal bits."""
     emulated(target)
-    given = tensors(1, 90, 150, 2, 1, dim, "float16")
+    given = tensors(1, 70, 130, 1, 1, dim, "float16")
     for causal in (False, True):
         first, second = (compare(*given, causal, deterministic=True) for _ in range(2))
         for one, other in zip(first, second):

@@ -17,6 +17,7 @@ ROW, F32 = np.zeros(4, np.float32), np.zeros((4, 8), np.float32)
 Q = np.zeros((1, 4, 2, 16), np.float16)
 LISTS, COUNTS = np.zeros((1, 2, 1, 3), np.int32), np.zeros((1, 2, 1), np.int32)
 LENGTHS, LATENT, KV = np.zeros(1, np.int32), np.zeros((1, 4, 2, 576), np.float16), np.zeros((1, 9, 576), np.float16)
+ONE, EIGHT = np.ones(1, np.float32), library.Bits.of(np.zeros((1, 4, 2, 32)), "float8_e4m3fn")
 LSE, WIDE = np.zeros((1, 2, 4), np.float32), np.zeros((1, 4, 2, 144), np.float16)
 E4 = library.Bits(np.zeros((4, 128), np.uint8), "float8_e4m3fn")
 PACKED = np.zeros((8, 64), np.uint8)
@@ -144,6 +145,10 @@ REFUSED = [
     ("sparse_latent_attention", (LATENT, KV, np.zeros((1, 4, 0), np.int32)), {}, ValueError, "there is nothing to attend to"),
     ("sparse_latent_attention", (LATENT, KV[:, :3], np.zeros((1, 4, 5), np.int32)), {}, ValueError, "causal=True with 4 tokens of q and 3 of kv"),
     ("attention", (Q.astype(np.float32), Q, Q), {}, TypeError, "attention: q has dtype float32; use float16 or bfloat16"),
+    ("scaled_attention", (Q, Q, Q, ONE, ONE, ONE), {}, TypeError, "scaled_attention: q has dtype float16; use float8_e4m3fn"),
+    ("scaled_attention", (EIGHT, EIGHT, EIGHT, ONE, ONE, np.ones(3, np.float32)), {}, ValueError, "scaled_attention: v_scale has shape"),
+    ("scaled_attention", (EIGHT, EIGHT, EIGHT, ONE, ONE, np.ones(2, np.float32)), {}, ValueError, "that of k_scale"),
+    ("scaled_attention", (EIGHT, EIGHT, EIGHT, ONE, ONE, ONE), {"out_dtype": "float32"}, TypeError, "out_dtype is float32; use float16 or bfloat16"),
     ("attention_with_lse", (Q, Q[..., :8], Q), {}, ValueError, "attention_with_lse: k has shape"),
     ("attention_backward", (Q, Q, Q, Q, LSE[:, :1], Q), {}, ValueError, "attention_backward: lse has shape"),
     ("attention_backward", (Q, Q, Q, Q, LSE.astype(np.float64), Q), {}, TypeError, "attention_backward: lse has dtype float64; use float32"),

@@ -54,6 +54,7 @@ def calls(t):
         "attention_decode": (q, t(6, 16, 2, 32), t(6, 16, 2, 32), t(2, dtype="int32"), t(2, 3, dtype="int32"), t(4, dtype="float32"), None),
         "latent_attention": (t(2, 1, 16, 192), t(2, 40, 192), t(2, dtype="int32"), None, None),
         "sparse_latent_attention": (t(2, 1, 16, 192), t(2, 40, 192), t(2, 1, 20, dtype="int32"), True, None),
+        "scaled_attention": (*[t(2, 7, 4, 32, dtype="float8_e4m3fn")] * 3, *[t(4, dtype="float32")] * 3, True, None, None),
         "attention_with_lse": (q, q, q, True, None), "attention_backward": (q, q, q, q, t(2, 4, 7, dtype="float32"), q, True, None, False),
     }
 

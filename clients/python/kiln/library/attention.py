@@ -68,8 +68,9 @@ def _check(q, k, v, causal, scale):
     return (_like(q),)
 
 
-def _forward(q, k, causal, scale, target, **more):
-    return Program.of(program, **arguments_of(q, k, causal, scale), **tiles.attention(q.shape[3], target, q.shape[1], k.shape[1], causal), **more)
+def _forward(q, k, causal, scale, target, lse=False):
+    tile = tiles.attention(q.shape[3], target, q.shape[1], k.shape[1], causal, lse)
+    return Program.of(program, **arguments_of(q, k, causal, scale), **tile, lse=lse)
 
 
 def _plan(q, k, v, causal, scale, target):
@@ -86,8 +87,8 @@ def _check_with_lse(q, k, v, causal, scale):
 
 
 def _plan_with_lse(q, k, v, causal, scale, target):
-    return Plan(_forward(q, k, causal, scale, target, lse=True), (whole(0, q), whole(1, k), whole(2, v)), _check_with_lse(q, k, v, causal, scale),
-                options=OPTIONS)
+    results = _check_with_lse(q, k, v, causal, scale)
+    return Plan(_forward(q, k, causal, scale, target, lse=True), (whole(0, q), whole(1, k), whole(2, v)), results, options=OPTIONS)
 
 
 def _check_backward(q, k, v, o, lse, do, causal, scale, deterministic):
@@ -187,8 +188,8 @@ def block_sparse_attention(q, k, v, chosen, counts, block=128, causal=False, sca
 def attention_with_lse(q, k, v, causal=False, scale=None):
     """(o, lse): ``attention``, and log Σ exp of the scaled scores of each row, which ``attention_backward`` takes.
 
-    q, k, v, ``causal`` and ``scale``: as of ``attention``. o is like q, lse (batch, heads, tokens) of float32, without a gradient of its own; o has one. TypeError and
-    ValueError: as of ``attention``."""
+    q, k, v, ``causal`` and ``scale``: as of ``attention``. o is like q, lse (batch, heads, tokens) of float32, without a gradient of its own; o has
+    one. TypeError and ValueError: as of ``attention``."""
     return _attention_with_lse(q, k, v, causal, scale)
 
 

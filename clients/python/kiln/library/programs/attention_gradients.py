@@ -9,13 +9,14 @@ from .rows import LOG2_E
 
 
 def attention_backward(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype, block_m, block_n, stages, threads, columns, exchanged,
-                       rows, row_keys, deterministic):
+                       rows, row_keys, turned, deterministic):
     """dQ, dK and dV of ``attention`` for dO, and ROWS. LSE: (batch, heads, seq_len), log Σ exp of each row's scaled scores.
 
     A block has `block_n` keys and goes over all queries that see them, `block_m` at a time; the transposed scores lie so in registers that they are
     operands of dV and dK. It adds its part of dQ to float32 sums, in any order among blocks. ``deterministic``: blocks of their own, of `rows`
     queries, go over `row_keys` keys at a time and compute dQ. ROWS holds, for each `block_m` queries, LSE in powers of two, then Δ; no weight remains
-    of queries beyond the last. ``columns``, ``exchanged``: as ``attention``'s."""
+    of queries beyond the last. ``turned``: the sums of a block of queries lie column by column, so that lanes which hold neighbouring rows add to
+    whole sectors of memory. ``columns``, ``exchanged``: as ``attention``'s."""
     group = heads // kv_heads
     power = scale * LOG2_E
     blocks = T.ceildiv(seq_len, block_m)
@@ -86,7 +87,7 @@ def attention_backward(batch, heads, kv_heads, seq_len, kv_len, dim, causal, sca
                 if not deterministic:
                     T.gemm(slopes_shared, k_shared, dq, transpose_A=True, clear_accum=True)
                     for i, j in T.Parallel(block_m, columns):
-                        T.atomic_add(SUMS[bz, head, row, i, j], dq[i, j])
+                        T.atomic_add(SUMS[bz, head, row, j, i] if turned else SUMS[bz, head, row, i, j], dq[i, j])
         T.copy(dv, dV[bz, bx * block_n : (bx + 1) * block_n, by, 0:columns])
         for i, j in T.Parallel(block_n, columns):
             dk[i, j] *= scale
@@ -149,15 +150,15 @@ def attention_backward(batch, heads, kv_heads, seq_len, kv_len, dim, causal, sca
                            LSE: T.Tensor((batch, heads, seq_len), "float32"), dO: T.Tensor(queries, dtype), dQ: T.Tensor(queries, dtype),
                            dK: T.Tensor(keys, dtype), dV: T.Tensor(keys, dtype),
                            ROWS: T.Tensor((batch, heads, blocks, 2 * block_m), "float32")):
-        SUMS = T.alloc_global((batch, heads, blocks, block_m, columns), "float32")
+        SUMS = T.alloc_global((batch, heads, blocks, *((columns, block_m) if turned else (block_m, columns))), "float32")
         with T.Kernel(blocks, heads, batch, threads=256) as (bx, by, bz):
             prepare(O, LSE, dO, ROWS, bx, by, bz)
-            for i, j in T.Parallel(block_m, columns):
+            for i, j in T.Parallel(*SUMS.shape[3:]):
                 SUMS[bz, by, bx, i, j] = 0.0
         with T.Kernel(T.ceildiv(kv_len, block_n), kv_heads, batch, threads=threads) as (bx, by, bz):
             of_keys(Q, K, V, dO, ROWS, SUMS, dK, dV, bx, by, bz)
         with T.Kernel(blocks, heads, batch, threads=256) as (bx, by, bz):
             for i, j in T.Parallel(block_m, columns):
-                dQ[bz, bx * block_m + i, by, j] = SUMS[bz, by, bx, i, j] * scale
+                dQ[bz, bx * block_m + i, by, j] = (SUMS[bz, by, bx, j, i] if turned else SUMS[bz, by, bx, i, j]) * scale
 
     return attention_backward.with_outputs([6, 7, 8, 9])

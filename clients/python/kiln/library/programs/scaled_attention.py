@@ -13,8 +13,8 @@ def scaled_attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale
     """O = softmax(Q · Kᵀ · scale) · V of e4m3, where Q stands for Q · QS, and K and V for K · KS and V · VS, one scale for each head or one for all
     (``q_scales``, ``kv_scales``: how many). Shapes and ``causal`` as of ``attention``.
 
-    Matrix units take 8-bit operands with neighbours along k only, so a kernel of its own turns V first, to VT, with zeros beyond the last key. A thread
-    has two neighbouring scores and would need four neighbouring weights: weights lie in shared memory, where the units read them."""
+    Matrix units take 8-bit operands with neighbours along k only, so a kernel of its own turns V first, to VT, with zeros beyond the last key. A
+    thread has two neighbouring scores and would need four neighbouring weights: weights lie in shared memory, where the units read them."""
     dtype = "float8_e4m3fn"
     group = heads // kv_heads
     lowest = -(2.0**100) if causal else -T.infinity("float32")
