@@ -68,7 +68,7 @@ uint32_t ModifiersOf(const Instruction& i) {
 }
 
 template <typename T, typename F>
-void Compute(Thread& t, const Instruction& i, F f, size_t operands) {
+void Compute(Thread& t, const Instruction& i, F f) {
   const bool ftz = (i.number & kFlush) != 0;
   const auto get = [&](size_t o) { return Value(Flushed(Get<T>(t, i, o), ftz)); };
   using V = decltype(get(1));
@@ -80,7 +80,6 @@ void Compute(Thread& t, const Instruction& i, F f, size_t operands) {
   } else {
     v = f(get(1));
   }
-  (void)operands;
   if constexpr (kIsFloat<T>) {
     if ((i.number & kSaturate) != 0) v = v != v ? V(0) : std::clamp(v, V(0), V(1));
   }
@@ -224,7 +223,7 @@ struct Magnitude {
 
 template <typename T, typename F>
 Execute Of() {
-  return [](Thread& t, const Instruction& i) { Compute<T>(t, i, F{}, 0); };
+  return [](Thread& t, const Instruction& i) { Compute<T>(t, i, F{}); };
 }
 template <typename F>
 Execute OfInteger(Type type) {
