@@ -105,7 +105,7 @@ class Shifter {
 
   ir::Module& module_;
   ir::For& loop_;
-  std::set<ir::VarId> inside_;   // variables of loops in the body
+  std::set<ir::VarId> inside_;  // variables of loops in the body
   std::map<size_t, Use> uses_;  // by variable of the loop
 };
 
