@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -35,7 +36,12 @@ struct Use {
 
 class Shifter {
  public:
-  Shifter(ir::Module& module, ir::For& loop) : module_(module), loop_(loop) {}
+  Shifter(ir::Module& module, ir::For& loop) : module_(module), loop_(loop) {
+    ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
+      const auto* inner = std::get_if<ir::For>(&stmt.op);
+      if (inner != nullptr) inside_.insert(inner->vars.begin(), inner->vars.end());
+    });
+  }
 
   void Run(const ir::Stmt& stmt) {
     for (const Access& access : AccessesOf(module_, stmt)) {
@@ -72,10 +78,10 @@ class Shifter {
     return it == loop_.vars.end() ? std::nullopt : std::optional(size_t(it - loop_.vars.begin()));
   }
 
-  // A variable that has one value for all threads.
+  // A variable that has one value for all iterations and threads.
   bool IsOuterVar(ExprId term) const {
     const ir::ExprNode& node = module_.exprs[term];
-    if (node.op != ExprOp::kVar) return false;
+    if (node.op != ExprOp::kVar || inside_.contains(ir::VarId(node.ref))) return false;
     const ir::VarKind kind = module_.vars[node.ref].kind;
     return kind != ir::VarKind::kThread && kind != ir::VarKind::kLet;
   }
@@ -99,6 +105,7 @@ class Shifter {
 
   ir::Module& module_;
   ir::For& loop_;
+  std::set<ir::VarId> inside_;  // variables of loops in the body
   std::map<size_t, Use> uses_;  // by variable of the loop
 };
 

@@ -37,3 +37,23 @@ def test_read_and_written_in_place(call, target, sizes):
     after, parts = call(program_of(*sizes), target, a, np.full_like(a, -1))
     want = a * 2 + (np.arange(rows) // height)[:, None]
     assert (after == want).all() and (parts == want).all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_window_that_moves_within_an_iteration(call, target):
+    """Its place is no variable of a loop around: each iteration looks at several elements, those of other threads among them."""
+    @T.prim_func
+    def program(A: T.Tensor((72, 32), "float32"), B: T.Tensor((64, 32), "float32")):
+        with T.Kernel(1, threads=64):
+            tile, sums = T.alloc_fragment((72, 32), "float32"), T.alloc_fragment((64, 32), "float32")
+            T.copy(A, tile)
+            T.clear(sums)
+            for s in T.serial(2):
+                for i, j in T.Parallel(64, 32):
+                    for k in T.serial(3 + s):
+                        sums[i, j] = sums[i, j] + tile[i + s * 4 + k, j]
+            T.copy(sums, B)
+
+    a = np.arange(72 * 32, dtype=np.float32).reshape(72, 32)
+    _, b = call(program, target, a, np.zeros((64, 32), np.float32))
+    assert (b == sum(a[s * 4 + k : s * 4 + k + 64] for s in range(2) for k in range(3 + s))).all()
