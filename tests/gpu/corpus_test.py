@@ -156,4 +156,25 @@ def test_the_patterns_for_triton_are_read():
 
     expected = corpus.Expected(corpus_triton.EXPECTED)
     assert expected.not_applicable("python/tutorials/03-matrix-multiplication.py") is None
-    assert expected.not_applicable("python/test/unit/language/test_core.py::test_inline_asm_packed[1]").startswith("assembly")
+    assert expected.not_applicable("python/test/unit/language/test_core.py::test_smid[1]").startswith("reads the text")
+    assert expected.not_applicable("python/test/unit/language/test_core.py::test_inline_asm_packed[1]") is None
+
+
+def test_what_reads_the_code_of_a_gpu_is_not_applicable_on_the_emulator(tmp_path):
+    import corpus_triton
+
+    for together in (True, False):
+        found = corpus_triton.TritonCorpus(tmp_path, {}, tmp_path, corpus.Expected(corpus_triton.EXPECTED), together=together)
+        found._outcome("a.py::test_x[1]", "failed", "KeyError: \"asm['ptx']: Kiln has 'llir'", 1.0)
+        found._outcome("a.py::test_y", "failed", "KeyError: 'ptx'", 1.0)
+        outcomes = [row["outcome"] for row in found.rows.values()]
+        assert outcomes == ["not_applicable" if together else "failed", "failed"]
+        assert len(found.report()["regressions"]) == (0 if together else len(found.expected.passed))
+
+
+def test_emulated_runs_see_the_callers_packages_behind_ours():
+    import corpus_triton
+
+    found = corpus_triton.emulated({"PYTHONPATH": "ours", "KILN_ADDRESS": "unix:x"}, "torch")
+    assert found == {"PYTHONPATH": f"ours{os.pathsep}torch", "KILN_ADDRESS": "unix:x", "KILN_TARGET": "emu:sm_90a", "KILN_CORPUS_DEVICE": "cpu"}
+    assert corpus_triton.emulated({"PYTHONPATH": "ours"}, "")["PYTHONPATH"] == "ours"
