@@ -66,8 +66,18 @@ void RedisTier::Put(Entry entry, PutDone done) {
   if (done) done({});
 }
 
+// Where it is, and where it may have been left while its own server was gone: there it would be found the next time that server goes.
 std::expected<bool, Error> RedisTier::Erase(const Digest& key) {
-  const Names names(key, HomeOf(key, *cluster_));
+  const unsigned home = HomeOf(key, *cluster_), other = OtherHome(key, *cluster_);
+  auto erased = EraseAt(key, home);
+  if (other == 0 || other == home) return erased;
+  auto elsewhere = EraseAt(key, other);
+  if (!erased || !elsewhere) return erased ? std::move(elsewhere) : std::move(erased);
+  return *erased || *elsewhere;
+}
+
+std::expected<bool, Error> RedisTier::EraseAt(const Digest& key, unsigned home) {
+  const Names names(key, home);
   const Command command{names.slot, Format({"EVAL", scripts::kEvict, "1", names.entry, ""})};
   KILN_ASSIGN_OR_RETURN(const Reply reply, cluster_->Ask(command, cluster_->clock().SteadyNow() + cluster_->timeout()));
   return reply.integer > 0;

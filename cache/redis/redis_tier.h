@@ -41,6 +41,7 @@ class RedisTier final : public Tier {
  private:
   std::expected<std::optional<Entry>, Error> Read(const Digest& key, Waited& waited);
   std::expected<std::optional<Entry>, Error> ReadAt(const Digest& key, unsigned home, Waited& waited);
+  std::expected<bool, Error> EraseAt(const Digest& key, unsigned home);
 
   const Options options_;
   const std::shared_ptr<Cluster> cluster_;

@@ -148,5 +148,28 @@ TEST_F(RedisHomesTest, WhoComesBackGetsWhatWasPutElsewhere) {
   }));
 }
 
+// What was left elsewhere would be found there the next time that the key's own server is gone.
+TEST_F(RedisHomesTest, WhatIsErasedIsErasedElsewhereToo) {
+  Host one(servers_->addresses(), clock_);
+  const Digest key = KeyOf(numbers_[0]);
+  Kill();
+  AwaitGone({&one});
+  ASSERT_TRUE(PutAndWait(*one.tier, NumberedEntry(numbers_[0])));
+  const Names elsewhere(key, OtherHome(key, *one.cluster));
+  const auto is_elsewhere = [&] { return servers_->master_of(elsewhere.slot).Ask({"EXISTS", elsewhere.entry})->integer == 1; };
+  EXPECT_TRUE(is_elsewhere());
+  (*servers_)[0].Start();
+  ASSERT_TRUE(Eventually([&] { return one.cluster->InUse(Names(key).slot); }));
+  ASSERT_TRUE(Eventually([&] {
+    static_cast<void>(PutAndWait(*one.tier, NumberedEntry(1000)));
+    return (*servers_)[0].Ask({"EXISTS", Names(key).entry})->integer == 1;
+  }));
+  EXPECT_TRUE(is_elsewhere()) << "it is in both";
+  EXPECT_EQ(one.tier->Erase(key), true);
+  EXPECT_FALSE(is_elsewhere());
+  EXPECT_FALSE(one.Has(numbers_[0]));
+  EXPECT_EQ(one.tier->Erase(key), false);
+}
+
 }  // namespace
 }  // namespace kiln::cache::redis
