@@ -170,6 +170,43 @@ func @f[%M](%x: global f32[%M, 1024], %y: global f32[%M, 1024]) outputs(1) {
   EXPECT_EQ(Expected(text, {}, {{"M", 0}}).kernels[0].grid, 0);
 }
 
+// Blocks that share a multiprocessor: as many as its threads, its places, its shared memory and its registers allow.
+TEST(Occupancy, TheScarcestDecides) {
+  const target::Machine& machine = target::MachineOf(Hopper());
+  const auto of = [](const std::string& text) { return Expected(text).kernels[0].occupancy; };
+  EXPECT_EQ(of(Scale(512, 4096, 1024)).blocks, machine.threads / 1024);
+  EXPECT_EQ(of(Scale(512, 4096, 32)).blocks, machine.blocks);
+  const Occupancy small = of(Product(4096, 4096, 4096, 64, 64, 3, 128));
+  EXPECT_GE(small.shared, 3 * 2 * 64 * 64 * 2);
+  EXPECT_EQ(small.blocks, machine.shared_bytes / (small.shared + 1024));
+  EXPECT_GT(small.blocks, 1);
+  EXPECT_EQ(of(Product(4096, 4096, 4096, 128, 256, 4)).blocks, 1);
+}
+
+// Few threads and a large sum: what does not fit their registers is in memory.
+TEST(Occupancy, RegistersAreCountedAndWhatDoesNotFitThemIsSpilled) {
+  const auto of = [](int64_t block_m, int64_t block_n, uint32_t most) {
+    ir::Module module = Parsed(Product(4096, 4096, 1024, block_m, block_n, 2, 128));
+    v1::CompileOptions options;
+    options.set_max_registers(most);
+    const Context context{&Hopper(), options};
+    ir::Diagnostics diagnostics;
+    v1::WorkerResult result;
+    if (!RunPasses(module, context, {}, {}, diagnostics, result)) throw std::invalid_argument(diagnostics.all()[0].message);
+    return OccupancyOf(module, module.kernels[0], context);
+  };
+  const Occupancy fits = of(64, 64, 0);  // 32 words of a thread
+  EXPECT_GE(fits.registers, 64);
+  EXPECT_LE(fits.registers, 168);
+  EXPECT_EQ(fits.spilled, 0);
+  const Occupancy large = of(128, 256, 0);  // 256 words
+  EXPECT_GT(large.registers, fits.registers);
+  EXPECT_GE(large.spilled, 1);
+  const Occupancy pinned = of(64, 64, 48);
+  EXPECT_EQ(pinned.registers, 48);
+  EXPECT_GE(pinned.spilled, 16);
+}
+
 TEST(Estimate, EveryTargetHasTimes) {
   for (const target::Target& target : target::All()) {
     const Estimate estimate = Expected(Product(1024, 1024, 1024, 64, 64, 2, 128), {}, {}, target.name);

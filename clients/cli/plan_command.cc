@@ -121,6 +121,9 @@ struct PlanCommand {
     std::vector<Table::Column> columns = {{"candidate"}, {"us", Align::kRight}};
     if (first != ranked.end()) {
       fmt::print("expected on the {}\n", first->board);
+      if (!board.empty() && board != first->board) {
+        fmt::print(stderr, "kiln: the planner does not know the {}; it counts with the target's usual one\n", board);
+      }
       for (const PlanTerm& term : first->kernels.front().units) columns.push_back({term.name, Align::kRight});
       for (const PlanTerm& term : first->kernels.front().waits) columns.push_back({"wait: " + term.name, Align::kRight});
     }

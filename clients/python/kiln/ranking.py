@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from dataclasses import dataclass, field
 
 _MOST = 4096  # candidates in one call
@@ -15,7 +16,8 @@ _MOST_BYTES = 4 << 20  # the same, together
 @dataclass(frozen=True)
 class Ranked:
     """What the planner expects of one program. ``index``: its place among those that were asked for; ``microseconds``: infinite where it was
-    refused, and ``problem`` says why. ``terms``: microseconds by name, of all its kernels together: how long each unit of the GPU is busy if all
+    refused, and ``problem`` says why. ``board``: the GPU that the planner counted with. ``terms``: microseconds by name, of all
+    its kernels together: how long each unit of the GPU is busy if all
     multiprocessors share the work evenly, and for what a block's threads wait ("wait for …"). They overlap and do not add up. ``kernels``:
     kiln.v1.KernelEstimate messages."""
 
@@ -24,6 +26,7 @@ class Ranked:
     problem: str = ""
     terms: dict = field(default_factory=dict)
     kernels: tuple = ()
+    board: str = ""
 
     @classmethod
     def of(cls, index: int, message) -> "Ranked":
@@ -36,7 +39,7 @@ class Ranked:
             named += [(f"wait for {term.name}", term.microseconds) for term in kernel.waits] + [("launch", kernel.launch)]
             for name, microseconds in named:
                 terms[name] = terms.get(name, 0.0) + microseconds
-        return cls(index, message.estimate.microseconds, "", terms, tuple(message.estimate.kernels))
+        return cls(index, message.estimate.microseconds, "", terms, tuple(message.estimate.kernels), message.estimate.board)
 
     @property
     def limit(self) -> str:
@@ -45,6 +48,13 @@ class Ranked:
 
     def __lt__(self, other) -> bool:
         return (self.microseconds, self.index) < (other.microseconds, other.index)
+
+
+def warn_of_another(board: str, ranked) -> None:
+    """Where the planner does not know the GPU that was asked for, and counts with another."""
+    other = next((one.board for one in ranked if one.board and one.board != board), None)
+    if board and other is not None:
+        warnings.warn(f"the planner does not know the GPU {board!r}; it counts with {other!r}, the target's usual one", stacklevel=4)
 
 
 def parts(requests):

@@ -2,7 +2,9 @@
 """What a ranking says, and how many candidates go in one call."""
 
 import math
+import warnings
 
+import pytest
 from kiln import _proto, ranking
 
 
@@ -36,3 +38,14 @@ def test_what_was_refused_comes_last():
     assert refused.microseconds == math.inf and refused.problem == "no such tile" and refused.limit == ""
     assert sorted([refused, ranking.Ranked(2, 5.0), ranking.Ranked(1, 5.0)])[-1] is refused
     assert [one.index for one in sorted([ranking.Ranked(2, 5.0), ranking.Ranked(1, 5.0)])] == [1, 2]
+
+
+def test_a_board_that_the_planner_does_not_know_is_told():
+    pb = _proto.messages()
+    ranked = [ranking.Ranked.of(0, pb.RankedCandidate(estimate=pb.Estimate(microseconds=1.0, board="NVIDIA H200"))), ranking.Ranked(1)]
+    with pytest.warns(UserWarning, match="does not know the GPU 'NVIDIA B300'; it counts with 'NVIDIA H200'"):
+        ranking.warn_of_another("NVIDIA B300", ranked)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ranking.warn_of_another("NVIDIA H200", ranked)
+        ranking.warn_of_another("", ranked)
