@@ -42,6 +42,15 @@ Key ComputeKey(const ir::Module& module, std::string_view target, const v1::Comp
   return hasher.Finish().bytes;
 }
 
+Key ProgramKey(const ir::Module& module, std::string_view target, const v1::CompileOptions& options) {
+  cache::Hasher hasher;
+  Update(hasher, "kiln program key 1");
+  Update(hasher, target);
+  Update(hasher, Bytes(options));
+  Update(hasher, ir::CanonicalBytes(module));
+  return hasher.Finish().bytes;
+}
+
 Key WithPtxas(const Key& key, std::string_view ptxas) {
   return cache::Hasher().Update("ptxas").Update(cache::Digest{key}.view()).Update(ptxas).Finish().bytes;
 }

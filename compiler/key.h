@@ -23,6 +23,9 @@ std::string_view BuildId();
 // `target` must be the canonical name (target::Find).
 Key ComputeKey(const ir::Module& module, std::string_view target, const v1::CompileOptions& options);
 
+// Of what is asked of whichever build of the compiler.
+Key ProgramKey(const ir::Module& module, std::string_view target, const v1::CompileOptions& options);
+
 // Of the same with a cubin, which a ptxas of that version text makes.
 Key WithPtxas(const Key& key, std::string_view ptxas);
 

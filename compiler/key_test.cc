@@ -34,6 +34,18 @@ func @f(%A: global f32[8]) {
   kernel @main grid(1) threads 32 blocks(%b) { for parallel %i in 8 { store %A[%i] = 1.5 } }
 })";
 
+TEST(Key, OfTheProgramAloneSaysNothingOfTheBuild) {
+  const v1::CompileOptions options;
+  v1::CompileOptions others;
+  others.set_max_registers(64);
+  const Key one = ProgramKey(Program(kProgram), "cuda:sm_80", options);
+  EXPECT_EQ(one, ProgramKey(Program(kRenamed), "cuda:sm_80", options));
+  EXPECT_NE(one, ProgramKey(Program(kOther), "cuda:sm_80", options));
+  EXPECT_NE(one, ProgramKey(Program(kProgram), "cuda:sm_90", options));
+  EXPECT_NE(one, ProgramKey(Program(kProgram), "cuda:sm_80", others));
+  EXPECT_NE(one, ComputeKey(Program(kProgram), "cuda:sm_80", options));
+}
+
 TEST(Key, BuildIdIsADigest) {
   EXPECT_EQ(BuildId().size(), 64u);
   EXPECT_EQ(BuildId().find_first_not_of("0123456789abcdef"), std::string_view::npos);

@@ -131,6 +131,7 @@ TEST_F(CliTest, TunesAndThenKnows) {
   EXPECT_TRUE(Has(tuned, "rows32.kiln  ")) << tuned.out;
   EXPECT_TRUE(Has(tuned, "expected")) << tuned.out;
   EXPECT_TRUE(Has(tuned, "the planner's first choice reaches ")) << tuned.out;
+  EXPECT_TRUE(Has(Kiln("--text " + tune + " --mode model"), "(from a record: memory)"));
   const Ran known = Kiln(tune + " --measure-on-emulator --known");
   EXPECT_EQ(known.status, 0) << known.out;
   EXPECT_TRUE(known.out.starts_with("{\"winner\": \"")) << known.out;
@@ -142,9 +143,31 @@ TEST_F(CliTest, TunesAndThenKnows) {
   EXPECT_EQ(paged.status, 0) << paged.out;
   std::stringstream text;
   text << std::ifstream(page).rdbuf();
-  for (const char* part : {"<h1>2 candidates on the emulator</h1>", "<td>rows64.kiln</td>", "<h2>Model against measurement</h2>", "<th class=\"number\">matrix</th>"})
+  for (const char* part :
+       {"<h1>2 candidates on the emulator</h1>", "<td>rows64.kiln</td>", "<h2>Model against measurement</h2>", "<th class=\"number\">matrix</th>"})
     EXPECT_NE(text.str().find(part), std::string::npos) << part;
   EXPECT_TRUE(Has(Kiln("--text tune" + files + " --device cuda:77"), "has no device cuda:77"));
+}
+
+TEST_F(CliTest, TuneAnswersAtOnceWhereItIsNotWaitedFor) {
+  daemon_->Start({"--worker-executable=" KILN_BIN "/kiln-worker"});
+  std::string files;
+  for (const unsigned rows : {256u, 8u}) {
+    const fs::path file = folder_ / ("rows" + std::to_string(rows) + ".kiln");
+    std::ofstream(file) << DoubleIn(rows);
+    files += " " + file.string();
+  }
+  const std::string tune = "tune" + files + " --device emu:sm_80 --dim m=2048 --mode ";
+  const Ran off = Kiln("--text " + tune + "off");
+  EXPECT_TRUE(Has(off, "rows256.kiln is the choice of 2: the first that was given")) << off.out;
+  const Ran model = Kiln("--text " + tune + "model");
+  EXPECT_TRUE(Has(model, "rows8.kiln is the choice of 2: the planner's first")) << model.out;
+  const Ran background = Kiln("--text " + tune + "background --measure-on-emulator");
+  EXPECT_TRUE(Has(background, "it is tuned in the background")) << background.out;
+  EXPECT_EQ(background.status, 0);
+  const Ran never = Kiln("--text " + tune + "never");
+  EXPECT_NE(never.status, 0);
+  EXPECT_TRUE(Has(never, "--mode")) << never.out;
 }
 
 TEST_F(CliTest, ARunOnAGpuIsNotChecked) {

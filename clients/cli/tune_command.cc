@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 
 #include <fmt/format.h>
@@ -31,6 +32,22 @@ std::string_view Name(TuneOutcome outcome) {
   return "";
 }
 
+std::string_view Name(TuneBasis basis) {
+  switch (basis) {
+    case TuneBasis::kNone: return "";
+    case TuneBasis::kCaller: return "the first that was given";
+    case TuneBasis::kPlanner: return "the planner's first";
+    case TuneBasis::kNearRecord: return "measured with another driver or compiler";
+  }
+  return "";
+}
+
+const std::map<std::string, TuneMode>& Modes() {
+  static const std::map<std::string, TuneMode> modes = {
+      {"wait", TuneMode::kWait}, {"off", TuneMode::kOff}, {"model", TuneMode::kModel}, {"background", TuneMode::kBackground}};
+  return modes;
+}
+
 std::string ProgressText(const TuneProgress& progress) {
   constexpr std::size_t kWidth = 24;
   const std::size_t done = progress.measured + progress.failed, all = std::max<std::size_t>(progress.candidates, 1);
@@ -48,6 +65,7 @@ struct TuneCommand {
   double budget = 0, candidate_limit = 0;
   std::uint32_t candidates = 0;
   std::string page_file;
+  TuneMode mode = TuneMode::kWait;
   std::size_t reference = 0;
   bool on_emulator = false, refresh = false, known_only = false, show = false;
 
@@ -78,6 +96,7 @@ struct TuneCommand {
     request.refresh = refresh;
     request.known_only = known_only;
     request.seed = run.seed;
+    request.mode = mode;
     auto arguments = ArgumentsOf(*client, request.candidates[reference == 0 ? 0 : std::min(reference, files.size()) - 1].program);
     if (!arguments) return std::unexpected(std::move(arguments.error()));
     request.arguments = std::move(*arguments);
@@ -85,6 +104,10 @@ struct TuneCommand {
     const auto tuned = client->Tune(request, [&](const TuneProgress& news) { progress.Show(ProgressText(news)); });
     progress.Clear();
     if (!tuned) return std::unexpected(tuned.error());
+    if (!tuned->has_record()) {
+      ShowChoices(context, *tuned);
+      return {};
+    }
     if (!page_file.empty()) return WritePage(context, *tuned);
     Show(context, *tuned);
     return {};
@@ -140,6 +163,20 @@ struct TuneCommand {
     return arguments;
   }
 
+  // Without a record.
+  void ShowChoices(const Context& context, const Tuned& tuned) const {
+    if (context.json()) {
+      return context.Print(Json::Object({{"choices", Json::Map(tuned.choices, [&](std::size_t choice) { return Json(files[choice]); })},
+                                         {"basis", Name(tuned.basis)},
+                                         {"watch", Hex(tuned.watch)},
+                                         {"untuned", tuned.untuned}}));
+    }
+    fmt::print("{} is the choice of {}: {}\n", Paint(files[tuned.winner], Style::kGood, context.colours()), tuned.choices.size(), Name(tuned.basis));
+    if (!tuned.watch.empty()) fmt::print("it is tuned in the background; the same command with --known shows the record once it exists\n");
+    if (!tuned.untuned.empty()) fmt::print(stderr, "kiln: nothing is tuned in the background: {}\n", tuned.untuned);
+    if (!page_file.empty()) fmt::print(stderr, "kiln: {} is not written: nothing was measured\n", page_file);
+  }
+
   void Show(const Context& context, const Tuned& tuned) const {
     if (context.json()) return context.Print(ToJson(tuned));
     const TuneMeasurement& winner = tuned.measurements[tuned.winner];
@@ -153,10 +190,17 @@ struct TuneCommand {
     if (score.judged > 1) {
       const std::string place =
           score.winners_place == 0 ? "" : fmt::format("; the fastest is its number {} of {}", score.winners_place, score.judged);
-      fmt::print("the planner's first choice reaches {:.3f} of the fastest{}\n", score.first_choice, place);
+      const std::string as = tuned.device == score.board ? "" : fmt::format(" (counted with the {})", score.board);
+      fmt::print("the planner's first choice reaches {:.3f} of the fastest{}{}\n", score.first_choice, place, as);
     }
-    Table table({{"candidate"}, {"outcome"}, {"us", Align::kRight}, {"noise", Align::kRight}, {"times", Align::kRight}, {"expected", Align::kRight},
-                 {"limit"}, {"why"}});
+    Table table({{"candidate"},
+                 {"outcome"},
+                 {"us", Align::kRight},
+                 {"noise", Align::kRight},
+                 {"times", Align::kRight},
+                 {"expected", Align::kRight},
+                 {"limit"},
+                 {"why"}});
     std::vector<const TuneMeasurement*> order;
     for (const TuneMeasurement& said : tuned.measurements) order.push_back(&said);
     std::ranges::stable_sort(order, {}, [](const TuneMeasurement* said) { return std::pair(said->microseconds.empty(), said->median); });
@@ -164,7 +208,8 @@ struct TuneCommand {
       const bool has_time = !said->microseconds.empty();
       table.Add({said->label, std::string(Name(said->outcome)), has_time ? fmt::format("{:.2f}", said->median) : "-",
                  has_time ? fmt::format("{:.2f}", said->noise) : "-", std::to_string(said->microseconds.size()),
-                 said->estimate ? fmt::format("{:.2f}", said->estimate->microseconds) : "-", LimitOf(*said), said->problem.substr(0, said->problem.find('\n'))});
+                 said->estimate ? fmt::format("{:.2f}", said->estimate->microseconds) : "-", LimitOf(*said),
+                 said->problem.substr(0, said->problem.find('\n'))});
     }
     fmt::print("{}", table.Text(context.colours()));
   }
@@ -222,9 +267,13 @@ void AddTune(CLI::App& app, Context& context) {
   sub.add_option("--candidates", command->candidates, "compile and measure so many, of which the planner expects most; all by default");
   sub.add_option("--candidate-limit", command->candidate_limit, "seconds one measurement may take; by the others' time by default")->check(Seconds());
   sub.add_option("--reference", command->reference, "number of the program, from 1, whose outputs are right; the first that runs by default");
+  sub.add_option(
+         "--mode", command->mode,
+         "wait: for the record; background: answer with what is known or expected, and tune behind it; model: only that; off: the first program")
+      ->transform(CLI::CheckedTransformer(Modes()).description("wait|off|model|background"));
   sub.add_flag("--measure-on-emulator", command->on_emulator, "measure where the time says nothing of any GPU");
   sub.add_flag("--refresh", command->refresh, "measure even if there is a record");
-  sub.add_flag("--known", command->known_only, "only look for a record");
+  sub.add_flag("--known", command->known_only, "only look for a record")->excludes("--mode");
   sub.add_flag("--show", command->show, "every program's time beside what the planner expected, and why others have none");
   sub.add_option("--html", command->page_file, "write a page of the same, with the terms of what was expected, to this file");
   AddOptions(sub, command->options);

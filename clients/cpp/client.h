@@ -256,6 +256,8 @@ class Client {
   // Finds the fastest of several programs that do the same, or knows it from a record (clients/cpp/tune.h). `on_progress` is called on this
   // thread.
   Result<Tuned> Tune(const TuneRequest& request, const std::function<void(const TuneProgress&)>& on_progress = {});
+  // The record of a tuning that goes on behind its caller (Tuned::watch); kNotFound where it is not under way and left none.
+  Result<Tuned> WatchTune(const std::string& watch, const std::function<void(const TuneProgress&)>& on_progress = {});
 
   // What the planner expects each of several programs to take, the fastest first (clients/cpp/rank.h).
   Result<std::vector<Ranked>> Rank(const RankRequest& request);

@@ -123,6 +123,7 @@ struct Client::Impl {
 
   Client::Result<RunResult> Run(const RunRequest& request) const;
   Client::Result<Tuned> Tune(const TuneRequest& request, const std::function<void(const TuneProgress&)>& on_progress) const;
+  Client::Result<Tuned> WatchTune(const std::string& watch, const std::function<void(const TuneProgress&)>& on_progress) const;
 
   // A queue that has no room says so after the stage "queued".
   Client::Result<Compiled> CompileStreaming(const v1::CompileRequest& request, const OnStage& on_stage, const std::string& trace_parent) const {

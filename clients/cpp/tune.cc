@@ -67,6 +67,7 @@ v1::TuneStart ToStart(const TuneRequest& request) {
   start.set_refresh(request.refresh);
   start.set_known_only(request.known_only);
   start.set_seed(request.seed);
+  start.set_mode(static_cast<v1::TuneMode>(request.mode));
   return start;
 }
 
@@ -130,9 +131,42 @@ Tuned TunedOf(const v1::TuneRecord& record, v1::Origin origin) {
   }
   return tuned;
 }
+static_assert(static_cast<int>(TuneMode::kBackground) == v1::TUNE_BACKGROUND && static_cast<int>(TuneMode::kOff) == v1::TUNE_OFF);
+static_assert(static_cast<int>(TuneBasis::kNearRecord) == v1::TUNE_BASIS_NEAR_RECORD &&
+              static_cast<int>(TuneBasis::kCaller) == v1::TUNE_BASIS_CALLER);
 static_assert(static_cast<int>(TuneOutcome::kWrong) == v1::TUNE_WRONG && static_cast<int>(TuneOutcome::kRefused) == v1::TUNE_REFUSED);
 
+// Without a record.
+Tuned ChosenOf(const v1::TuneProgress& said) {
+  Tuned tuned{.winner = said.choices(0) - 1, .basis = static_cast<TuneBasis>(said.basis()), .watch = said.watch(), .untuned = said.untuned()};
+  for (const std::uint32_t choice : said.choices()) tuned.choices.push_back(choice - 1);
+  return tuned;
+}
+
+Error NotOfThese() { return {.code = ErrorCode::kInternal, .message = "the daemon's record is not one of these candidates"}; }
+
 }  // namespace
+
+Client::Result<Tuned> Client::WatchTune(const std::string& watch, const OnTuneProgress& on_progress) { return impl_->WatchTune(watch, on_progress); }
+
+Client::Result<Tuned> Client::Impl::WatchTune(const std::string& watch, const OnTuneProgress& on_progress) const {
+  v1::TuneProgress last;
+  v1::WatchRequest request;
+  request.set_key(watch);
+  const auto call = [&](grpc::ClientContext& context) {
+    const auto stream = stub->Watch(&context, request);
+    last.Clear();
+    while (stream->Read(&last)) {
+      if (on_progress && !last.has_record()) on_progress(ProgressOf(last));
+    }
+    return stream->Finish();
+  };
+  auto called = Try(call, {.at_least = std::chrono::milliseconds(static_cast<std::int64_t>(kLongestSeconds * 1000))});
+  if (!called) return std::unexpected(std::move(called.error()));
+  const v1::TuneRecord& record = last.record();
+  if (record.winner() == 0 || record.winner() > static_cast<std::uint32_t>(record.measurements_size())) return std::unexpected(NotOfThese());
+  return TunedOf(record, last.origin());
+}
 
 Client::Result<Tuned> Client::Tune(const TuneRequest& request, const OnTuneProgress& on_progress) { return impl_->Tune(request, on_progress); }
 
@@ -150,10 +184,14 @@ Client::Result<Tuned> Client::Impl::Tune(const TuneRequest& request, const OnTun
   const double budget = request.budget_seconds > 0 ? std::min(request.budget_seconds, kLongestSeconds) : kLongestSeconds;  // or it is the daemon's
   auto called = Try(call, {.at_least = std::chrono::milliseconds(static_cast<std::int64_t>((budget + kTransferSeconds) * 1000))});
   if (!called) return std::unexpected(std::move(called.error()));
+  const auto is_candidate = [&](std::uint32_t number) { return number > 0 && number <= request.candidates.size(); };
+  if (!last.has_record() && request.mode != TuneMode::kWait) {
+    if (last.choices().empty() || !std::ranges::all_of(last.choices(), is_candidate)) return std::unexpected(NotOfThese());
+    return ChosenOf(last);
+  }
   const v1::TuneRecord& record = last.record();
-  if (record.winner() == 0 || record.winner() > request.candidates.size() ||
-      static_cast<std::size_t>(record.measurements_size()) != request.candidates.size()) {
-    return std::unexpected(Error{.code = ErrorCode::kInternal, .message = "the daemon's record is not one of these candidates"});
+  if (!is_candidate(record.winner()) || static_cast<std::size_t>(record.measurements_size()) != request.candidates.size()) {
+    return std::unexpected(NotOfThese());
   }
   return TunedOf(record, last.origin());
 }

@@ -5,6 +5,9 @@
 //   auto tuned = client->Tune({.candidates = {{{.module = a}, "64 rows"}, {{.module = b}, "128 rows"}}, .device = "cuda:0",
 //                              .arguments = {kiln::Recipe{.dtype = kiln::DType::kBF16, .shape = {4096, 4096}}, …}});
 //   const kiln::CompileRequest& fastest = request.candidates[tuned->winner].program;
+//
+// With .mode = kiln::TuneMode::kBackground the answer comes at once: what the planner expects most of, or what is known. The tuning goes on, and
+// Client::WatchTune waits for its record.
 #pragma once
 
 #include <cstddef>
@@ -38,6 +41,17 @@ struct TuneCandidate {
   std::string label;       // what the record calls it
 };
 
+// What to wait for. All but kWait are answered with the record where there is one; else Tuned has no measurements, and `choices`.
+enum class TuneMode : std::uint8_t {
+  kWait,       // for the record
+  kOff,        // for nothing: the candidates as they come; no record is looked for
+  kModel,      // for the planner's word; nothing is compiled or measured
+  kBackground  // the same, and the tuning goes on behind it
+};
+
+// By what `choices` are in their order: as they came, by the planner, or by a record of another driver or compiler.
+enum class TuneBasis : std::uint8_t { kNone, kCaller, kPlanner, kNearRecord };
+
 struct TuneRequest {
   std::vector<TuneCandidate> candidates;
   std::string device;                    // "cuda:0"
@@ -50,6 +64,7 @@ struct TuneRequest {
   bool refresh = false;                  // measure even if there is a record
   bool known_only = false;               // kNotFound where there is no record; nothing is compiled or measured
   std::uint64_t seed = 0;                // of random data
+  TuneMode mode = TuneMode::kWait;
 };
 
 struct TuneProgress {
@@ -72,7 +87,7 @@ struct TuneMeasurement {
 };
 
 struct Tuned {
-  std::size_t winner = 0;     // among the candidates
+  std::size_t winner = 0;     // among the candidates; without a record the first choice
   std::size_t reference = 0;  // whose outputs the winner's agree with
   std::vector<TuneMeasurement> measurements;
   std::string key;     // of the record
@@ -82,6 +97,14 @@ struct Tuned {
   std::uint32_t rounds = 0;
   std::string caution;               // why it says little that the winner's outputs agree with the reference's; empty: it says enough
   Origin origin = Origin::kUnknown;  // of the record; kCompiled: it was made for this call
+
+  // Where there is no record. The first of them that compiles is to be run.
+  std::vector<std::size_t> choices;
+  TuneBasis basis = TuneBasis::kNone;
+  std::string watch;    // kBackground: for Client::WatchTune
+  std::string untuned;  // kBackground without `watch`: why nothing is tuned now
+
+  bool has_record() const { return !measurements.empty(); }
 };
 
 using OnTuneProgress = std::function<void(const TuneProgress&)>;

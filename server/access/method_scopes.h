@@ -27,6 +27,7 @@ inline constexpr std::array kMethodScopes = {
     MethodScope{"Put", Scope::kCompile},            // what the caller has compiled
     MethodScope{"Run", Scope::kRun},                // on this host's devices
     MethodScope{"Tune", Scope::kTune},              // the same, with the compiles that it needs; a miss of these needs kCompile besides
+    MethodScope{"Watch", Scope::kTune},             // of the caller's tenant
     MethodScope{"CacheHot", Scope::kCompile},       // the caller's own programs
     MethodScope{"Stats", Scope::kAdmin},            // everybody's
     MethodScope{"Capabilities", Scope::kRead},      // what this kilnd is

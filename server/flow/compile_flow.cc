@@ -158,20 +158,20 @@ std::expected<std::size_t, Failure> CompileFlow::MemoryToDecode(const v1::Compil
 
 // Large modules wait for their turn to be decoded, unless they are cancelled. They wait on threads that do nothing else.
 std::expected<ResolvedRequest, Failure> CompileFlow::ResolveInTurn(const v1::CompileRequest& request, std::size_t memory, CallNotes* notes,
-                                                                   const std::atomic<bool>* cancelled) {
+                                                                   const std::atomic<bool>* cancelled, WantsProgram wants_program) {
   const std::string ptxas = PtxasVersion();  // which may take a while, before others are kept out
-  if (memory <= kSmallModule) return Resolve(request, ptxas, options_.limits, notes);
+  if (memory <= kSmallModule) return Resolve(request, ptxas, options_.limits, notes, wants_program);
   const auto place = decoding_.Enter(memory, [&] { return closed_ || (cancelled != nullptr && *cancelled); });
   if (!place) return std::unexpected(closed_ ? Draining() : Cancelled());
-  return Resolve(request, ptxas, options_.limits, notes);
+  return Resolve(request, ptxas, options_.limits, notes, wants_program);
 }
 
-std::expected<cache::Digest, Failure> CompileFlow::KeyOf(const v1::CompileRequest& request) {
+std::expected<CompileFlow::Keys, Failure> CompileFlow::KeysOf(const v1::CompileRequest& request) {
   const auto memory = MemoryToDecode(request);
   if (!memory) return std::unexpected(memory.error());
-  auto resolved = ResolveInTurn(request, *memory, nullptr, nullptr);
+  auto resolved = ResolveInTurn(request, *memory, nullptr, nullptr, WantsProgram::kYes);
   if (!resolved) return std::unexpected(std::move(resolved.error()));
-  return resolved->key;
+  return Keys{resolved->key, *resolved->program};
 }
 
 // Nobody else knows the call yet.
@@ -251,7 +251,8 @@ void CompileFlow::DecodeAndJoin(const std::shared_ptr<Call>& call, v1::CompileRe
   }
   if (ComesTooLate(call->request.accepted)) return End(call, std::unexpected(Draining()));
   if (auto left = parts_.quotas.MayCompile(caller.tenant); !left) return End(call, std::unexpected(std::move(left.error())));
-  if (auto harmless = IsHarmless(kept_under, KindOf(request), caller, request.refresh()); !harmless) return End(call, std::unexpected(std::move(harmless.error())));
+  if (auto harmless = IsHarmless(kept_under, KindOf(request), caller, request.refresh()); !harmless)
+    return End(call, std::unexpected(std::move(harmless.error())));
   if (auto may = MayForward(call->request.via); !may) return End(call, std::unexpected(std::move(may.error())));
 
   // 5. One flight per key.

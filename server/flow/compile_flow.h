@@ -118,8 +118,11 @@ class CompileFlow {
   std::shared_ptr<Call> Start(Request request);
   void Cancel(const std::shared_ptr<Call>& call);
 
-  // The key of a request's result; on the caller's thread, which may have to wait for memory to decode the module.
-  std::expected<cache::Digest, Failure> KeyOf(const v1::CompileRequest& request);
+  // The key of a request's result, and that of its program; on the caller's thread, which may have to wait for memory to decode the module.
+  struct Keys {
+    cache::Digest result, program;
+  };
+  std::expected<Keys, Failure> KeysOf(const v1::CompileRequest& request);
 
   // Of the ptxas that keys name; asked on the caller's thread, once it is needed.
   std::string PtxasVersion();
@@ -165,14 +168,12 @@ class CompileFlow {
 
   std::expected<std::size_t, Failure> MemoryToDecode(const v1::CompileRequest& request) const;
   enum class WorkKind : std::uint8_t { kCompile, kEstimate };
-  static WorkKind KindOf(const v1::CompileRequest& request) {
-    return request.explain().has_estimate() ? WorkKind::kEstimate : WorkKind::kCompile;
-  }
+  static WorkKind KindOf(const v1::CompileRequest& request) { return request.explain().has_estimate() ? WorkKind::kEstimate : WorkKind::kCompile; }
   cache::Digest CrashKey(const cache::Digest& kept_under, WorkKind kind) const;
   // Whether the program is harmless to workers, as far as is known. An admin's refresh is tried in any case.
   std::expected<void, Failure> IsHarmless(const cache::Digest& kept_under, WorkKind kind, const Caller& caller, bool refresh);
   std::expected<ResolvedRequest, Failure> ResolveInTurn(const v1::CompileRequest& request, std::size_t memory, CallNotes* notes,
-                                                        const std::atomic<bool>* cancelled);
+                                                        const std::atomic<bool>* cancelled, WantsProgram wants_program = WantsProgram::kNo);
   std::optional<Failure> Accept(Call& call);
   void Steps(const std::shared_ptr<Call>& call);
   void DecodeAndJoin(const std::shared_ptr<Call>& call, v1::CompileRequest request, std::size_t memory, TenantBudget::Charge charge);

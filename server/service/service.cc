@@ -74,6 +74,7 @@ KilnService::KilnService(const Parts& parts, const Doorway& doorway) : parts_(pa
   AddStream("/kiln.v1.Kiln/CompileStream", &KilnService::CompileStream);
   AddStream("/kiln.v1.Kiln/EnsureKernels", &KilnService::EnsureKernels);
   AddStream("/kiln.v1.Kiln/Rank", &KilnService::Rank);
+  AddStream("/kiln.v1.Kiln/Watch", &KilnService::Watch);
   AddStream("/kiln.v1.Kiln/CacheList", &KilnService::CacheList);
   AddStream("/kiln.v1.Kiln/CacheHot", &KilnService::CacheHot);
   AddStream("/kiln.v1.Kiln/CacheExport", &KilnService::CacheExport);
@@ -234,15 +235,13 @@ void KilnService::EnsureKernels(ArrivingCall& call, Caller caller, const Bytes& 
   auto in_flight = parts_.quotas.Hold(caller.tenant);
   if (!in_flight) return refuse(in_flight.error());
   TellId(call.context());
-  const EnsureReactor::Parts parts = {parts_.flow,
-                                      parts_.executor,
-                                      parts_.flow.forwards() ? kForwards : parts_.workers.workers(),
-                                      parts_.limits,
-                                      doorway_.gate(),
-                                      WasAccepted(call.context()),
-                                      NotesOf(call.context()),
-                                      parts_.clock};
-  call.SendBy(*new EnsureReactor(call, parts, std::move(caller), std::move(*memory), std::move(*in_flight), std::move(manifest)));
+  call.SendBy(*new EnsureReactor(call, PartsOf(call), NotesOf(call.context()), parts_.clock, std::move(caller), std::move(*memory),
+                                 std::move(*in_flight), std::move(manifest)));
+}
+
+PartsStream::Parts KilnService::PartsOf(ArrivingCall& call) const {
+  return {parts_.flow,   parts_.executor, parts_.flow.forwards() ? kForwards : parts_.workers.workers(),
+          parts_.limits, doorway_.gate(), WasAccepted(call.context())};
 }
 
 void KilnService::Rank(ArrivingCall& call, Caller caller, const Bytes& request) {
@@ -258,9 +257,19 @@ void KilnService::Rank(ArrivingCall& call, Caller caller, const Bytes& request) 
   auto in_flight = parts_.quotas.Hold(caller.tenant);
   if (!in_flight) return refuse(in_flight.error());
   TellId(call.context());
-  const RankReactor::Parts parts = {parts_.flow,   parts_.executor, parts_.flow.forwards() ? kForwards : parts_.workers.workers(),
-                                    parts_.limits, doorway_.gate(), WasAccepted(call.context())};
-  call.SendBy(*new RankReactor(call, parts, std::move(caller), std::move(*memory), std::move(*in_flight), std::move(candidates)));
+  call.SendBy(*new RankReactor(call, PartsOf(call), std::move(caller), std::move(*memory), std::move(*in_flight), std::move(candidates)));
+}
+
+void KilnService::Watch(ArrivingCall& call, Caller caller, const Bytes& request) {
+  v1::WatchRequest watched;
+  if (const auto read = ReadMessage(request, watched); !read) return Answer(call, read.error());
+  const auto key = cache::Digest::FromBytes(watched.key());
+  if (!key) return Answer(call, Failure{.kind = Failure::Kind::kMalformed, .message = "the key of a Watch is 32 bytes, as a Tune gives them"});
+  auto in_flight = parts_.quotas.Hold(caller.tenant);
+  if (!in_flight) return Answer(call, in_flight.error());
+  TellId(call.context());
+  auto confirm = ConfirmationOf(caller, "Watch");
+  call.SendBy(*new WatchReactor(call, parts_.tunings, std::move(caller), std::move(confirm), std::move(*in_flight), *key));
 }
 
 void KilnService::Put(Call& call, Caller caller, const Bytes& request) {

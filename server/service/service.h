@@ -20,6 +20,7 @@
 #include "server/door/doorway.h"
 #include "server/flow/compile_flow.h"
 #include "server/flow/maintenance.h"
+#include "server/flow/parts_stream.h"
 #include "server/flow/run_flow.h"
 #include "server/flow/store_keeper.h"
 #include "server/pool/worker_pool.h"
@@ -86,6 +87,7 @@ class KilnService final : public grpc::Service {
   void CompileStream(ArrivingCall& call, Caller caller, const Bytes& request);
   void EnsureKernels(ArrivingCall& call, Caller caller, const Bytes& request);
   void Rank(ArrivingCall& call, Caller caller, const Bytes& request);
+  void Watch(ArrivingCall& call, Caller caller, const Bytes& request);
   void CacheList(ArrivingCall& call, Caller caller, const Bytes& request);
   void CacheHot(ArrivingCall& call, Caller caller, const Bytes& request);
   void CacheExport(ArrivingCall& call, Caller caller, const Bytes& request);
@@ -93,6 +95,7 @@ class KilnService final : public grpc::Service {
   Exchange* Run(Context& context);
   Exchange* Tune(Context& context);
 
+  PartsStream::Parts PartsOf(ArrivingCall& call) const;
   void PutNow(const Caller& caller, const Bytes& request, CompileFlow::PutEnd done);
   void Describe(v1::StatsReply& reply) const;
 

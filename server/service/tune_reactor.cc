@@ -17,11 +17,10 @@ namespace kiln::server {
 
 TuneReactor::TuneReactor(grpc::CallbackServerContext& context, TuneFlow& flow, std::size_t message_bytes, Caller caller, Confirmation confirm,
                          MessageRoom* room, int connection)
-    : context_(context),
+    : NewsStream(context, std::move(confirm)),
       flow_(flow),
       message_bytes_(message_bytes),
       caller_(std::move(caller)),
-      confirm_(std::move(confirm)),
       waiter_(room, connection, caller_.tenant),
       watched_(std::make_shared<Watched>()) {
   watched_->reactor = this;
@@ -79,24 +78,19 @@ std::shared_ptr<TuneFlow::Call> TuneReactor::Call() {
 void TuneReactor::OnReadDone(bool ok) {
   if (!waiter_.Came()) return;
   if (!ok) return StopReading() ? AllRead() : void();
-  RecordOf(context_).bytes_in += reading_.Length();
+  RecordOf(context()).bytes_in += reading_.Length();
   const auto problem = Take();
   problem ? EndReading(*problem) : Read();
 }
 
-grpc::Status TuneReactor::Refuse(const Failure& failure) {
-  RecordOf(context_).reason = ReasonOf(failure.kind);
-  return ToStatus(failure, DetailsLimit(context_));
-}
-
 // One message.
 std::optional<Failure> TuneReactor::Take() {
-  if (auto confirmed = confirm_(); !confirmed) return std::move(confirmed.error());
+  if (auto confirmed = Confirm(); !confirmed) return std::move(confirmed.error());
   if (reading_.Length() > message_bytes_) return MessageTooLarge(reading_.Length(), message_bytes_);
   if (auto read = ReadMessage(reading_, request_); !read) return std::move(read.error());
   const auto under_way = Call();
   if (!under_way && request_.has_start()) {
-    auto call = flow_.Begin(std::move(caller_), RequestIdOf(context_), WasAccepted(context_), std::move(*request_.mutable_start()));
+    auto call = flow_.Begin(std::move(caller_), RequestIdOf(context()), WasAccepted(context()), std::move(*request_.mutable_start()));
     if (!call) return std::move(call.error());
     cache::MutexLock lock(mutex_);
     call_ = std::move(*call);
@@ -114,60 +108,16 @@ void TuneReactor::AllRead() {
   flow_.Run(call, [this](const v1::TuneProgress& progress) { Tell(progress); }, [this](TuneFlow::Told told) { Answer(std::move(told)); });
 }
 
-void TuneReactor::Tell(const v1::TuneProgress& progress) {
-  {
-    cache::MutexLock lock(mutex_);
-    next_ = ToBuffer(progress);
-  }
-  Advance();
-}
-
-void TuneReactor::Answer(TuneFlow::Told told) {
-  if (auto confirmed = told ? confirm_() : std::expected<void, Failure>(); !confirmed) told = std::unexpected(std::move(confirmed.error()));
-  grpc::Status status = told ? grpc::Status::OK : Refuse(told.error());
-  {
-    cache::MutexLock lock(mutex_);
-    if (told) {
-      next_ = ToBuffer(*told);
-      RecordOf(context_).origin = told->origin();
-      RecordOf(context_).bytes_out += next_->Length();
-    } else {
-      next_.reset();
-    }
-    end_ = std::move(status);
-  }
-  Advance();
-}
-
-// The next message, or the end. After the end this object may be gone.
-void TuneReactor::Advance() {
-  cache::MutexLock lock(mutex_);
-  if (busy_) return;
-  if (next_) {
-    busy_ = true;
-    writing_ = std::move(*next_);
-    next_.reset();
-    StartWrite(&writing_);
-    return;
-  }
-  if (!end_) return;
-  busy_ = true;
-  const grpc::Status status = *end_;
-  lock.Unlock();
-  Finish(status);
-}
-
-void TuneReactor::OnWriteDone(bool ok) {
-  {
-    cache::MutexLock lock(mutex_);
-    busy_ = false;
-    if (!ok) next_.reset();  // nobody reads any more
-  }
-  Advance();
-}
-
 void TuneReactor::OnCancel() {
   if (const auto call = Call()) flow_.Cancel(call);
+}
+
+WatchReactor::WatchReactor(ArrivingCall& call, TuneFlow& flow, Caller caller, Confirmation confirm, Quotas::InFlight counted,
+                           const cache::Digest& key)
+    : NewsStream(call.context(), std::move(confirm), call), flow_(flow) {
+  call_ = flow_.Watch(
+      std::move(caller), RequestIdOf(context()), std::move(counted), key, [this](const v1::TuneProgress& news) { Tell(news); },
+      [this](TuneFlow::Told told) { Answer(std::move(told)); });
 }
 
 }  // namespace kiln::server

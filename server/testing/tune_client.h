@@ -45,6 +45,10 @@ struct TuneAnswer {
   std::vector<v1::TuneProgress> told;
 
   const v1::TuneRecord& record() const { return told.back().record(); }
+  std::vector<std::uint32_t> Choices() const {
+    if (told.empty()) return {};
+    return {told.back().choices().begin(), told.back().choices().end()};
+  }
   v1::Origin origin() const { return told.empty() ? v1::ORIGIN_UNSPECIFIED : told.back().origin(); }
   std::vector<v1::TuneOutcome> Outcomes() const {
     std::vector<v1::TuneOutcome> outcomes;
@@ -52,6 +56,20 @@ struct TuneAnswer {
     return outcomes;
   }
 };
+
+// What a Watch of that key tells.
+inline TuneAnswer Watched(Daemon& daemon, const std::string& key, const std::string& secret = {}) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(100));
+  if (!secret.empty()) context.AddMetadata("authorization", "Bearer " + secret);
+  v1::WatchRequest request;
+  request.set_key(key);
+  TuneAnswer answer;
+  const auto reader = daemon.stub().Watch(&context, request);
+  for (v1::TuneProgress progress; reader->Read(&progress);) answer.told.push_back(progress);
+  answer.status = reader->Finish();
+  return answer;
+}
 
 class TuneClient {
  public:

@@ -179,6 +179,23 @@ TEST_F(TuneTenantTest, TenantsShareNoTuningThatIsUnderWay) {
   EXPECT_EQ(one.get().origin(), v1::COMPILED);
 }
 
+TEST_F(TuneTenantTest, NobodyWatchesAnothersTuning) {
+  const std::string reads = NewToken("reads", "alice", "read,compile,run");
+  Start({"--emulators=1"});
+  TuneClient client({Scale(64), kHangs});
+  client.start().set_candidate_seconds(2);
+  client.start().set_mode(v1::TUNE_BACKGROUND);
+  const TuneAnswer answer = TuneAs(alice_, client);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  const std::string key = answer.told.back().watch();
+  EXPECT_EQ(Watched(*daemon_, key, bob_).status.error_code(), StatusCode::NOT_FOUND);
+  EXPECT_EQ(Watched(*daemon_, key, reads).status.error_code(), StatusCode::PERMISSION_DENIED);
+  const TuneAnswer own = Watched(*daemon_, key, alice_);
+  ASSERT_TRUE(own.status.ok()) << own.status.error_message();
+  EXPECT_EQ(own.record().winner(), 1u);
+  EXPECT_EQ(Watched(*daemon_, key, bob_).status.error_code(), StatusCode::NOT_FOUND) << "its record neither";
+}
+
 TEST_F(TuneTenantTest, OneTenantDoesNotTakeAllPlaces) {
   Start({"--emulators=1", "--tunings=2"});
   TuneClient client({kHangs});

@@ -44,10 +44,10 @@ v1::CompileRequest DeviceBench::Whole(std::size_t candidate) const {
 }
 
 // The call that the tuning is cancelled by, until it has ended.
-void DeviceBench::Start(std::size_t candidate, std::string bytes, const cache::Digest& digest, Ended ended) {
+void DeviceBench::Start(std::size_t candidate, Job Candidate::* job, std::string bytes, const cache::Digest& digest, Ended ended) {
   {
     cache::MutexLock lock(mutex_);
-    candidates_[candidate].under_way = true;
+    (candidates_[candidate].*job).under_way = true;
   }
   auto call = parts_.compile.Start({.id = RequestIdText(NextRequestNumber()),
                                     .caller = work_.caller,
@@ -59,21 +59,20 @@ void DeviceBench::Start(std::size_t candidate, std::string bytes, const cache::D
                                     .done = std::move(ended)});
   {
     cache::MutexLock lock(mutex_);
-    Candidate& one = candidates_[candidate];
-    if (!one.under_way) return;
+    Job& begun = candidates_[candidate].*job;
+    if (!begun.under_way) return;
     if (!stopped_) {
-      one.compiling = std::move(call);
+      begun.call = std::move(call);
       return;
     }
   }
   parts_.compile.Cancel(call);
 }
 
-void DeviceBench::Over(std::size_t candidate) {
+void DeviceBench::Over(std::size_t candidate, Job Candidate::* job) {
   parts_.share.Give();
   cache::MutexLock lock(mutex_);
-  candidates_[candidate].under_way = false;
-  candidates_[candidate].compiling.reset();
+  candidates_[candidate].*job = {};
 }
 
 void DeviceBench::Rank(std::size_t candidate, std::move_only_function<void(Ranked)> done) {
@@ -82,8 +81,8 @@ void DeviceBench::Rank(std::size_t candidate, std::move_only_function<void(Ranke
   std::string bytes = whole.SerializeAsString();
   const cache::Digest digest = DigestOf("Rank", bytes);
   auto shared = std::make_shared<std::move_only_function<void(Ranked)>>(std::move(done));
-  Start(candidate, std::move(bytes), digest, [self = shared_from_this(), candidate, shared](Outcome outcome) {
-    self->Over(candidate);
+  Start(candidate, &Candidate::ranking, std::move(bytes), digest, [self = shared_from_this(), candidate, shared](Outcome outcome) {
+    self->Over(candidate, &Candidate::ranking);
     Ranked ranked;
     v1::CompileReply reply;
     if (!outcome && IsRefused(outcome.error().kind)) {
@@ -102,7 +101,7 @@ void DeviceBench::Compile(std::size_t candidate, std::move_only_function<void(Co
   const cache::Digest digest = DigestOf("Compile", bytes);
   auto shared = std::make_shared<std::move_only_function<void(Compiled)>>(std::move(done));
   const auto end = [self = shared_from_this(), candidate, shared](Outcome outcome) {
-    self->Over(candidate);
+    self->Over(candidate, &Candidate::compiling);
     Compiled compiled;
     if (outcome) {
       compiled.key = std::string(outcome->key.view());
@@ -118,7 +117,7 @@ void DeviceBench::Compile(std::size_t candidate, std::move_only_function<void(Co
     (*shared)(std::move(compiled));
   };
   if (auto hit = parts_.compile.FindHot(digest, work_.caller.tenant, {})) return end(std::move(*hit));
-  Start(candidate, std::move(bytes), digest, end);
+  Start(candidate, &Candidate::compiling, std::move(bytes), digest, end);
 }
 
 void DeviceBench::Stop() {
@@ -127,7 +126,9 @@ void DeviceBench::Stop() {
     cache::MutexLock lock(mutex_);
     stopped_ = true;
     for (Candidate& candidate : candidates_) {
-      if (candidate.compiling) calls.push_back(std::move(candidate.compiling));
+      for (Job* job : {&candidate.ranking, &candidate.compiling}) {
+        if (job->call) calls.push_back(std::move(job->call));
+      }
     }
   }
   ended_.NotifyAll();

@@ -79,9 +79,13 @@ class DeviceBench final : public Bench, public std::enable_shared_from_this<Devi
   void Stop() override;
 
  private:
+  // A call of the compile flow, from before it is known until it ends.
+  struct Job {
+    std::shared_ptr<CompileFlow::Call> call;
+    bool under_way = false;
+  };
   struct Candidate {
-    std::shared_ptr<CompileFlow::Call> compiling;  // or ranking
-    bool under_way = false;                        // the same, from before there is the call
+    Job ranking, compiling;  // the planner may still be at it when the compile begins
     std::optional<Reply> kernel;
   };
   // What a run left behind.
@@ -99,8 +103,8 @@ class DeviceBench final : public Bench, public std::enable_shared_from_this<Devi
   bool emulated() const { return work_.device.threads > 0; }
   v1::CompileRequest Whole(std::size_t candidate) const;
   using Ended = std::function<void(Outcome)>;
-  void Start(std::size_t candidate, std::string bytes, const cache::Digest& digest, Ended ended);
-  void Over(std::size_t candidate);
+  void Start(std::size_t candidate, Job Candidate::* job, std::string bytes, const cache::Digest& digest, Ended ended);
+  void Over(std::size_t candidate, Job Candidate::* job);
   Reply KernelOf(std::size_t candidate);
   std::expected<void, Failed> PrepareOnce(const Reply& kernel);
   bool stopped();

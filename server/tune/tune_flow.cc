@@ -2,6 +2,8 @@
 #include "server/tune/tune_flow.h"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,6 +11,7 @@
 #include "server/queue/refusals.h"
 #include "server/reply/tenant_key.h"
 #include "server/reply/tune_record.h"
+#include "server/tune/tune_call.h"
 
 namespace kiln::server {
 namespace {
@@ -16,81 +19,54 @@ namespace {
 using Kind = Failure::Kind;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kKnown = 4096;  // keys by what was sent
 constexpr milliseconds kLeastLimit{100};
+constexpr std::size_t kAgain = 8;  // of the best by a record of another driver or compiler, that are measured again
+constexpr unsigned kRankings = 4;  // for each tuning that may be under way, as many that only rank
 
 Failure Malformed(std::string message) { return {.kind = Kind::kMalformed, .message = std::move(message)}; }
-Failure TuneCancelled() { return {.kind = Kind::kCancelled, .message = "the tuning was cancelled"}; }
 Failure TuneDraining() { return {.kind = Kind::kDraining, .message = "kilnd is shutting down and tunes nothing new; try again shortly"}; }
 
-milliseconds Milliseconds(double seconds) { return milliseconds(static_cast<std::int64_t>(seconds * 1000)); }
+v1::TuneProgress Choices(std::span<const std::size_t> order, v1::TuneBasis basis) {
+  v1::TuneProgress told;
+  for (const std::size_t candidate : order) told.add_choices(static_cast<std::uint32_t>(candidate) + 1);
+  told.set_basis(basis);
+  return told;
+}
 
-// Whether a record says all that a tuning with these budgets would, in which a measurement may take so long (0: as TuneStart's).
-bool Suffices(const v1::TuneRecord& record, double budget_seconds, std::uint32_t budget_candidates, double candidate_seconds) {
-  const auto none_is = [&](v1::TuneOutcome outcome) {
-    return std::ranges::none_of(record.measurements(), [outcome](const v1::TuneMeasurement& said) { return said.outcome() == outcome; });
-  };
-  const double allowed = record.candidate_seconds();
-  const bool as_patient = allowed == candidate_seconds || (candidate_seconds > 0 && allowed > candidate_seconds);
-  const std::uint32_t most = record.budget_candidates();
-  const bool as_many = most == 0 || (budget_candidates > 0 && most >= budget_candidates);
-  const bool as_far = (record.budget_seconds() >= budget_seconds && as_many) || none_is(v1::TUNE_NOT_REACHED);
-  return as_far && (as_patient || none_is(v1::TUNE_TIMED_OUT));
+// The fastest by a record of another driver or compiler first; what did not run there is no choice.
+v1::TuneProgress ChoicesOfNear(const std::vector<double>& known) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    if (known[i] > 0) order.push_back(i);
+  }
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return known[i]; });
+  return Choices(order, v1::TUNE_BASIS_NEAR_RECORD);
 }
 
 }  // namespace
 
-class TuneFlow::Call {
- public:
-  Call(Caller who, Quotas::InFlight counted, std::string id, v1::TuneStart given, std::unique_ptr<TuneTensors> tensors_of_it)
-      : caller(std::move(who)),
-        request_id(std::move(id)),
-        start(std::move(given)),
-        tensors(std::move(tensors_of_it)),
-        in_flight(std::move(counted)) {}
-
-  const Caller caller;
-  const std::string request_id;
-  v1::TuneStart start;
-  std::unique_ptr<TuneTensors> tensors;      // until the tuning has them
-  std::vector<v1::CompileRequest> programs;  // until the tuning has them; without a module: with that of the first
-  std::vector<std::string> labels;
-  std::vector<TenantBudget::Charge> charges;  // of the programs
-  std::optional<DevicePool::Found> device;
-  cache::Digest key;
-  cache::Digest flight;   // under the flow's mutex until the tuning begins
-  bool replaces = false;  // a record that does not suffice
-  std::atomic<bool> cancelled = false;
-
-  cache::Mutex mutex;
-  std::optional<Quotas::InFlight> in_flight KILN_GUARDED_BY(mutex);  // until the client is told
-  Tuning::OnProgress on_progress KILN_GUARDED_BY(mutex);
-  Done done KILN_GUARDED_BY(mutex);  // empty: not yet run, or ended
-
-  milliseconds Budget(milliseconds most) const { return start.budget_seconds() > 0 ? Milliseconds(start.budget_seconds()) : most; }
-
-  // Under the mutex, so that whoever is told is not gone.
-  void Tell(const v1::TuneProgress& progress) {
-    cache::MutexLock lock(mutex);
-    if (done && on_progress) on_progress(progress);
-  }
-};
-
 // Tenants share no tunings. One that shall be made anew is none that may end with what is known; one that may take longer finds more.
 cache::Digest TuneFlow::FlightOf(const Call& call) {
   const v1::TuneStart& start = call.start;
-  const std::string how = fmt::format("{} {} {} {} {}\n", start.refresh(), start.budget_seconds(), start.budget_candidates(),
+  if (call.ranks_only) return cache::Hasher().Update(fmt::format("ranks {}\n", call.caller.tenant)).Update(call.key.view()).Finish();
+  const bool again = !call.known.empty();
+  const std::string how = fmt::format("{} {} {} {} {} {}\n", start.refresh(), again, start.budget_seconds(), start.budget_candidates(),
                                       start.candidate_seconds(), call.caller.tenant);
   return cache::Hasher().Update(how).Update(call.key.view()).Finish();
 }
 
-std::optional<TenantBudget::Charge> TuneFlow::TakePlace(const std::string& tenant) {
-  auto place = places_.Take(tenant, 1);
+std::optional<TenantBudget::Charge> TuneFlow::TakePlace(TenantBudget& places, const std::string& tenant) {
+  auto place = places.Take(tenant, 1);
   return place ? std::optional(std::move(*place)) : std::nullopt;
 }
 
 TuneFlow::TuneFlow(Options options, Parts parts)
-    : options_(std::move(options)), parts_(parts), share_(std::max(1u, options_.compiles)), turns_({}, parts.clock), places_(options_.tunings) {}
+    : options_(std::move(options)),
+      parts_(parts),
+      share_(std::max(1u, options_.compiles)),
+      turns_({}, parts.clock),
+      places_(options_.tunings),
+      rankings_(kRankings * options_.tunings) {}
 
 TuneFlow::~TuneFlow() { Close(); }
 
@@ -102,6 +78,8 @@ std::optional<Failure> TuneFlow::Check(const v1::TuneStart& start) const {
   }
   if (start.refresh() && start.known_only())
     return Malformed("a tuning that measures anew (refresh) cannot be one that measures nothing (known_only)");
+  if (!v1::TuneMode_IsValid(start.mode())) return Malformed(fmt::format("{} is no mode of a tuning that this kilnd knows", int{start.mode()}));
+  if (start.known_only() && start.mode() != v1::TUNE_WAIT) return Malformed("what is only looked up (known_only) is waited for (TUNE_WAIT)");
   if (start.reference() > start.candidates()) {
     return Malformed(fmt::format("the reference is candidate {} of {}", start.reference(), start.candidates()));
   }
@@ -161,8 +139,14 @@ void TuneFlow::Run(const std::shared_ptr<Call>& call, Tuning::OnProgress on_prog
 }
 
 void TuneFlow::Steps(const std::shared_ptr<Call>& call) {
-  // 3. The device. Held weakly, as a run.
   if (call->cancelled) return End(call, std::unexpected(TuneCancelled()));
+  if (call->start.mode() == v1::TUNE_OFF) {
+    std::vector<std::size_t> order(call->programs.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    return End(call, Choices(order, v1::TUNE_BASIS_CALLER));
+  }
+
+  // 3. The device. Held weakly, as a run.
   std::move_only_function<void()> again = [this, waits = std::weak_ptr(call)] {
     if (auto call = waits.lock()) parts_.heavy.Resume(call->caller.tenant, [this, call] { Steps(call); });
   };
@@ -173,9 +157,10 @@ void TuneFlow::Steps(const std::shared_ptr<Call>& call) {
 
   // 4. The key of the record.
   if (auto completed = Complete(*call); !completed) return End(call, std::unexpected(std::move(completed.error())));
-  auto key = KeyOf(*call);
-  if (!key) return End(call, std::unexpected(std::move(key.error())));
-  call->key = *key;
+  auto keys = KeysOf(*call);
+  if (!keys) return End(call, std::unexpected(std::move(keys.error())));
+  call->key = keys->record;
+  call->near = keys->near;
 
   // 5. The cache may have it.
   if (!call->start.refresh()) {
@@ -187,6 +172,11 @@ void TuneFlow::Steps(const std::shared_ptr<Call>& call) {
                                              .message = fmt::format("these candidates were not tuned on {} yet", call->device->info.description())}));
   }
 
+  call->ranks_only = call->start.mode() == v1::TUNE_MODEL;
+  if (call->start.mode() != v1::TUNE_WAIT && !call->start.refresh() && FromNear(*call) && call->ranks_only) {
+    return End(call, ChoicesOfNear(call->known));
+  }
+
   // 6. One tuning for all who ask for the same.
   Join(call);
 }
@@ -195,7 +185,7 @@ void TuneFlow::Steps(const std::shared_ptr<Call>& call) {
 std::expected<void, Failure> TuneFlow::Complete(Call& call) {
   const bool emulated = call.device->threads > 0;
   const std::string& target = call.device->info.target();
-  if (emulated && !call.start.measure_on_emulator()) {
+  if (emulated && !call.start.measure_on_emulator() && call.start.mode() != v1::TUNE_MODEL) {
     return std::unexpected(Malformed(fmt::format(
         "{} emulates a GPU: which candidate is emulated fastest says nothing of the GPU. Tune on a host with the GPU; `kiln devices` lists those of "
         "a kilnd. measure_on_emulator measures here nevertheless, for tests",
@@ -216,119 +206,146 @@ std::expected<void, Failure> TuneFlow::Complete(Call& call) {
   return {};
 }
 
-// Of all that decides what a tuning finds. A program has its own key's part in it, so names and lines of its source have none; one that has
-// no key, because it is none, its bytes'.
-std::expected<cache::Digest, Failure> TuneFlow::KeyOf(Call& call) {
-  const v1::DeviceInfo& device = call.device->info;
-  cache::Hasher rest;
-  rest.Update(fmt::format("{}\n{}\n{}\n{}\n{}\nreference {}\n", device.target(), device.description(), device.driver_version(), options_.build_id,
-                          parts_.compile.PtxasVersion(), call.start.reference()));
-  rest.Update(call.tensors->DigestOfGiven().view());
-  for (const std::string& label : call.labels) rest.Update(cache::Sha256(label).view());
-  const cache::Digest others = rest.Finish();
-  cache::Hasher sent;
-  for (const v1::CompileRequest& program : call.programs) sent.Update(cache::Sha256(program.SerializeAsString()).view());
-  v1::CompileRequest first;  // with the options of another
-  first.set_priority(v1::TUNING);
-  *first.mutable_module() = call.programs.front().module();
-  const cache::Digest asked = sent.Update(others.view()).Finish();
-  {
-    cache::MutexLock lock(mutex_);
-    if (const auto known = known_.find(asked); known != known_.end()) return known->second;
+// Whether it waits for a tuning under way from now on; what it is told where that has nothing more to say to it.
+bool TuneFlow::MayShare(const std::shared_ptr<Call>& call, std::optional<v1::TuneProgress>& told) {
+  const auto at = flights_.find(call->flight);
+  if (at == flights_.end()) return false;
+  call->tensors.reset();
+  call->programs.clear();
+  call->charges.clear();
+  Flight& flight = at->second;
+  const bool leaves = call->start.mode() != v1::TUNE_WAIT;
+  if (leaves && flight.choices) {
+    told = *flight.choices;
+    flight.goes_on |= !flight.ranks_only;
+  } else {
+    flight.calls.push_back(call);
   }
-  cache::Hasher all;
-  all.Update("kiln tuning 1\n");
-  for (const v1::CompileRequest& program : call.programs) {
-    if (call.cancelled) return std::unexpected(TuneCancelled());
-    if (program.module().empty()) {
-      first.set_target(program.target());
-      *first.mutable_options() = program.options();
-    }
-    const v1::CompileRequest& whole = program.module().empty() ? first : program;
-    const auto key = parts_.compile.KeyOf(whole);
-    if (!key && (key.error().kind == Kind::kDraining || key.error().kind == Kind::kCancelled)) return std::unexpected(key.error());
-    all.Update(key ? key->view() : cache::Sha256(whole.SerializeAsString()).view());
-  }
-  const cache::Digest key = all.Update(others.view()).Finish();
-  cache::MutexLock lock(mutex_);
-  if (known_.size() >= kKnown) known_.clear();
-  known_[asked] = key;
-  return key;
+  return true;
 }
 
-// The record in an entry, if it says all that the call asks for.
-std::optional<v1::TuneRecord> TuneFlow::Sufficing(const Call& call, const cache::Entry& entry) const {
-  auto record = TuneRecordFrom(entry, call.caller.tenant);
-  const bool whole = record && static_cast<std::size_t>(record->measurements_size()) == call.programs.size() && record->winner() > 0 &&
-                     record->winner() <= call.programs.size();
-  const double budget = std::chrono::duration<double>(call.Budget(options_.limit)).count();
-  if (!whole || !Suffices(*record, budget, call.start.budget_candidates(), call.start.candidate_seconds())) return std::nullopt;
-  return record;
-}
-
-// What hosts share under the key, where this host's own record does not suffice; that one stays where they have no better.
-std::optional<cache::TieredCache::Hit> TuneFlow::FromOthers(const Call& call, const cache::Entry& own, cache::Waited& waited) {
-  if (const auto erased = parts_.cache.Erase(own.key()); !erased || !*erased) return std::nullopt;
-  auto hit = parts_.cache.Get(own.key(), waited);
-  if (hit && Sufficing(call, hit->entry)) return hit;
-  parts_.cache.Put(own);
+// One of its own. Why not, where there is no place.
+std::optional<Failure> TuneFlow::Launch(const std::shared_ptr<Call>& call, std::optional<v1::TuneProgress>& told) {
+  auto place = TakePlace(call->ranks_only ? rankings_ : places_, call->caller.tenant);
+  if (!place) {
+    return Failure{.kind = Kind::kQueueFull,
+                   .message = fmt::format("the tunings under way are as many as this kilnd has at one time, or leaves to the tenant {} beside others "
+                                          "({}, --tunings); try again in a second",
+                                          call->caller.tenant, options_.tunings),
+                   .retry_after = std::chrono::seconds(1)};
+  }
+  const auto tuning = Make(*call);
+  Flight& flight = flights_[call->flight];
+  flight = {
+      .tuning = tuning, .calls = {}, .key = call->key, .tenant = call->caller.tenant, .ranks_only = call->ranks_only, .choices = {}, .news = {}};
+  if (call->known.empty()) {
+    flight.calls.push_back(call);
+  } else {  // measured elsewhere: that is used at once
+    told = flight.choices = ChoicesOfNear(call->known);
+    flight.goes_on = true;
+  }
+  Thread& thread = threads_.emplace_back();
+  thread.thread = std::jthread([this, call, tuning, &thread, place = std::move(*place)]() mutable {
+    Fly(call, tuning, std::move(place));
+    thread.over = true;
+  });
   return std::nullopt;
-}
-
-std::optional<v1::TuneProgress> TuneFlow::FromCache(Call& call) {
-  cache::Waited waited{.asker = call.caller.tenant};
-  auto hit = parts_.cache.Get(KeptUnder(call.caller.tenant, call.key), waited);
-  if (!hit) return std::nullopt;
-  auto record = Sufficing(call, hit->entry);
-  call.replaces = !record;
-  if (!record && !hit->outside) {
-    hit = FromOthers(call, hit->entry, waited);
-    record = hit ? Sufficing(call, hit->entry) : std::nullopt;
-  }
-  if (!record) return std::nullopt;
-  if (hit->outside) parts_.store_keeper.Note(call.caller.tenant, hit->entry.sealed().size());
-  v1::TuneProgress told;
-  told.set_candidates(static_cast<std::uint32_t>(call.programs.size()));
-  told.set_best(record->winner());
-  told.set_best_microseconds(record->measurements(static_cast<int>(record->winner()) - 1).median());
-  told.set_origin(hit->outside ? v1::CLUSTER : hit->read_only ? v1::BUNDLE : hit->level == 0 ? v1::MEMORY : v1::DISK);
-  told.mutable_record()->Swap(&*record);
-  return told;
 }
 
 void TuneFlow::Join(const std::shared_ptr<Call>& call) {
   std::optional<Failure> refused;
+  std::optional<v1::TuneProgress> told;
   {
     cache::MutexLock lock(mutex_);
     Reap();
-    const cache::Digest flight = FlightOf(*call);
-    call->flight = flight;
-    if (const auto at = flights_.find(flight); at != flights_.end() && !closed_) {
-      call->tensors.reset();
-      call->programs.clear();
-      call->charges.clear();
-      at->second.calls.push_back(call);
-    } else if (closed_) {
+    call->flight = FlightOf(*call);
+    if (closed_) {
       refused = TuneDraining();
-    } else if (auto place = TakePlace(call->caller.tenant); !place) {
-      refused =
-          Failure{.kind = Kind::kQueueFull,
-                  .message = fmt::format("the tunings under way are as many as this kilnd has at one time, or leaves to the tenant {} beside others "
-                                         "({}, --tunings); try again in a second",
-                                         call->caller.tenant, options_.tunings),
-                  .retry_after = std::chrono::seconds(1)};
-    } else {
-      const auto tuning = Make(*call);
-      flights_[flight] = {tuning, {call}};
-      Thread& thread = threads_.emplace_back();
-      thread.thread = std::jthread([this, call, tuning, &thread, place = std::move(*place)]() mutable {
-        Fly(call, tuning, std::move(place));
-        thread.over = true;
-      });
+    } else if (!MayShare(call, told)) {
+      refused = Launch(call, told);
     }
   }
+  const bool would_go_on = call->start.mode() == v1::TUNE_BACKGROUND && !call->ranks_only;
+  if (refused && refused->kind == Kind::kQueueFull && would_go_on) return JoinUntuned(call, std::move(refused->message));
   if (refused) return End(call, std::unexpected(std::move(*refused)));
+  if (told) return End(call, For(*call, std::move(*told)));
   if (call->cancelled) Cancel(call);
+}
+
+// There is no place for a tuning behind the caller now: it gets the planner's word, or what was measured elsewhere, nevertheless.
+void TuneFlow::JoinUntuned(const std::shared_ptr<Call>& call, std::string why) {
+  call->untuned = std::move(why);
+  call->ranks_only = true;
+  if (!call->known.empty()) return End(call, For(*call, ChoicesOfNear(call->known)));
+  Join(call);
+}
+
+// With what is only this caller's.
+v1::TuneProgress TuneFlow::For(const Call& call, v1::TuneProgress told) {
+  told.set_untuned(call.untuned);
+  if (call.start.mode() == v1::TUNE_BACKGROUND && !call.ranks_only) told.set_watch(std::string(call.key.view()));
+  return told;
+}
+
+// The candidates are in order: who does not wait for the record leaves.
+void TuneFlow::Ordered(const cache::Digest& which, const v1::TuneProgress& choices) {
+  std::vector<std::shared_ptr<Call>> leaving;
+  {
+    cache::MutexLock lock(mutex_);
+    const auto at = flights_.find(which);
+    if (at == flights_.end()) return;
+    Flight& flight = at->second;
+    if (!flight.choices) flight.choices = choices;
+    std::erase_if(flight.calls, [&](const std::shared_ptr<Call>& call) {
+      const bool leaves = call->start.mode() != v1::TUNE_WAIT && !call->watches;
+      if (leaves) leaving.push_back(call);
+      return leaves;
+    });
+    flight.goes_on |= !flight.ranks_only && !leaving.empty();
+  }
+  for (const auto& call : leaving) End(call, For(*call, choices));
+}
+
+std::shared_ptr<TuneFlow::Call> TuneFlow::Watch(Caller caller, std::string request_id, Quotas::InFlight counted, const cache::Digest& key,
+                                                Tuning::OnProgress on_progress, Done done) {
+  ++calls_;
+  auto call = std::make_shared<Call>(std::move(caller), std::move(counted), std::move(request_id), v1::TuneStart(), nullptr);
+  call->watches = true;
+  call->key = key;
+  {
+    cache::MutexLock lock(call->mutex);
+    call->on_progress = std::move(on_progress);
+    call->done = std::move(done);
+  }
+  const bool posted = parts_.compile.Post(parts_.heavy, call->caller.tenant, [this, call] { BeginWatch(call); });
+  if (!posted) End(call, std::unexpected(ExecutorFull(call->caller.tenant)));
+  return call;
+}
+
+// First the tunings: one that ends meanwhile has kept its record.
+void TuneFlow::BeginWatch(const std::shared_ptr<Call>& call) {
+  const std::string& tenant = call->caller.tenant;
+  {
+    cache::MutexLock lock(mutex_);
+    const auto is_it = [&](const auto& flight) {
+      return !flight.second.ranks_only && flight.second.key == call->key && flight.second.tenant == tenant;
+    };
+    if (const auto at = std::ranges::find_if(flights_, is_it); at != flights_.end() && !call->cancelled) {
+      call->flight = at->first;
+      at->second.calls.push_back(call);
+      const auto news = at->second.news;
+      lock.Unlock();
+      if (news) call->Tell(*news);
+      return;
+    }
+  }
+  if (call->cancelled) return End(call, std::unexpected(TuneCancelled()));
+  cache::Waited waited{.asker = tenant};
+  const auto hit = parts_.cache.Get(KeptUnder(tenant, call->key), waited);
+  auto record = hit ? TuneRecordFrom(hit->entry, tenant) : std::nullopt;
+  const bool whole = record && record->winner() > 0 && record->winner() <= static_cast<std::uint32_t>(record->measurements_size());
+  if (whole) return End(call, ToldFrom(*hit, std::move(*record)));
+  End(call, std::unexpected(Failure{.kind = Kind::kNotFound, .message = "nothing is tuned under this key now, and there is no record"}));
 }
 
 // What the planner is asked: of this device, and of a launch with these arguments.
@@ -353,15 +370,34 @@ std::shared_ptr<Tuning> TuneFlow::Make(Call& call) {
                                                                .tensors = std::move(call.tensors),
                                                                .session = ++sessions_});
   const double seconds = call.start.candidate_seconds();
+  const std::size_t most = call.start.budget_candidates();
   Tuning::Options options{.labels = call.labels,
                           .reference = call.start.reference() == 0 ? std::nullopt : std::optional<std::size_t>(call.start.reference() - 1),
-                          .most = call.start.budget_candidates(),
+                          .most = call.known.empty() ? most
+                                  : most == 0        ? kAgain
+                                                     : std::min(most, kAgain),
                           .budget = call.Budget(options_.limit),
                           .limit = seconds > 0 ? std::max(kLeastLimit, Milliseconds(seconds)) : milliseconds(0),
-                          .device_share = options_.device_share};
-  return std::make_shared<Tuning>(std::move(options), std::move(bench), parts_.clock, [this, flight = call.flight](const v1::TuneProgress& progress) {
-    for (const auto& listener : Listeners(flight)) listener->Tell(progress);
-  });
+                          .device_share = options_.device_share,
+                          .ranks_only = call.ranks_only,
+                          .known = call.known};
+  return std::make_shared<Tuning>(
+      std::move(options), std::move(bench), parts_.clock,
+      [this, flight = call.flight](const v1::TuneProgress& progress) {
+        for (const auto& listener : Listeners(flight, progress)) listener->Tell(progress);
+      },
+      [this, flight = call.flight](const std::vector<std::size_t>& order, v1::TuneBasis basis) { Ordered(flight, Choices(order, basis)); });
+}
+
+void TuneFlow::Log(const Call& first, const std::expected<v1::TuneRecord, Failure>& record, double ms) const {
+  parts_.telemetry.Log(record ? Level::kInfo : Level::kWarning, "tune",
+                       {{"request", first.request_id},
+                        {"tenant", std::string_view(first.caller.tenant)},
+                        {"device", std::string_view(first.device->info.name())},
+                        {"candidates", static_cast<std::int64_t>(first.labels.size())},
+                        {"mode", first.start.mode() == v1::TUNE_BACKGROUND ? std::string_view("background") : std::string_view("wait")},
+                        {"outcome", record ? std::string_view("ok") : std::string_view(record.error().message)},
+                        {"ms", ms}});
 }
 
 // 7. The tuning, on its thread, and the answers.
@@ -369,16 +405,10 @@ void TuneFlow::Fly(const std::shared_ptr<Call>& first, const std::shared_ptr<Tun
   const auto began = parts_.clock.SteadyNow();
   auto record = tuning->Run();
   const double ms = std::chrono::duration<double, std::milli>(parts_.clock.SteadyNow() - began).count();
-  parts_.telemetry.Log(record ? Level::kInfo : Level::kWarning, "tune",
-                       {{"request", first->request_id},
-                        {"tenant", std::string_view(first->caller.tenant)},
-                        {"device", std::string_view(first->device->info.name())},
-                        {"candidates", static_cast<std::int64_t>(first->labels.size())},
-                        {"outcome", record ? std::string_view("ok") : std::string_view(record.error().message)},
-                        {"ms", ms}});
+  if (!first->ranks_only) Log(*first, record, ms);
   Told told = record ? Told(v1::TuneProgress()) : Told(std::unexpected(std::move(record.error())));
   if (!told && told.error().kind == Kind::kCancelled) told = std::unexpected(parts_.compile.draining() ? TuneDraining() : TuneCancelled());
-  if (told) {
+  if (told && !first->ranks_only) {
     v1::TuneRecord kept = Keep(*first, std::move(*record));
     const v1::TuneMeasurement& best = kept.measurements(static_cast<int>(kept.winner()) - 1);
     told->set_candidates(static_cast<std::uint32_t>(first->labels.size()));
@@ -394,10 +424,12 @@ void TuneFlow::Fly(const std::shared_ptr<Call>& first, const std::shared_ptr<Tun
   }
 }
 
-std::vector<std::shared_ptr<TuneFlow::Call>> TuneFlow::Listeners(const cache::Digest& flight) {
+std::vector<std::shared_ptr<TuneFlow::Call>> TuneFlow::Listeners(const cache::Digest& flight, const v1::TuneProgress& news) {
   cache::MutexLock lock(mutex_);
   const auto at = flights_.find(flight);
-  return at == flights_.end() ? std::vector<std::shared_ptr<Call>>() : at->second.calls;
+  if (at == flights_.end()) return {};
+  at->second.news = news;
+  return at->second.calls;
 }
 
 // Nobody joins it from now on. Where all have left, another may have the same key by now.
@@ -410,38 +442,13 @@ std::vector<std::shared_ptr<TuneFlow::Call>> TuneFlow::EndFlight(const cache::Di
   return calls;
 }
 
-v1::TuneRecord TuneFlow::Keep(const Call& call, v1::TuneRecord record) {
-  const std::string& tenant = call.caller.tenant;
-  const cache::Digest kept_under = KeptUnder(tenant, call.key);
-  const v1::DeviceInfo& device = call.device->info;
-  record.set_key(std::string(call.key.view()));
-  record.set_device(device.description());
-  record.set_target(device.target());
-  record.set_driver(device.driver_version());
-  record.set_compiler(options_.build_id);
-  record.set_candidate_seconds(call.start.candidate_seconds());
-  record.set_created_unix(std::chrono::floor<std::chrono::seconds>(parts_.clock.WallNow()).time_since_epoch().count());
-  const std::string name = fmt::format("tuning of {} candidates", call.labels.size());
-  record = parts_.sealer.Seal(kept_under, std::move(record), {.tenant = tenant, .name = name});
-  auto entry = SealTuneRecord(kept_under, tenant, record, name);
-  if (entry && parts_.store_keeper.Fits(tenant, entry->sealed().size())) {
-    const std::size_t bytes = entry->sealed().size();
-    // What nobody here can use, or what says less, would stay where hosts share it. A record that another host has put there meanwhile stays.
-    cache::Waited waited{.asker = tenant};
-    if (call.start.refresh() || call.replaces || !parts_.cache.Get(kept_under, waited)) parts_.cache.EraseOutside(kept_under);
-    parts_.cache.Put(std::move(*entry));
-    parts_.store_keeper.Note(tenant, bytes);
-  }
-  return record;
-}
-
 void TuneFlow::Cancel(const std::shared_ptr<Call>& call) {
   call->cancelled = true;
   std::shared_ptr<Tuning> unwanted;
   {
     cache::MutexLock lock(mutex_);
     if (const auto at = flights_.find(call->flight); at != flights_.end()) {
-      if (std::erase(at->second.calls, call) > 0 && at->second.calls.empty()) {
+      if (std::erase(at->second.calls, call) > 0 && at->second.calls.empty() && !at->second.goes_on) {
         unwanted = std::move(at->second.tuning);
         flights_.erase(at);
       }

@@ -23,8 +23,8 @@ constexpr unsigned kMostInVain = 9;          // times in a row that the device c
 constexpr milliseconds kLook{20};            // whether another tuning leaves room for a compile, or others the device
 constexpr milliseconds kLongestLook{1'000};  // for the device, which is left alone twice as long each time
 constexpr milliseconds kCompileAgain{200};
-constexpr unsigned kMostPrevented = 25;     // compiles in a row
-constexpr int kPartToRank = 5;              // of the budget, that ranking may take
+constexpr unsigned kMostPrevented = 25;      // compiles in a row
+constexpr int kPartToRank = 5;               // of the budget, that ranking may take
 constexpr milliseconds kMostToRank{20'000};  // but not longer
 constexpr milliseconds kRankAgain{200};
 constexpr milliseconds kToCompare{30'000};  // beyond the budget, if need be
@@ -38,11 +38,12 @@ bool Passes(Kind kind) { return kind == Kind::kQueueFull || kind == Kind::kNoWor
 
 }  // namespace
 
-Tuning::Tuning(Options options, std::shared_ptr<Bench> bench, const cache::Clock& clock, OnProgress on_progress)
+Tuning::Tuning(Options options, std::shared_ptr<Bench> bench, const cache::Clock& clock, OnProgress on_progress, OnOrder on_order)
     : options_(std::move(options)),
       bench_(std::move(bench)),
       clock_(clock),
       on_progress_(std::move(on_progress)),
+      on_order_(std::move(on_order)),
       count_(options_.labels.size()),
       rounds_(count_),
       said_(count_) {
@@ -56,6 +57,11 @@ std::expected<v1::TuneRecord, Failure> Tuning::Run() {
   if (auto searched = Search(); !searched) {
     bench_->Stop();
     return std::unexpected(std::move(searched.error()));
+  }
+  if (!ordered_) Order();  // the budget was over first
+  if (options_.ranks_only) {
+    bench_->Stop();  // what the planner has not answered
+    return to_compile_.empty() ? std::expected<v1::TuneRecord, Failure>(std::unexpected(NothingFound())) : v1::TuneRecord();
   }
   auto winner = Confirm();
   bench_->Stop();  // compiles that came too late
@@ -83,6 +89,7 @@ std::expected<void, Failure> Tuning::Search() {
       continue;
     }
     if (!ordered_) Order();
+    if (options_.ranks_only) break;
     TakeCompiled();
     StartCompiles();
     if (auto possible = CheckReference(); !possible) return possible;
@@ -140,8 +147,8 @@ void Tuning::TakeRanked() {
   }
 }
 
-// Nothing comes of the others without the reference. The rest by what is expected of them, and those of which nothing is known in the caller's
-// order behind the others.
+// Nothing comes of the others without the reference. The rest by what was measured or is expected of them, and those of which nothing is known in
+// the caller's order behind the others.
 void Tuning::Order() {
   ordered_ = true;
   std::vector<std::size_t> order;
@@ -150,12 +157,18 @@ void Tuning::Order() {
   }
   std::ranges::stable_sort(order, {}, [this](std::size_t i) {
     const v1::TuneMeasurement& said = said_[i];
-    return std::tuple(options_.reference != i, !said.has_estimate(), said.estimate().microseconds());
+    return std::tuple(KnownOf(i) == 0, KnownOf(i), !said.has_estimate(), said.estimate().microseconds());
   });
+  const bool knows = std::ranges::any_of(order, [this](std::size_t i) { return KnownOf(i) != 0; });
+  const bool expects = std::ranges::any_of(order, [this](std::size_t i) { return said_[i].has_estimate(); });
+  const v1::TuneBasis basis = knows ? v1::TUNE_BASIS_NEAR_RECORD : expects ? v1::TUNE_BASIS_PLANNER : v1::TUNE_BASIS_CALLER;
+  if (on_order_ && !order.empty()) on_order_(order, basis);
+  std::ranges::stable_partition(order, [this](std::size_t i) { return options_.reference == i; });
   taken_ = options_.most == 0 ? order.size() : std::min(options_.most, order.size());
   const auto last = order.begin() + static_cast<std::ptrdiff_t>(taken_);
   to_compile_.assign(order.begin(), last);
   left_out_.assign(last, order.end());
+  if (!options_.ranks_only) Report(true);
 }
 
 void Tuning::StartCompiles() {

@@ -41,13 +41,18 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
     std::chrono::milliseconds budget{0};    // for compiling and measuring; what is found is compared after that
     std::chrono::milliseconds limit{0};     // of one measurement; 0: by what the others took
     double device_share = 1;                // of the time, that it may keep the device busy
+    bool ranks_only = false;                // nothing is compiled or measured
+    std::vector<double> known = {};         // microseconds of each by an earlier measurement, which count before the planner's; 0: it has none
     std::chrono::milliseconds between{50};  // two reports of progress
   };
   using OnProgress = std::function<void(const v1::TuneProgress&)>;
+  // The candidates that may run, the most promising first, once: as soon as that is known. By Run's thread, under no lock.
+  using OnOrder = std::function<void(const std::vector<std::size_t>&, v1::TuneBasis)>;
 
-  Tuning(Options options, std::shared_ptr<Bench> bench, const cache::Clock& clock, OnProgress on_progress);
+  Tuning(Options options, std::shared_ptr<Bench> bench, const cache::Clock& clock, OnProgress on_progress, OnOrder on_order = {});
 
-  // Once. The record has measurements, winner, reference, caution, seconds, rounds and budget; the rest is its keeper's.
+  // Once. Where it only ranks, an empty record. Else the record has measurements, winner, reference, caution, seconds, rounds and budgets; the rest
+  // is its keeper's.
   std::expected<v1::TuneRecord, Failure> Run();
   void Cancel();
 
@@ -64,6 +69,7 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
   void StartRanks();
   void TakeRanked();
   void Order();
+  double KnownOf(std::size_t candidate) const { return options_.known.empty() ? 0 : options_.known[candidate]; }
   void StartCompiles();
   void TakeCompiled();
   void NotCompiled(std::size_t candidate, Failure prevented);
@@ -91,6 +97,7 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
   const std::shared_ptr<Bench> bench_;
   const cache::Clock& clock_;
   const OnProgress on_progress_;
+  const OnOrder on_order_;
   const std::size_t count_;
 
   // Of Run's thread.
@@ -102,10 +109,10 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
   std::deque<std::size_t> to_rank_;
   std::size_t ranking_ = 0, ranked_ = 0;  // under way; those that the planner has said something of
   cache::SteadyTime rank_from_{}, rank_until_{};
-  bool ordered_ = false;                // no candidate's place changes any more
-  std::deque<std::size_t> to_compile_;  // first those that are expected to be the fastest
-  std::deque<std::size_t> left_out_;    // beyond the budget of candidates, in the same order
-  cache::SteadyTime compile_from_{};  // after one was prevented, not at once
+  bool ordered_ = false;                                // no candidate's place changes any more
+  std::deque<std::size_t> to_compile_;                  // first those that are expected to be the fastest
+  std::deque<std::size_t> left_out_;                    // beyond the budget of candidates, in the same order
+  cache::SteadyTime compile_from_{};                    // after one was prevented, not at once
   std::size_t compiled_ = 0, arrived_ = 0, taken_ = 0;  // of `taken_`, which the budget of candidates allows
   unsigned prevented_in_a_row_ = 0;
   std::optional<Failure> prevented_;  // why the last compile that did not come to its program did not

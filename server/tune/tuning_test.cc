@@ -136,7 +136,12 @@ class TuningTest : public ::testing::Test {
  protected:
   std::expected<v1::TuneRecord, Failure> Run() {
     options_.labels.assign(bench_->times.size(), "");
-    tuning_ = std::make_shared<Tuning>(options_, bench_, clock_, [this](const v1::TuneProgress& progress) { told_.push_back(progress); });
+    tuning_ = std::make_shared<Tuning>(
+        options_, bench_, clock_, [this](const v1::TuneProgress& progress) { told_.push_back(progress); },
+        [this](const std::vector<std::size_t>& order, v1::TuneBasis basis) {
+          order_ = order;
+          basis_ = basis;
+        });
     return tuning_->Run();
   }
   static std::vector<v1::TuneOutcome> Outcomes(const v1::TuneRecord& record) {
@@ -150,6 +155,8 @@ class TuningTest : public ::testing::Test {
   Tuning::Options options_{.labels = {}, .reference = std::nullopt, .budget = seconds(60)};
   std::shared_ptr<Tuning> tuning_;
   std::vector<v1::TuneProgress> told_;
+  std::vector<std::size_t> order_;  // as it was told
+  v1::TuneBasis basis_ = v1::TUNE_BASIS_UNSPECIFIED;
 };
 
 TEST_F(TuningTest, TheFastestThatAgreesWithTheFirstWins) {
@@ -390,6 +397,40 @@ TEST_F(TuningTest, WhatThePlannerExpectsMostOfIsCompiledFirst) {
   EXPECT_EQ(told_.back().ranked(), 3u);
 }
 
+TEST_F(TuningTest, TheOrderIsToldBeforeAnythingIsCompiled) {
+  bench_->times = {10, 9, 8};
+  bench_->expected = {{0, 40}, {1, 10}};
+  bench_->unplanned[2] = "no such tile";
+  options_.ranks_only = true;
+  options_.reference = 0;
+  ASSERT_TRUE(Run());
+  EXPECT_EQ(order_, (std::vector<std::size_t>{1, 0})) << "a reference is no better for being one";
+  EXPECT_EQ(basis_, v1::TUNE_BASIS_PLANNER);
+  EXPECT_TRUE(bench_->begun.empty());
+  EXPECT_TRUE(bench_->stopped);
+  bench_->expected.clear();
+  ASSERT_TRUE(Run());
+  EXPECT_EQ(order_, (std::vector<std::size_t>{0, 1}));
+  EXPECT_EQ(basis_, v1::TUNE_BASIS_CALLER);
+  bench_->unplanned = {{0, "one"}, {1, "two"}, {2, "three"}};
+  const auto none = Run();
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().message, "none of the 3 candidates runs and gives the right result; candidate 1: one");
+}
+
+TEST_F(TuningTest, WhatWasMeasuredElsewhereCountsBeforeThePlanner) {
+  bench_->times = {10, 9, 8, 7};
+  bench_->expected = {{0, 1}, {1, 2}, {2, 3}, {3, 4}};
+  options_.known = {0, 30, 20, 0};
+  options_.most = 3;
+  const auto record = Run();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(order_, (std::vector<std::size_t>{2, 1, 0, 3}));
+  EXPECT_EQ(basis_, v1::TUNE_BASIS_NEAR_RECORD);
+  EXPECT_EQ(bench_->begun, (std::vector<std::size_t>{2, 1, 0}));
+  EXPECT_EQ(record->winner(), 3u);
+}
+
 TEST_F(TuningTest, ABudgetOfCandidatesLeavesOutThoseOfWhichLeastIsExpected) {
   bench_->times = {10, 9, 8, 7};
   bench_->expected = {{0, 40}, {1, 10}, {2, 30}, {3, 20}};
@@ -441,7 +482,7 @@ TEST_F(TuningTest, APlannerThatDoesNotAnswerHoldsUpAPartOfTheBudgetOnly) {
   bench_->never_ranked = {1};
   const auto record = Run();
   ASSERT_TRUE(record);
-  EXPECT_EQ(bench_->begun, (std::vector<std::size_t>{0, 1, 2})) << "the third was not asked any more";
+  EXPECT_EQ(bench_->begun, (std::vector<std::size_t>{2, 0, 1})) << "what is not answered in time comes last";
   EXPECT_EQ(record->winner(), 3u);
 }
 

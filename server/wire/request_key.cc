@@ -48,7 +48,7 @@ Failure UnknownTarget(std::string message) {
 }  // namespace
 
 std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas, const RequestLimits& limits,
-                                                CallNotes* notes) {
+                                                CallNotes* notes, WantsProgram wants_program) {
   const auto target = target::Find(request.target());
   if (!target) return std::unexpected(UnknownTarget(target.error()));
   ir::Diagnostics diagnostics;
@@ -66,11 +66,14 @@ std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& reques
     notes->Mark("key");
     notes->Identify(name, cache::Digest{key}.ToHex());
   }
+  std::optional<cache::Digest> program;
+  if (wants_program == WantsProgram::kYes) program = cache::Digest{compiler::ProgramKey(*module, name, request.options())};
   return ResolvedRequest{.key = cache::Digest{key},
                          .target = std::string(name),
                          .name = Utf8(module->name),
                          .ptxas = wants_cubin ? std::optional(ptxas) : std::nullopt,
-                         .portable = gets_cubin ? std::optional(cache::Digest{portable}) : std::nullopt};
+                         .portable = gets_cubin ? std::optional(cache::Digest{portable}) : std::nullopt,
+                         .program = program};
 }
 
 RequestSettings SettingsOf(std::string_view request) {

@@ -23,13 +23,15 @@ struct ResolvedRequest {
   std::optional<std::string> ptxas = std::nullopt;  // what the key says of it; nothing where none has a part in the artifact
   // The key of the same without a cubin, which hosts without ptxas ask for and every ptxas can go on from; nothing where `key` is that.
   std::optional<cache::Digest> portable = std::nullopt;
+  std::optional<cache::Digest> program = std::nullopt;  // the same for every build of the compiler and every ptxas, where it was asked for
 };
+enum class WantsProgram : bool { kNo, kYes };
 
 // Decodes the module, looks up the target, computes the key. `ptxas` names the ptxas that will make cubins (its version text,
 // empty for none): it changes the artifact, so it is part of the key wherever it is used. The stages "decode" and "key" are marked in
 // `notes` where there are any.
 std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas, const RequestLimits& limits,
-                                                CallNotes* notes = nullptr);
+                                                CallNotes* notes = nullptr, WantsProgram wants_program = WantsProgram::kNo);
 
 // Settings of a serialized CompileRequest, found without reading its larger fields. Defaults if the request does not have them, or is
 // malformed.

@@ -81,7 +81,8 @@ BODIES = {"empty requests": EMPTY_REQUESTS, "unknown fields": UNKNOWN_FIELDS}  #
 
 @pytest.mark.parametrize("method, body, stream", [
     ("EnsureKernels", "empty requests", True), ("Rank", "empty requests", True), ("CacheExport", "empty requests", True),
-    ("CacheList", "unknown fields", True), ("Stats", "unknown fields", False), ("Put", "unknown fields", False), ("Lookup", "unknown fields", False)])
+    ("CacheList", "unknown fields", True), ("Watch", "unknown fields", True), ("Stats", "unknown fields", False),
+    ("Put", "unknown fields", False), ("Lookup", "unknown fields", False)])
 def test_what_a_stranger_sends_is_not_parsed(daemon, method, body, stream):
     daemon.start()
     flood = Flood(daemon, method, [BODIES[body]] * 6, stream, STRANGER)

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
@@ -112,11 +112,13 @@ std::string Against(const Tuned& tuned) {
   const std::string place =
       score.winners_place == 0 ? "" : fmt::format(" The fastest is number {} of {} in the planner's order.", score.winners_place, score.judged);
   return fmt::format(
-      "<section><h2>Model against measurement</h2><p>The planner's first choice reaches {:.3f} of the fastest.{} A point on the line took as long as "
+      "<section><h2>Model against measurement</h2><p>The planner, which counts with the {}, has a first choice that reaches {:.3f} of the fastest.{} "
+      "A point on the line took as long as "
       "was expected.</p><svg role=\"img\" aria-label=\"expected and measured times\" viewBox=\"0 0 {} {}\" width=\"{}\">"
       "<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"var(--wait)\"/>{}<text x=\"{}\" y=\"{}\">expected, {:.1f} to {:.1f} µs →</text>"
       "<text x=\"4\" y=\"14\">↑ measured</text></svg></section>\n",
-      score.first_choice, place, kSide, kSide, kSide, kEdge, kSide - kEdge, kSide - kEdge, kEdge, dots, kEdge, kSide - 8, low, high);
+      Escaped(score.board), score.first_choice, place, kSide, kSide, kSide, kEdge, kSide - kEdge, kSide - kEdge, kEdge, dots, kEdge, kSide - 8, low,
+      high);
 }
 
 // Of all kernels of a candidate together, in the order in which the planner names them.
@@ -176,22 +178,22 @@ PlannerScore ScoreOf(const Tuned& tuned) {
   const auto both = Judged(tuned);
   PlannerScore score{.judged = both.size()};
   if (both.empty()) return score;
+  score.board = both.front()->estimate->board;
   const auto first = std::ranges::min_element(both, {}, [](const TuneMeasurement* said) { return said->estimate->microseconds; });
   const TuneMeasurement& winner = tuned.measurements[tuned.winner];
   score.first_choice = winner.median / (*first)->median;
   if (std::ranges::find(both, &winner) == both.end()) return score;
-  score.winners_place = 1 + static_cast<std::size_t>(std::ranges::count_if(both, [&](const TuneMeasurement* said) {
-                          return said->estimate->microseconds < winner.estimate->microseconds;
-                        }));
+  score.winners_place = 1 + static_cast<std::size_t>(std::ranges::count_if(
+                                both, [&](const TuneMeasurement* said) { return said->estimate->microseconds < winner.estimate->microseconds; }));
   return score;
 }
 
 std::string MakeTunePage(const Tuned& tuned) {
   const TuneMeasurement& winner = tuned.measurements[tuned.winner];
   const std::string title = fmt::format("{} candidates on the {}", tuned.measurements.size(), Escaped(tuned.device));
-  const std::string about = fmt::format("{} is the fastest: {:.2f} µs, noise {:.2f} µs. {} rounds in {:.1f} s, {}, driver {}, compiler {}.",
-                                        Escaped(winner.label), winner.median, winner.noise, tuned.rounds, tuned.seconds, Escaped(tuned.target),
-                                        Escaped(tuned.driver), Escaped(tuned.compiler));
+  const std::string about =
+      fmt::format("{} is the fastest: {:.2f} µs, noise {:.2f} µs. {} rounds in {:.1f} s, {}, driver {}, compiler {}.", Escaped(winner.label),
+                  winner.median, winner.noise, tuned.rounds, tuned.seconds, Escaped(tuned.target), Escaped(tuned.driver), Escaped(tuned.compiler));
   const std::string caution =
       tuned.caution.empty() ? "" : fmt::format("<p class=\"warning\">The check of its outputs says little: {}.</p>\n", Escaped(tuned.caution));
   return fmt::format(

@@ -14,6 +14,7 @@ namespace kiln::cli {
 struct PlannerScore {
   std::size_t judged = 0;
   std::size_t winners_place = 0;  // of the fastest, in the planner's order, from 1; 0: it has no estimate
+  std::string board;              // that the planner counted with
   double first_choice = 0;        // the time of the fastest, by the time of the planner's first choice; 1: it is the fastest
 };
 PlannerScore ScoreOf(const Tuned& tuned);

@@ -12,7 +12,7 @@ import pathlib
 PACKAGE = "kiln.v1"
 
 # Older protobuf releases do not tell which methods stream.
-SERVER_STREAMING = frozenset(("CompileStream", "EnsureKernels", "CacheList", "CacheHot", "CacheExport", "Run", "Tune", "Rank"))
+SERVER_STREAMING = frozenset(("CompileStream", "EnsureKernels", "CacheList", "CacheHot", "CacheExport", "Run", "Tune", "Rank", "Watch"))
 CLIENT_STREAMING = frozenset(("CacheImport", "Run", "Tune"))
 
 

@@ -246,8 +246,8 @@ class Client:
                                    "timeout") from None
 
     def tune(self, candidates, device: str, arguments, *, labels=(), reference: int | None = None, budget: float = 0.0,
-             budget_candidates: int = 0, candidate_seconds: float = 0.0, measure_on_emulator: bool = False, refresh: bool = False, known_only: bool = False, seed: int = 0,
-             on_progress=None, timeout: float | None = None):
+             budget_candidates: int = 0, candidate_seconds: float = 0.0, measure_on_emulator: bool = False, refresh: bool = False,
+             known_only: bool = False, seed: int = 0, mode: str = "wait", on_progress=None, timeout: float | None = None):
         """The fastest of several programs that do the same, on a device of the daemon's host ("cuda:0"): the last kiln.v1.TuneProgress, whose
         ``record`` has every measurement. ``record.winner`` counts from 1.
 
@@ -255,15 +255,23 @@ class Client:
         remote.HostTensor, whose data go there. What wins agrees with the outputs of candidate number ``reference``, else of the first that
         runs, unless two others agree with each other and not with it; ``record.caution`` says why that says little, where it does. ``budget``:
         seconds for all, ``candidate_seconds`` for one measurement; 0: the daemon's. ``budget_candidates``: compile and measure so many, of which
-        the planner expects most; 0: all. What the planner expected stands beside each measurement, as ``estimate``. What is known from a record is not measured again, unless
+        the planner expects most; 0: all. What the planner expected stands beside each measurement, as ``estimate``. What is known from a record
+        is not measured again, unless
         ``refresh``; with ``known_only`` nothing is measured, and the result is None where nothing is known. ``on_progress(progress)`` is told how
-        far it is. ``timeout``: None: as long as the budget, or the daemon, allows. CompileError where no candidate runs."""
+        far it is.
+
+        ``mode``: "wait" for the record; with "background", "model" and "off" the result has no ``record`` where none is known, but ``choices``:
+        candidates from 1, of which the first that compiles is to be run. "background" tunes behind the answer: ``watch`` is for ``watch``, or
+        ``untuned`` says why nothing is tuned now. "model" is the planner's word only, "off" takes the candidates as they come.
+
+        ``timeout``: None: as long as the budget, or the daemon, allows. CompileError where no candidate runs."""
         requests = [c if isinstance(c, self._pb.CompileRequest) else self.request(c, "", priority="TUNING") for c in candidates]
         described, payloads = measured.describe(arguments)
         start = self._pb.TuneStart(device=device, arguments=described, candidates=len(requests),
                                    reference=0 if reference is None else reference + 1, budget_seconds=budget, budget_candidates=budget_candidates,
                                    candidate_seconds=candidate_seconds,
-                                   measure_on_emulator=measure_on_emulator, refresh=refresh, known_only=known_only, seed=seed)
+                                   measure_on_emulator=measure_on_emulator, refresh=refresh, known_only=known_only, seed=seed,
+                                   mode=self._pb.enums["TuneMode"].values_by_name[f"TUNE_{mode.upper()}"].number)
 
         def call(left):
             messages = measured.messages(start, requests, labels, payloads)
@@ -279,12 +287,25 @@ class Client:
                 return None
             raise
 
+    def watch(self, key: bytes, *, on_progress=None, timeout: float = math.inf):
+        """Waits for a tuning that goes on behind its caller (``tune(mode="background").watch``): the last kiln.v1.TuneProgress, with its
+        ``record``. None where nothing is tuned under that key and there is no record; a KilnError where the tuning has found nothing."""
+        progress = None
+        try:
+            for progress in self._stream("Watch", self._pb.WatchRequest(key=key), timeout):
+                if on_progress is not None and not progress.HasField("record"):
+                    on_progress(progress)
+        except _NotFound:
+            return None
+        return progress
+
     def rank(self, candidates, target: str, *, options=None, board: str = "", symbols=None, timeout: float | None = None) -> list:
         """What the planner expects each of several programs to take, the fastest first: kiln.Ranked, of which those that were refused come last.
         Nothing is compiled or measured.
 
         ``candidates``: programs as ``request`` takes them, or requests. ``board``: a GPU as its driver calls it ("NVIDIA H200"); empty: the
-        target's usual one. ``symbols``: values of the dimensions that only the launch knows, by name; others count as 4096."""
+        target's usual one; where the planner does not know it, it counts with that one, with a warning. ``symbols``: values of the
+        dimensions that only the launch knows, by name; others count as 4096."""
         requests = [c if isinstance(c, self._pb.CompileRequest) else self.request(c, target, options) for c in candidates]
         found: dict = {}
         for part in ranking.parts(requests):
@@ -292,6 +313,7 @@ class Client:
                                            options=self._pb.EstimateOptions(board=board, symbols=symbols or {}))
             for progress in self._stream("Rank", message, timeout):
                 found.update((part[c.candidate], ranking.Ranked.of(part[c.candidate], c)) for c in progress.candidates)
+        ranking.warn_of_another(board, found.values())
         return sorted(found.values())
 
     def _on(self, device: str, program):

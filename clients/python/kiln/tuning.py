@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
+import logging
 import math
 import threading
 import warnings
@@ -19,11 +19,13 @@ from . import target as targets
 from ._calls import Calls, freeze
 from .bench import check_backend, do_bench
 from .compiler import no_backends
+from .configurations import expand, label, parameters, spared
 from .errors import CompileError, KilnError
 from .functions import JITFunction
-from .profiler import NeedsInputs, Profiler, TensorSupplyType, _as_list, assert_close, cloned
+from .profiler import NeedsInputs, Profiler, TensorSupplyType, _as_list, assert_close
 
 _inputs = threading.local()
+_log = logging.getLogger("kiln")
 
 
 @contextlib.contextmanager
@@ -53,6 +55,10 @@ class AutotuneResult:
     libcode: str | None = None
     func: Any = None
     kernel: Any = None
+    watch: bytes = b""  # of the tuning that goes on behind it, for kiln.Client.watch
+
+
+MODES = ("wait", "background", "model", "off")
 
 
 @dataclass
@@ -69,7 +75,12 @@ class ProfileArgs:
     Where the daemon measures, ``warmup``, ``rep``, ``early_stop`` and ``timeout`` are its own; configurations are compared there with the first
     that runs, unless two others agree against it, and here with ``ref_prog`` unless ``skip_check``. ``in_process``: measure in this process.
     ``budget``: seconds that the daemon may take; 0: as long as it allows. ``budget_candidates``: it compiles and measures so many, of which its
-    planner expects most; 0: all, the most promising first. ``measure_on_emulator``: where the target is the emulator's, for
+    planner expects most; 0: all, the most promising first.
+
+    ``tune``: "wait" for what is measured. "background": a call runs what the daemon's planner expects most of, or what was measured with another
+    driver or compiler, and is not held up; the daemon tunes behind it, and the first call after that runs what it found. "model": only the
+    planner's word; "off": the first configuration that compiles. What was not measured is not compared with ``ref_prog``. A record that the
+    daemon has counts in all of them but "off". ``measure_on_emulator``: where the target is the emulator's, for
     tests."""
 
     warmup: float = 25
@@ -92,9 +103,12 @@ class ProfileArgs:
     budget: float = 0.0
     budget_candidates: int = 0
     measure_on_emulator: bool = False
+    tune: str = "wait"
 
     def __post_init__(self):
         check_backend(self.backend)
+        if self.tune not in MODES:
+            raise ValueError(f"tune is one of {', '.join(MODES)}, not {self.tune!r}")
         notices.unused("autotune", cache_input_tensors=(self.cache_input_tensors, (False, None),
                                                         "each configuration gets inputs of its own; give them with "
                                                         "set_autotune_inputs(…) for all to have the same"))
@@ -115,8 +129,38 @@ class Tuner:
         configs = expand(self.configs, self.args, self.kwargs)
         if not configs:
             raise ValueError(f"{self.function.__name__}: autotune has no configurations")
+        if self.profile.tune == "off":
+            return self._first_of(configs, range(len(configs)), self._trace)
         best = self._by_daemon(configs)
+        if best is None and self.profile.tune != "wait":
+            best = self._by_model(configs)
         return self._in_process(configs) if best is None else best
+
+    def _by_model(self, configs) -> AutotuneResult:
+        """Where the daemon has no such device: its planner knows it nevertheless."""
+        client, target = compiler.default_client(), self.function.target_of(self.args, self.kwargs)
+        kept, programs, failures = self._traced(configs)
+        if not kept:
+            raise self._none_compiles(configs, failures)
+        own = targets.device_name(targets.current_device()) if targets.device_target(targets.current_device()) == target else None
+        ranked = client.rank([client.request(func, target, options) for func, options in programs], target, board=own or "")
+        runs = [one.index for one in ranked if not one.problem]
+        if not runs:
+            raise self._none_compiles(configs, [(kept[one.index], one.problem) for one in ranked])
+        return self._first_of(kept, runs, lambda config: programs[kept.index(config)][0])
+
+    def _first_of(self, configs, order, program, watch: bytes = b"") -> AutotuneResult:
+        """The first that compiles. Nothing of it is measured."""
+        failures = []
+        for index in order:
+            try:
+                kernel = compiler.compile(program(configs[index]), config=configs[index], priority="TUNING",
+                                          **{**self.function.compile_options(), "target": self.function.target_of(self.args, self.kwargs)})
+            except Exception as failure:  # a configuration may be impossible; the others decide
+                failures.append((configs[index], failure))
+                continue
+            return AutotuneResult(None, configs[index], None, kernel.get_kernel_source(), kernel.prim_func, kernel, watch)
+        raise self._none_compiles(configs, failures)
 
     def _in_process(self, configs) -> AutotuneResult:
         kernels = self._compile(configs)
@@ -150,36 +194,49 @@ class Tuner:
     def _by_daemon(self, configs) -> AutotuneResult | None:
         """What the daemon finds or knows; None where it cannot measure for this process."""
         profile, target = self.profile, self.function.target_of(self.args, self.kwargs)
-        if targets.device_target(0) is None and not (profile.measure_on_emulator and target.startswith("emu:")):
+        emulates = target.startswith("emu:") and (profile.measure_on_emulator or profile.tune == "model")
+        if targets.device_target(0) is None and not emulates:
             return None
         client = compiler.default_client()
         try:
             if profile.in_process or profile.backend != "event":
                 raise measured.InProcess("so it was asked" if profile.in_process else f"backend={profile.backend!r} times launches its own way")
-            device = measured.device_for(client, target, profile.measure_on_emulator)
+            device = measured.device_for(client, target, emulates)
             kept, programs, failures = self._traced(configs)
             if not kept:
                 raise self._none_compiles(configs, failures)
             arguments = self._arguments(kept[0], programs[0][0])
         except measured.InProcess as why:
-            measured.say_in_process(why)
+            self._say_unmeasured(why)
             return None
-        labels = [_label(config) for config in kept]
+        labels = [label(config) for config in kept]
         requests = [client.request(func, target, options, priority="TUNING") for func, options in programs]
         bar = measured.progress_bar(self.function.__name__)
         try:
-            record = client.tune(requests, device, arguments, labels=labels, budget=profile.budget, on_progress=bar,
-                                 budget_candidates=profile.budget_candidates, measure_on_emulator=profile.measure_on_emulator).record
+            found = client.tune(requests, device, arguments, labels=labels, budget=profile.budget, on_progress=bar, mode=profile.tune,
+                                 budget_candidates=profile.budget_candidates, measure_on_emulator=profile.measure_on_emulator)
         except KilnError as failure:
             if measured.unavailable(failure):
-                measured.say_in_process(failure)
+                self._say_unmeasured(failure)
                 return None
             if isinstance(failure, CompileError):
                 raise RuntimeError(f"{self.function.__name__}: {failure}") from failure
             raise
         finally:
             measured.end_bar(bar)
-        return self._best_of(record, kept, programs, target)
+        if not found.HasField("record"):
+            if found.untuned:
+                _log.info("kiln: %s is not tuned in the background: %s", self.function.__name__, found.untuned)
+            order = [choice - 1 for choice in found.choices]
+            return self._first_of(kept, order, lambda config: programs[kept.index(config)][0], bytes(found.watch))
+        return self._best_of(found.record, kept, programs, target)
+
+    def _say_unmeasured(self, why):
+        """Of a tuning that is waited for, once."""
+        if self.profile.tune == "wait":
+            measured.say_in_process(why)
+        elif self.profile.tune == "background":
+            _log.info("kiln: %s is not tuned in the background: %s", self.function.__name__, why)
 
     def _best_of(self, record, configs, programs, target: str) -> AutotuneResult:
         """The winner; where there is a ``ref_prog`` that it does not agree with, the next. The daemon may have found others wrong because the one
@@ -212,7 +269,7 @@ class Tuner:
     def _arguments(self, config, func) -> list:
         """What the daemon gives the configurations, chosen as ``_tensors`` chooses."""
         if self.function.mode == "eager":
-            values = self.function.launch_arguments(self.args, {**self.kwargs, **_parameters(config)})
+            values = self.function.launch_arguments(self.args, {**self.kwargs, **parameters(config)})
             if not any(value is None for value in values):
                 return measured.given(values, func, exactly=False)
         if get_autotune_inputs() is not None:
@@ -266,7 +323,7 @@ class Tuner:
 
     def _trace(self, config):
         """The program of a configuration, which may hold pass_configs of its own."""
-        func = self.function.get_tir(*self.args, **{**self.kwargs, **_parameters(config)})
+        func = self.function.get_tir(*self.args, **{**self.kwargs, **parameters(config)})
         func.pass_configs.update(config.get("pass_configs") or {})
         return func
 
@@ -278,7 +335,7 @@ class Tuner:
 
     def _tensors(self, kernel):
         if self.function.mode == "eager":
-            arguments = self.function.launch_arguments(self.args, {**self.kwargs, **_parameters(kernel.config)})
+            arguments = self.function.launch_arguments(self.args, {**self.kwargs, **parameters(kernel.config)})
             if not any(argument is None for argument in arguments):
                 return arguments
         if get_autotune_inputs() is not None:
@@ -291,14 +348,14 @@ class Tuner:
         tensors = self._tensors(kernel)
         if not self.profile.skip_check:
             self._check(kernel, tensors)
-        timed = _spared(kernel, tensors)
+        timed = spared(kernel, tensors)
         return do_bench(lambda: kernel(*timed), self.profile.warmup, self.profile.rep, backend=self.profile.backend,
                         early_stop_baseline=self._hopeless)
 
     def _check(self, kernel, tensors):
         if self.profile.ref_prog is None:
             return
-        ours, theirs = _as_list(kernel(*_spared(kernel, tensors))), _as_list(self.profile.ref_prog(*_spared(kernel, tensors)))
+        ours, theirs = _as_list(kernel(*spared(kernel, tensors))), _as_list(self.profile.ref_prog(*spared(kernel, tensors)))
         if self.profile.manual_check_prog is not None:
             self.profile.manual_check_prog(ours, theirs)
             return
@@ -308,39 +365,8 @@ class Tuner:
     def _reference_latency(self, kernel):
         if self.profile.ref_prog is None:
             return None
-        tensors = _spared(kernel, self._tensors(kernel))
+        tensors = spared(kernel, self._tensors(kernel))
         return do_bench(lambda: self.profile.ref_prog(*tensors), self.profile.warmup, self.profile.rep)
-
-
-def _spared(kernel, tensors) -> list:
-    """A call's arguments with copies of the tensors that the kernel writes: the caller's are for the call that was asked for, and the next
-    configuration finds what this one found."""
-    params = kernel.artifact.launch.params
-    if len(tensors) != len(params):
-        params = [p for p in params if not p.output]
-    if len(tensors) != len(params):
-        return tensors  # the launch tells
-    return [cloned(t) if p.tensor and p.written else t for p, t in zip(params, tensors)]
-
-
-def _label(config) -> str:
-    return " ".join(f"{name}={value}" for name, value in config.items())
-
-
-def _parameters(config) -> dict:
-    """Those of the function that a configuration gives."""
-    return {name: value for name, value in config.items() if name != "pass_configs"}
-
-
-def expand(configs, args, kwargs) -> list[dict]:
-    """A list of dicts from a list, a dict of lists (all combinations) or a function of the arguments that gives one of these."""
-    if callable(configs):
-        configs = configs(*args, **kwargs)
-    if isinstance(configs, dict):
-        names = list(configs)
-        values = [v if isinstance(v, (list, tuple)) else [v] for v in configs.values()]
-        configs = [dict(zip(names, combination)) for combination in itertools.product(*values)]
-    return [dict(c) for c in configs]
 
 
 class _Noted(dict):
@@ -369,6 +395,7 @@ class AutotunedFunction:
         self.jit, self.configs, self.profile = function, configs, profile
         self._names = list(function.signature.parameters)
         self._tuner_cache = _Noted(self._forget)
+        self._watching: set = set()  # keys of tunings that go on
         self._forget()
 
     def _forget(self):
@@ -376,7 +403,7 @@ class AutotunedFunction:
 
     def _given(self, args, kwargs) -> bool:
         supplied = set(self._names[: len(args)]) | set(kwargs)
-        tuned = {name for config in expand(self.configs, args, kwargs) for name in _parameters(config)}
+        tuned = {name for config in expand(self.configs, args, kwargs) for name in parameters(config)}
         return tuned <= supplied
 
     def _counting(self, args, kwargs) -> tuple[dict, tuple]:
@@ -394,26 +421,42 @@ class AutotunedFunction:
         takes at run time do not count; which these are is known once a search is over."""
         counting, others = self._counting(args, kwargs)
         tuner = Tuner(self.jit, self.configs, self.profile)
-        found = self._best.find((), counting)
+        known = self._best  # another one, once a tuning in the background has ended
+        found = known.find((), counting)
         if found is None:
             best = tuner.run(args, kwargs)
-            self._best.keep((), counting, (best, others), self._launch(best, args, kwargs)[1])
+            known.keep((), counting, (best, others), self._launch(best, args, kwargs)[1])
+            if best.watch and best.watch not in self._watching:
+                self._watching.add(best.watch)
+                threading.Thread(target=self._await, args=(compiler.default_client(), best.watch), name="kiln-watch", daemon=True).start()
             return best
         best, searched = found
         return best if searched == others else tuner.compiled(best, args, kwargs)
 
+    def _await(self, client, key: bytes):
+        """Until the daemon has tuned: then nothing that was chosen before counts, and the next call asks again."""
+        try:
+            found = client.watch(key)
+        except Exception as failure:
+            found = None
+            _log.warning("kiln: %s was not tuned in the background: %s", self.jit.__name__, failure)
+        self._watching.discard(key)  # before it is forgotten: whoever chooses meanwhile watches again
+        if found is not None:
+            self._tuner_cache.clear()
+
     def _launch(self, best: AutotuneResult, args, kwargs):
         if self.jit.mode == "lazy":
             return best.kernel, frozenset()
-        return self.jit.launch(best.kernel, args, kwargs, _parameters(best.config))
+        return self.jit.launch(best.kernel, args, kwargs, parameters(best.config))
 
     def __call__(self, *args, **kwargs):
         if kwargs.pop("__return_kernel", False):  # TileLang's way to ask for it
             return self.compile(*args, **kwargs)
-        known = self._calls.find(args, kwargs)
+        calls = self._calls  # another one, once a tuning in the background has ended
+        known = calls.find(args, kwargs)
         if known is None:
             known, scalars = self._prepared(args, kwargs)
-            self._calls.keep(args, kwargs, known, scalars)
+            calls.keep(args, kwargs, known, scalars)
             self._tuner_cache.note(Calls(self._names), self._counting(args, kwargs)[0], known, scalars)
         return known if self.jit.mode == "lazy" else known(args, kwargs)
 
@@ -431,7 +474,8 @@ class AutotunedFunction:
 
 
 def autotune(function=None, *, configs=None, **profile):
-    """Decorator, above kiln.jit. ``configs``: a list of dicts, a dict of lists, or a function of the arguments."""
+    """Decorator, above kiln.jit. ``configs``: a list of dicts, a dict of lists, or a function of the arguments. ``profile``: fields of
+    ProfileArgs; ``tune="background"`` holds no call up."""
     if function is None:
         return lambda f: autotune(f, configs=configs, **profile)
     if not isinstance(function, JITFunction):

@@ -3,6 +3,8 @@
 
 import os
 import pathlib
+import threading
+import time
 import warnings
 
 import numpy
@@ -91,6 +93,92 @@ def test_autotune_passes_its_budget_of_candidates_on(default, recwarn):
     best = make.tune(8192)
     assert best.config["block"] != 8192
     assert not [w for w in recwarn if "8192" in str(w.message)], "what was left out is no problem"
+
+
+def test_who_does_not_wait_gets_choices_and_watches(client):
+    programs = [scale(16384, block) for block in (16384, 256, 128)]
+    arguments = [kiln.Recipe("float32", (16384,))]
+    off = client.tune(programs, DEVICE, arguments, mode="off")
+    assert list(off.choices) == [1, 2, 3] and not off.HasField("record")
+    model = client.tune(programs, DEVICE, arguments, mode="model")
+    assert sorted(model.choices) == [1, 2, 3] and model.choices[-1] == 1 and not model.watch
+    background = client.tune(programs, DEVICE, arguments, mode="background", measure_on_emulator=True)
+    assert list(background.choices) == list(model.choices) and len(background.watch) == 32
+    found = client.watch(background.watch)
+    assert found.record.key == background.watch and len(found.record.measurements) == 3
+    assert client.tune(programs, DEVICE, arguments, mode="model").record.winner == found.record.winner
+    assert client.watch(b"\0" * 32) is None
+    with pytest.raises(KeyError):
+        client.tune(programs, DEVICE, arguments, mode="sometimes")
+
+
+def swapping(tune, **more):
+    """A function whose planner's choice is not the first configuration."""
+
+    @kiln.autotune(configs={"block": [32768, 256, 64]}, tune=tune, **more)
+    @kiln.jit(target=DEVICE, out_idx=-1)
+    def make(n, block):
+        return scale(n, block)
+
+    return make
+
+
+def test_off_takes_the_first_and_model_the_planners(default):
+    values = numpy.arange(32768, dtype="float32")
+    off = swapping("off")(32768)
+    assert off.config == {"block": 32768} and off.latency is None
+    model = swapping("model")(32768)
+    assert model.config != {"block": 32768} and model.latency is None
+    assert (model(values) == 2 * values).all()
+    with pytest.raises(ValueError, match="tune is one of"):
+        swapping("later")
+
+
+def test_the_model_answers_where_the_daemon_has_no_such_gpu(default, monkeypatch):
+    monkeypatch.setattr(kiln.tuning.targets, "device_target", lambda *args: "cuda:sm_90a")
+
+    @kiln.autotune(configs={"block": [32768, 256]}, tune="model")
+    @kiln.jit(target="cuda:sm_90a", out_idx=-1)
+    def make(n, block):
+        return scale(n, block)
+
+    assert make.tune(32768).config == {"block": 256}
+
+
+def test_background_swaps_at_the_first_call_after_the_tuning(default, monkeypatch):
+    make = swapping("background", measure_on_emulator=True)
+    watching, may_go_on = [], threading.Event()
+    watch = default.watch
+
+    def late(key, **more):
+        watching.append(key)
+        assert may_go_on.wait(60)
+        return watch(key, **more)
+
+    monkeypatch.setattr(default, "watch", late)
+    values = numpy.arange(32768, dtype="float32")
+    first = make(32768)
+    assert first.latency is None and (first(values) == 2 * values).all()
+    assert make(32768) is first and len(watching) == 1
+    may_go_on.set()
+    for _ in range(600):
+        swapped = make(32768)
+        if swapped is not first:
+            break
+        time.sleep(0.1)
+    assert swapped is not first and swapped.latency > 0 and (swapped(values) == 2 * values).all()
+    assert make(32768) is swapped and len(watching) == 1
+
+
+def test_a_tuning_in_the_background_that_fails_leaves_the_choice(default, monkeypatch, caplog):
+    make = swapping("background", measure_on_emulator=True, budget=0.5)
+    monkeypatch.setattr(default, "watch", lambda key: (_ for _ in ()).throw(kiln.KilnError("none runs")))
+    first = make(65536)
+    for _ in range(600):
+        if not make._watching:
+            break
+        time.sleep(0.1)
+    assert make(65536) is first and "was not tuned in the background: none runs" in caplog.text
 
 
 def test_without_a_budget_the_daemons_time_counts_and_not_the_clients(address, monkeypatch):

@@ -239,7 +239,8 @@ FAKE(cuInit, unsigned)
 const char* delay = std::getenv("KILN_FAKE_DRIVER_DELAY");                                  // in seconds
 if (delay != nullptr) std::this_thread::sleep_for(std::chrono::seconds(std::atoi(delay)));  // late, as the test asks
 return 0;
-END FAKE(cuDriverGetVersion, int* v) * v = 13000;
+END FAKE(cuDriverGetVersion, int* v) * v = std::getenv("KILN_FAKE_DRIVER_VERSION") != nullptr ? std::atoi(std::getenv("KILN_FAKE_DRIVER_VERSION"))
+                                                                                              : 13000;
 return 0;
 END FAKE(cuDeviceGetCount, int* n) * n = 2;
 return 0;
