@@ -51,7 +51,10 @@ TEST_F(TuneFaultTest, WhoWritesNothingDoesNotWinWhereTheRightResultIsZero) {
   const TuneAnswer answer = client.Run(*daemon_);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_NE(answer.record().winner(), 2u);
-  EXPECT_EQ(answer.Outcomes()[1], v1::TUNE_WRONG) << "it is the fastest by far";
+  const auto& said = answer.record().measurements();
+  if (said[1].median() < said[static_cast<int>(answer.record().winner()) - 1].median()) {  // as it is unless the machine is very busy
+    EXPECT_EQ(answer.Outcomes()[1], v1::TUNE_WRONG);
+  }
   if (answer.record().winner() == 3) {
     EXPECT_EQ(answer.record().caution(), "in B of the reference every element that is a number is 0");
   }
