@@ -17,8 +17,9 @@ Tensors need not be contiguous; those that are not are copied first, except that
 ``plan`` tells which program serves a call; ``kiln.tiles`` chooses its sizes."""
 
 from . import operation as _operation
-from .attention import attention, attention_backward, attention_with_lse, block_sparse_attention
+from .attention import attention, attention_backward, attention_with_lse
 from .bits import Bits
+from .block_sparse import block_sparse_attention
 from .checks import Spec
 from .decode import attention_decode, latent_attention, sparse_latent_attention
 from .elementwise import rope, swiglu, transpose

@@ -11,12 +11,10 @@ from .operation import Operation
 from .plans import Dynamic, Plan, Program, Result
 from .programs.attention import attention as program
 from .programs.attention_gradients import attention_backward as gradients
-from .programs.block_sparse import block_sparse
 from .shapes import whole
 
 FORM = "(batch, tokens, heads, D)"
 LARGEST_HEAD, LARGEST_GRADIENT = 256, 128
-BLOCKS = (64, 128)  # of queries and of keys, of which block_sparse_attention sees some
 # The one thing that it changes in the loops: weights below the smallest normal float32, beside one of 1 in each row, count as 0.
 OPTIONS = (("fast_math", True),)
 
@@ -145,44 +143,6 @@ def attention(q, k, v, causal=False, scale=None):
     if _wants_gradient(q, k, v):
         return _attention_with_lse(q, k, v, causal, scale)[0]
     return _attention(q, k, v, causal, scale)
-
-
-def _check_block_sparse(q, k, v, chosen, counts, block, causal, scale):
-    _check_halves("block_sparse_attention", q, k, v, causal, scale)
-    if block not in BLOCKS:
-        raise ValueError(f"block_sparse_attention: block is {block}; use {' or '.join(map(str, BLOCKS))}")
-    batch, tokens, heads, _ = q.shape
-    blocks = (tokens + block - 1) // block
-    for name, spec in (("chosen", chosen), ("counts", counts)):
-        want_dtype("block_sparse_attention", name, spec, "int32")
-    want_rank("block_sparse_attention", "chosen", chosen, 4, "(batch, heads, blocks of q, most)")
-    want_shape("block_sparse_attention", "chosen", chosen, (batch, heads, blocks, chosen.shape[3]), "a list for each block of each head of q")
-    want_shape("block_sparse_attention", "counts", counts, (batch, heads, blocks), "a number for each list")
-    if chosen.shape[3] == 0:
-        raise ValueError("block_sparse_attention: chosen has empty lists; there is nothing to attend to")
-    return (_like(q),)
-
-
-def _plan_block_sparse(q, k, v, chosen, counts, block, causal, scale, target):
-    built = Program.of(block_sparse, **arguments_of(q, k, causal, scale), block=block, most=Dynamic("most"),
-                       **tiles.block_sparse(q.shape[3], block, target))
-    inputs = (whole(0, q), whole(1, k), whole(2, v), whole(3, chosen), whole(4, counts))
-    return Plan(built, inputs, _check_block_sparse(q, k, v, chosen, counts, block, causal, scale), options=OPTIONS)
-
-
-_block_sparse_attention = Operation("block_sparse_attention(Tensor q, Tensor k, Tensor v, Tensor chosen, Tensor counts, int block, bool causal, "
-                                    "float? scale) -> Tensor", _check_block_sparse, _plan_block_sparse,
-                                    instead="use torch.nn.functional.scaled_dot_product_attention with a mask where one is needed")
-
-
-def block_sparse_attention(q, k, v, chosen, counts, block=128, causal=False, scale=None):
-    """softmax(q · kᵀ · scale) · v for each head, where each block of queries sees only some blocks of keys.
-
-    q, k, v, ``scale``: as ``attention`` takes them. ``block``: 64 or 128 neighbouring queries, and as many keys. chosen: (batch, heads, blocks of
-    q, most) of int32: numbers of the blocks of keys that each block of queries sees, each once, in any order, of which the first counts[b, h, i]
-    count. counts: (batch, heads, blocks of q) of int32. ``causal``: of those blocks, token i of q sees keys up to i + kv_tokens − tokens. A token
-    that sees none gives zeros. Returns the same as q. No gradient. TypeError: another dtype. ValueError: another shape or block, empty lists."""
-    return _block_sparse_attention(q, k, v, chosen, counts, block, causal, scale)
 
 
 def attention_with_lse(q, k, v, causal=False, scale=None):

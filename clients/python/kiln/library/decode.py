@@ -17,6 +17,19 @@ NO_SINKS = View(3, (1,), first=True)
 TURNED = 64  # elements of a latent key that only its product with a query reads, those with the position
 
 
+def check_heads(function, q, k, v, form):
+    """Heads of q, and those of k and v that they share; ``form``: of k and v."""
+    for name, spec in (("q", q), ("k", k), ("v", v)):
+        want_rank(function, name, spec, 4, "(batch, tokens, heads, D)" if name == "q" else form)
+        want_dtype(function, name, spec, HALVES if name == "q" else q.dtype)
+    heads, dim = q.shape[2:]
+    if dim % 16 != 0 or not 0 < dim <= LARGEST_HEAD:
+        raise ValueError(f"{function}: q has heads of {dim} elements; use a multiple of 16 up to {LARGEST_HEAD}: pad q, k and v with zeros, and "
+                         f"pass scale")
+    if k.shape[2] == 0 or heads % k.shape[2] != 0:
+        raise ValueError(f"{function}: k has {k.shape[2]} heads and q {heads}; q's must be a multiple of k's, each of which serves as many of q")
+
+
 def check_scale(function, scale):
     """ValueError unless it is left out or a number above 0."""
     if scale is not None and not 0 < scale < float("inf"):
@@ -38,20 +51,11 @@ def check_sequences(function, batch, lengths, table, tokens):
 
 
 def _check(q, k, v, lengths, table, sinks, scale):
-    form = "(pages, page, kv_heads, D)" if table is not None else "(batch, tokens, kv_heads, D)"
-    for name, spec in (("q", q), ("k", k), ("v", v)):
-        want_rank("attention_decode", name, spec, 4, "(batch, tokens, heads, D)" if name == "q" else form)
-        want_dtype("attention_decode", name, spec, HALVES if name == "q" else q.dtype)
+    check_heads("attention_decode", q, k, v, "(pages, page, kv_heads, D)" if table is not None else "(batch, tokens, kv_heads, D)")
     batch, _, heads, dim = q.shape
-    if dim % 16 != 0 or not 0 < dim <= LARGEST_HEAD:
-        raise ValueError(f"attention_decode: q has heads of {dim} elements; use a multiple of 16 up to {LARGEST_HEAD}: pad q, k and v with "
-                         f"zeros, and pass scale")
     cache = (*k.shape[:3], dim) if table is not None else (batch, *k.shape[1:3], dim)
     want_shape("attention_decode", "k", k, cache, "the heads' elements of q" if table is not None else "the batch and the heads' elements of q")
     want_shape("attention_decode", "v", v, k.shape, "that of k")
-    if k.shape[2] == 0 or heads % k.shape[2] != 0:
-        raise ValueError(f"attention_decode: k has {k.shape[2]} heads and q {heads}; q's must be a multiple of k's, each of which serves as many "
-                         f"of q")
     check_sequences("attention_decode", batch, lengths, table, k.shape[1] * (1 if table is None else k.shape[0]))
     if sinks is not None:
         want_dtype("attention_decode", "sinks", sinks, "float32")
