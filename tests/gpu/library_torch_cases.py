@@ -23,6 +23,7 @@ def arguments(name, device="cuda", dtype=torch.bfloat16):
     q, half = t(2, 7, 4, 32), t(2, 7, 16, dtype=torch.float32)
     e4 = t(5, 128, dtype=torch.float8_e4m3fn)
     loss = losses(x.float(), label)
+    q8, one = t(2, 7, 4, 32, dtype=torch.float8_e4m3fn), torch.ones(1, device=device)
     return {
         "rms_norm": (x, w, 1e-6), "rms_norm_backward": (t(5, 48), x, w, 1e-6), "layer_norm": (x, w, t(48), 1e-5),
         "layer_norm_backward": (t(5, 48), x, w, row, row), "norm_weight_backward": (t(5, 48), x, row, row), "softmax": (x,),
@@ -33,7 +34,9 @@ def arguments(name, device="cuda", dtype=torch.bfloat16):
         "scaled_matmul": (e4, e4, t(1, 5, dtype=torch.float32), t(1, 1, dtype=torch.float32), None),
         "grouped_matmul": (t(128, 48), t(3, 40, 48), torch.ones(1, dtype=torch.int32, device=device), False),
         "quantized_matmul": (t(5, 128), torch.randint(0, 256, (8, 64)).to(torch.uint8).to(device), t(1, 8), "int4", 128),
-        "quantize_rows": (x,), "attention": (q, q, q, True, None),
+        "quantize_rows": (x,), "attention": (q, q, q, True, None), "attention_with_lse": (q, t(2, 7, 2, 32), t(2, 7, 2, 32), True, None),
+        "attention_backward": (q, q, q, q, t(2, 4, 7, dtype=torch.float32), q, True, None, False),
+        "scaled_attention": (q8, q8, q8, one, one, one, True, None, None),
         "block_sparse_attention": (q, q, q, torch.zeros(2, 4, 1, 2, dtype=torch.int32, device=device),
                                    torch.ones(2, 4, 1, dtype=torch.int32, device=device), 64, False, None),
         "linear_attention": (q, q, t(2, 7, 8, 16), -t(2, 7, 8, dtype=torch.float32).abs()),
@@ -162,9 +165,10 @@ def refusals():
             (lambda: library.rms_norm(x, w.cpu()), ValueError, "weight is on cpu"),
             (lambda: library.rms_norm(x.to("meta"), w[:5].to("meta")), ValueError, "weight has shape"),
             (lambda: library.rms_norm(x.cpu(), w.cpu()), ValueError, "x is on the CPU"),
-            (lambda: library.attention(*[normal(1, 4, 2, 16, dtype=torch.float16).requires_grad_()] * 3).sum().backward(),
-             NotImplementedError,
-             "attention has no gradient")):
+            (lambda: torch.ops.kiln.attention(*[normal(1, 4, 2, 16, dtype=torch.float16).requires_grad_()] * 3, False, None).sum().backward(),
+             NotImplementedError, "attention has no gradient: use kiln.library.attention"),
+            (lambda: library.attention(*[normal(1, 4, 2, 144, dtype=torch.float16).requires_grad_()] * 3).sum().backward(),
+             ValueError, "use a multiple of 16 up to 128")):
         try:
             call()
         except kind as refusal:

@@ -195,3 +195,17 @@ def test_attention_on_nvidia(served, target, tmp_path):
 def test_gradients_on_nvidia(served, target, tmp_path):
     spilled = {name: spilled_on_nvidia(served, program, target, tmp_path, options) for name, program, options in gradient_programs(target)}
     assert {name: count for name, count in spilled.items() if count} == {}
+
+
+@pytest.mark.skipif(PTXAS is None, reason="no ptxas on this machine: NOTHING checks here that kernels for CUDA keep to their registers; set PTXAS")
+@pytest.mark.parametrize("target", ("cuda:sm_89", "cuda:sm_90a"))
+def test_attention_of_eight_bits_on_nvidia(served, target, tmp_path):
+    from kiln import library
+
+    spilled = {}
+    for dim in (64, 128, 192, 256):
+        q, scale = library.Spec((2, 100, 8, dim), "float8_e4m3fn"), library.Spec((8,), "float32")
+        for causal in (False, True):
+            plan = library.plan("scaled_attention", q, q, q, scale, scale, scale, causal, None, None, target=target)
+            spilled[dim, causal] = spilled_on_nvidia(served, plan.program.trace(), target, tmp_path, dict(plan.options))
+    assert {name: count for name, count in spilled.items() if count} == {}
