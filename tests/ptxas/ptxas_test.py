@@ -213,7 +213,7 @@ def test_benchmark_programs_do_not_spill(served, tmp_path):
 
 def test_library_functions_do_not_spill(served, tmp_path):
     """At short, odd and long rows, and at few and many rows of products."""
-    sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "clients" / "python" / "tests"))
+    sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "clients" / "python" / "tests" / "library"))
     from kiln import library
     from library_calls import CASES
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import importlib
 import importlib.util
 import os
 import pathlib
@@ -68,3 +69,12 @@ def torch(monkeypatch):
     kiln.target.device_target.cache_clear()
     yield fake
     kiln.target.device_target.cache_clear()
+
+
+@pytest.fixture
+def tilelang():
+    """The package, imported anew."""
+    yield importlib.import_module("tilelang")
+    for name in [n for n in sys.modules if n.split(".")[0] in ("tilelang", "tvm")]:
+        del sys.modules[name]
+    sys.meta_path[:] = [f for f in sys.meta_path if not type(f).__module__.startswith("tilelang")]

@@ -15,14 +15,6 @@ from kiln.language.encode import EncodeError
 from kiln.language.trace import TraceError
 
 
-@pytest.fixture
-def tilelang():
-    yield importlib.import_module("tilelang")
-    for name in [n for n in sys.modules if n.split(".")[0] in ("tilelang", "tvm")]:
-        del sys.modules[name]
-    sys.meta_path[:] = [f for f in sys.meta_path if not type(f).__module__.startswith("tilelang")]
-
-
 def test_tvm_is_an_alias(tilelang):
     import tvm
     import tvm.tirx.expr

@@ -8,7 +8,7 @@ import kiln
 import kiln.language as T
 from kiln.client import Client
 from kiln.examples.add import add
-from test_emulation import pytestmark  # noqa: F401
+from needs import needs_kilnd as pytestmark  # noqa: F401
 
 
 @pytest.fixture

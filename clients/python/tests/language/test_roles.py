@@ -7,7 +7,7 @@ import pytest
 import kiln
 import kiln.language as T
 from kiln.client import Client
-from test_emulation import pytestmark as emulated
+from needs import needs_kilnd as emulated
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,7 @@ import pytest
 import kiln
 import kiln.language as T
 from kiln.client import Client
-from test_emulation import pytestmark as emulated
-from test_tilelang_names import tilelang  # noqa: F401
+from needs import needs_kilnd as emulated
 
 
 @emulated

@@ -9,7 +9,7 @@ import kiln.language as T
 from kiln.client import Client
 from kiln.errors import CompileError
 from kiln.language.encode import EncodeError
-from test_emulation import pytestmark  # noqa: F401
+from needs import needs_kilnd as pytestmark  # noqa: F401
 
 TARGETS = ("emu:sm_90a", "emu:gfx942")
 

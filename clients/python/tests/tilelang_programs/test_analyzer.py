@@ -4,7 +4,6 @@
 import pytest
 
 import kiln.language as T
-from test_tilelang_names import tilelang  # noqa: F401
 
 
 class Device:

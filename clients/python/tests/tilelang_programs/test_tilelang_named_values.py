@@ -7,7 +7,7 @@ import pytest
 import kiln
 import kiln.language as T
 from kiln.client import Client
-from test_emulation import pytestmark  # noqa: F401
+from needs import needs_kilnd as pytestmark  # noqa: F401
 
 TARGETS = ("emu:sm_90a", "emu:gfx942")
 

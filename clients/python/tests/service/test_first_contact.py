@@ -13,7 +13,7 @@ import kiln.language as T
 import pytest
 from kiln.language import elsewhere
 
-BUILD = pathlib.Path(os.environ.get("KILN_BUILD", pathlib.Path(__file__).resolve().parents[3] / "build" / "release")).resolve()
+BUILD = pathlib.Path(os.environ.get("KILN_BUILD", pathlib.Path(__file__).resolve().parents[4] / "build" / "release")).resolve()
 
 
 @pytest.fixture

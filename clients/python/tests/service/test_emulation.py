@@ -3,7 +3,6 @@
 
 import inspect
 import json
-import os
 import pathlib
 import subprocess
 
@@ -17,10 +16,9 @@ from kiln.examples.add import add
 from kiln.examples.attention import attention
 from kiln.examples.rows import softmax
 from kiln.library.programs.gemm import gemm
+from needs import BIN, needs_kilnd
 
-BIN = pathlib.Path(os.environ.get("KILN_BUILD", "build/release")).resolve() / "bin"
-MISSING = [name for name in ("kilnd", "kiln-worker", "kiln") if not os.access(BIN / name, os.X_OK)]
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"SKIPPED, NOTHING WAS RUN: {', '.join(MISSING)} not in {BIN}; set KILN_BUILD")
+pytestmark = needs_kilnd
 
 TARGETS = ("emu:sm_80", "emu:sm_90a", "emu:gfx942", "emu:gfx1100")
 

@@ -1,17 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the library's tests share: random arrays of each dtype, float64 references, and which error a dtype allows."""
 
-import os
-import pathlib
-
 import numpy as np
-import pytest
 
 from kiln import library
-
-BIN = pathlib.Path(os.environ.get("KILN_BUILD", "build/release")).resolve() / "bin"
-_MISSING = [name for name in ("kilnd", "kiln-worker") if not os.access(BIN / name, os.X_OK)]
-needs_kilnd = pytest.mark.skipif(bool(_MISSING), reason=f"SKIPPED, NOTHING WAS RUN: {', '.join(_MISSING)} not in {BIN}; set KILN_BUILD")
+from needs import needs_kilnd
 
 TARGETS = ("emu:sm_80", "emu:sm_90a", "emu:gfx942", "emu:gfx1100")
 FLOATS = ("float16", "bfloat16", "float32")

@@ -11,7 +11,7 @@ import kiln.language as T
 from kiln.addresses import Addresses
 from kiln.client import Client
 from kiln.language.pointers import Memory
-from test_emulation import pytestmark as emulated
+from needs import needs_kilnd as emulated
 
 
 @pytest.fixture(scope="module")

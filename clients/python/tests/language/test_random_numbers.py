@@ -8,7 +8,7 @@ import kiln
 import kiln.language as T
 from kiln.client import Client
 from kiln.language import rng
-from test_emulation import pytestmark as emulated
+from needs import needs_kilnd as emulated
 
 PHILOX, XORWOW, MRG = "curandStatePhilox4_32_10_t", "curandStateXORWOW_t", "curandStateMRG32k3a_t"
 FAR = (0x123456789ABCDEF, 0xFEDCBA987, 0x1234567890)
