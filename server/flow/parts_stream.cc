@@ -107,6 +107,7 @@ void PartsStream::Start(std::size_t part) {
 }
 
 void PartsStream::Ended(std::size_t part, Outcome outcome) {
+  bool starts_others = true;
   {
     cache::MutexLock lock(mutex_);
     all_[part].running = false;
@@ -119,7 +120,10 @@ void PartsStream::Ended(std::size_t part, Outcome outcome) {
     } else {
       Note(part, outcome);
     }
+    starts_others = !failure_;
   }
+  // The end of the call waits for no thread of the executor, which may be busy for long.
+  if (!starts_others) return Continue();
   // On the executor, for one that ended where it was started would start the next within itself.
   parts_.executor.Resume(caller_.tenant, [this] { Continue(); });
 }
