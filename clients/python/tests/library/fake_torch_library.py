@@ -42,6 +42,7 @@ def install(torch):
     operators = types.SimpleNamespace()
     torch.ops = types.SimpleNamespace(kiln=operators)
     torch.are_deterministic_algorithms_enabled = lambda: False
+    torch.is_grad_enabled = lambda: True
     torch.Tag = types.SimpleNamespace(pt2_compliant_tag="pt2_compliant_tag")
 
     def named(qualified):

@@ -134,6 +134,9 @@ def test_attention_keeps_sums_where_a_gradient_is_wanted(operators, torch, servi
         assert (dq.shape, dk.shape, dv.shape, others) == (q.shape, k.shape, k.shape, [None, None])
     assert [name for name, _ in called] == ["attention", "attention_with_lse", "attention_backward", "attention_backward"]
     assert [given[6:] for _, given in called[2:]] == [(True, 0.5, False), (True, 0.5, True)]
+    monkeypatch.setattr(torch, "is_grad_enabled", lambda: False)
+    library.attention(q, k, k)
+    assert called[-1][0] == "attention", "nothing is differentiated within torch.no_grad()"
 
 
 def test_batch_sizes_share_kernels(operators, torch, service):
