@@ -4,6 +4,8 @@ are exact here, and numbers are not flushed to zero."""
 
 from __future__ import annotations
 
+import struct
+
 from . import types as ty
 from .build import is_number
 from .errors import Refusal
@@ -57,6 +59,8 @@ class Machine:
             if element.is_floating() and isinstance(operand, int):
                 return low_bits(b, b.constant(operand % (1 << bits_of(element)), WORD[bits_of(element)]), element)
             if element.is_int():
+                if isinstance(operand, float):
+                    operand = self.bits(operand, bits_of(element))
                 low, high = element.range()
                 operand = (int(operand) - low) % (high - low + 1) + low
             return b.constant(operand, element)
@@ -65,6 +69,13 @@ class Machine:
         if not isinstance(operand, Register):
             raise Refusal("an address where a text of PTX needs a value")
         return self.content(operand, element)
+
+    @staticmethod
+    def bits(number: float, width: int) -> int:
+        """Of a float where an instruction has no type but a width."""
+        if width not in (32, 64):
+            raise Refusal(f"the number {number} where a text of PTX needs {width} bits")
+        return int.from_bytes(struct.pack(">f" if width == 32 else ">d", number), "big")
 
     def content(self, register: Register, element) -> Value:
         if register.name.startswith("%"):
@@ -210,6 +221,8 @@ def _product(machine: Machine, instruction: Instruction) -> None:
     adds = operands[2] if instruction.name == "mad" else None
     if element.is_floating():
         return (_FUSED if instruction.name == "mad" else _TIMES)(machine, instruction)
+    if "sat" in instruction.parts:
+        raise Refusal(f"`{instruction.text}` in a text of PTX: the form .sat of integers is not translated")
     size = bits_of(element)
     x, y = (machine.value(operand, element) for operand in operands[:2])
     if how == "lo":
@@ -284,6 +297,10 @@ _WHOLE = {"rni": "ROUND", "rmi": "FLOOR", "rpi": "CEIL", "rzi": "TRUNC"}
 
 def _converted(machine: Machine, instruction: Instruction, value: Value, to) -> Value:
     b, parts = machine.b, instruction.parts
+    if "rz" in parts and value.element.is_int() and to.is_floating():
+        raise Refusal(f"`{instruction.text}` in a text of PTX: the form .rz of integers is not translated")
+    if "satfinite" in parts and not to.is_fp8():  # 8-bit floats saturate anyway
+        raise Refusal(f"`{instruction.text}` in a text of PTX: the form .satfinite of {to} is not translated")
     whole = next((part for part in parts if part in _WHOLE), None)
     if value.element.is_floating() and whole is not None and not (whole == "rzi" and to.is_int()):
         value = _function(_WHOLE[whole])(machine, value)
@@ -346,6 +363,8 @@ def _move(machine: Machine, instruction: Instruction) -> None:
     element, lanes = machine.types(instruction)[-1]
     target, source = instruction.operands
     if isinstance(source, Register) and source.name in machine.registers and machine.registers[source.name].element.is_ptr():
+        if instruction.guard is not None:
+            raise Refusal(f"`{instruction.text}` in a text of PTX: pointers are moved without a condition")
         machine.registers[target.name] = machine.registers[source.name]
         return
     machine.write(instruction, target, machine.value(source, element if lanes == 1 else WORD[lanes * bits_of(element)]))

@@ -70,6 +70,9 @@ INTEGERS = {
     "{ .reg .b16 lo, hi; mov.b32 {lo, hi}, $1; mov.b32 $0, {hi, lo}; } // halves": lambda: _A >> np.uint32(16) | _A << np.uint32(16),
     "{ .reg .u32 t<2>; cvt.s32.s8 t0, $1; cvt.u32.u16 t1, $2; /* both */ xor.b32 $0, t0, t1; }":
         lambda: _A.astype(np.int8).astype(np.int32).view(np.uint32) ^ _B & np.uint32(0xFFFF),
+    "mov.b32 $0, 0fC1200000;": lambda: np.full(N, 0xC1200000, np.uint32),
+    "{ .reg .pred p; setp.lt.u32 p, $1, $2; selp.b32 $0, 0f7F800000, 0f3F000000, p; }": lambda: np.where(_A < _B, 0x7F800000, 0x3F000000),
+    "{ .reg .b64 t; .reg .b32 low; mov.b64 t, 0d400921FB54442D18; mov.b64 {low, $0}, t; }": lambda: np.full(N, 0x400921FB, np.uint32),
     "cvt.sat.s8.s32 $0, $1;": lambda: np.clip(signed(_A), -128, 127).view(np.uint32),
 }
 
@@ -152,6 +155,17 @@ def test_a_text_may_load_and_store():
     assert np.array_equal(y, x << 3)
 
 
+@triton.jit
+def by_one_of_two(X, Y, N: tl.constexpr):
+    tl.inline_asm_elementwise("{ .reg .pred p; .reg .b64 a; setp.lt.u32 p, 2, 1; mov.b64 a, $1; @p mov.b64 a, $2; ld.global.b8 $0, [a]; }", "=r,l,l",
+                              [X + tl.arange(0, N), Y + tl.arange(0, N)], dtype=tl.int8, is_pure=False, pack=1)
+
+
+def test_pointers_are_not_chosen():
+    with pytest.raises(triton.CompilationError, match="pointers are moved without a condition"):
+        by_one_of_two.program(np.zeros(N, np.uint8), np.zeros(N, np.uint8), N)
+
+
 @pytest.mark.parametrize("text, constraints, words", [
     ("mov.u32 $0, %smid;", "=r,r,r,r", "the special register %smid"), ("bar.sync 0;", "=r,r,r,r", "`bar.sync 0` in a text of PTX is not translated"),
     ("add.cc.u32 $0, $1, $2;", "=r,r,r,r", "the form .cc of add"), ("add.rz.f32 $0, $1, $2;", "=f,r,r,r", "the form .rz of add"),
@@ -160,6 +174,9 @@ def test_a_text_may_load_and_store():
     ("", "=r,r,r,r", r"does not write its result \$0"),
     ("mov.u32 $0, $1;", "=r,r,r", "of 1 results and 2 arguments"), ("mov.u32 $0, $1;", "=q,r,r,r", "the constraint 'q'"),
     ("add.u32 $0, $1 $2;", "=r,r,r,r", "in a text of PTX: , is missing"),
+    ("mad.hi.sat.s32 $0, $1, $2, $3;", "=r,r,r,r", "the form .sat of integers"), ("cvt.rz.f32.s32 $0, $1;", "=f,r,r,r", "the form .rz of integers"),
+    ("{ .reg .b16 h; cvt.rn.satfinite.f16.f32 h, $1; cvt.f32.f16 $0, h; }", "=f,r,r,r", "the form .satfinite of fp16"),
+    ("mov.b16 $0, 0f3F800000;", "=r,r,r,r", "the number 1.0 where a text of PTX needs 16 bits"),
     ("cvt.u64.u32 $0, $1;", "=r,r,r,r", r"writes 64 bits to \$0, which has 32")])
 def test_what_is_not_translated_is_refused_by_name(text, constraints, words):
     with pytest.raises(triton.CompilationError, match=words):
