@@ -112,6 +112,13 @@ class Adopted(runtime.JITFunction):
         return {name: _value(x) for name, x in super()._bind(args, kwargs).items()}
 
 
+class AdoptedTuner(autotuner.Autotuner):
+    """Of an Autotuner of Triton. Its hooks see descriptors of ours, of which each configuration has its own while kernels are compiled."""
+
+    def run(self, *args, grid, warmup=False, **kwargs):
+        return super().run(*map(_value, args), grid=grid, warmup=warmup, **{name: _value(x) for name, x in kwargs.items()})
+
+
 def _value(x):
     return type(x)(map(_value, x)) if type(x) in (tuple, list) else ours(x)
 
@@ -133,12 +140,20 @@ def adopt(fn):
 
 
 def _tuned(fn):
-    configs = [autotuner.Config(dict(c.kwargs), num_warps=c.num_warps, num_stages=c.num_stages, maxnreg=getattr(c, "maxnreg", None),
-                                pre_hook=c.pre_hook) for c in fn.configs]
+    configs = [autotuner.Config(dict(c.kwargs), c.num_warps, c.num_stages, getattr(c, "num_ctas", 1), getattr(c, "maxnreg", None), c.pre_hook,
+                                getattr(c, "ir_override", None)) for c in fn.configs]
     hooks = {name: getattr(fn, name) for name in ("pre_hook", "post_hook") if getattr(fn, f"user_defined_{name}", False)}
     prune = {to: getattr(fn, name, None) for to, name in (("perf_model", "perf_model"), ("top_k", "configs_top_k"),
                                                           ("early_config_prune", "early_config_prune"))}
     prune = {name: x for name, x in prune.items() if x is not None} if prune["perf_model"] or prune["early_config_prune"] else None
     inner = adopt(fn.fn)
-    return autotuner.Autotuner(inner, inner.arg_names, configs, fn.keys, reset_to_zero=fn.reset_to_zero, restore_value=fn.restore_value,
-                               prune_configs_by=prune, **hooks)
+    return AdoptedTuner(inner, inner.arg_names, configs, fn.keys, reset_to_zero=fn.reset_to_zero, restore_value=fn.restore_value,
+                        prune_configs_by=prune, **hooks, **_timing(fn))
+
+
+def _timing(fn) -> dict:
+    """How it times. Of the older form, milliseconds, Triton makes a function of its own."""
+    older = {to: getattr(fn, name, None) for to, name in (("warmup", "num_warmups"), ("rep", "num_reps"), ("use_cuda_graph", "use_cuda_graph"))}
+    if older["warmup"] is None and older["rep"] is None and not older["use_cuda_graph"]:
+        older["do_bench"] = getattr(fn, "_do_bench", None)
+    return {**older, "cache_results": getattr(fn, "cache_results", False)}

@@ -32,18 +32,26 @@ FILES = {
     """,
     "triton/runtime/autotuner.py": """
         class Config:
-            def __init__(self, kwargs, num_warps=4, num_stages=3):
-                self.kwargs, self.num_warps, self.num_stages, self.maxnreg, self.pre_hook = kwargs, num_warps, num_stages, None, None
+            def __init__(self, kwargs, num_warps=4, num_stages=3, num_ctas=1, pre_hook=None):
+                self.kwargs, self.num_warps, self.num_stages, self.num_ctas = kwargs, num_warps, num_stages, num_ctas
+                self.maxnreg, self.pre_hook = None, pre_hook
         class Autotuner:
-            def __init__(self, fn, configs, key):
+            def __init__(self, fn, configs, key, do_bench):
                 self.fn, self.configs, self.keys, self.reset_to_zero, self.restore_value = fn, configs, key, [], []
+                self._do_bench, self.num_warmups, self.num_reps, self.use_cuda_graph = do_bench, None, None, False
                 self.pre_hook = self.post_hook = lambda *a, **k: 0
                 self.user_defined_pre_hook = self.user_defined_post_hook = False
                 self.perf_model = self.early_config_prune = None
         class Heuristics:
             def __init__(self, fn, values): self.fn, self.values = fn, values
-        def autotune(configs, key): return lambda fn: Autotuner(fn, configs, key)
+        def autotune(configs, key, do_bench=None): return lambda fn: Autotuner(fn, configs, key, do_bench)
         def heuristics(values): return lambda fn: Heuristics(fn, values)
+    """,
+    "triton/tools/__init__.py": "",
+    "triton/tools/tensor_descriptor.py": """
+        class TensorDescriptor:
+            def __init__(self, base, shape, strides, block_shape):
+                self.base, self.shape, self.strides, self.block_shape, self.padding = base, shape, strides, block_shape, "zero"
     """,
     "triton/language/__init__.py": """
         from .core import *
@@ -68,12 +76,14 @@ FILES = {
     """,
     "triton/language/standard.py": "from ..runtime.jit import jit\n@jit\ndef sum(x, axis=None): raise AssertionError\n",
     "program.py": """
+        import warnings
         import numpy as np
         import triton
         import triton.language as tl
         from triton.language import exp as e
         import helpers
         import kiln, kiln.triton
+        from triton.tools.tensor_descriptor import TensorDescriptor
 
         FACTOR = tl.constexpr(3)
 
@@ -98,6 +108,18 @@ FILES = {
             tl.store(OUT + at, x + shift + (1 if EVEN else 0) + triton.cdiv(BLOCK, 60) + tl.math.exp(x * 0), mask=mask)
             tl.store(TOTAL + tl.program_id(0), tl.sum(tl.load(X + at, mask=mask, other=0.0), 0))
 
+        def block(args):
+            args["desc"].block_shape = [args["SIZE"]]
+
+        def timed(call, quantiles):
+            raise AssertionError
+
+        @triton.autotune([triton.Config({"SIZE": size}, num_ctas=2, pre_hook=block) for size in (16, 32)], key=[], do_bench=timed)
+        @triton.jit
+        def through(desc, SIZE: tl.constexpr):
+            at = tl.program_id(0) * SIZE
+            desc.store([at], desc.load([at]) * 2)
+
         @triton.jit
         def newer(X):
             tl.of_tomorrow(tl.load(X))
@@ -111,6 +133,14 @@ FILES = {
         mine[lambda meta: (kiln.triton.cdiv(100, meta["BLOCK"]),)](x, out, total, 100, 5, tl.float32)
         assert (out == 6 * x + 32 + 2 + 5 + 1 + 2 + 1).all(), out
         assert total.tolist() == [x[:64].sum(), x[64:].sum()]
+        tuned = kiln.triton.adopt(through)
+        assert [config.num_ctas for config in tuned.configs] == [2, 2] and tuned.bench is timed
+        y = np.arange(64, dtype=np.float32)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            tuned[lambda meta: (64 // meta["SIZE"],)](TensorDescriptor(y, [64], [1], [1]))
+        assert (y == 2 * np.arange(64)).all(), y
+        assert any("num_ctas" in str(warning.message) for warning in said), said
         for function, words in ((newer, "triton.language.of_tomorrow is not part"), (len, "not builtin_function")):
             try:
                 kiln.triton.adopt(function)[(1,)](x)
