@@ -11,6 +11,7 @@ import re
 import textwrap
 import threading
 import warnings
+from types import ModuleType
 from typing import NamedTuple
 
 from .. import compiler
@@ -24,6 +25,7 @@ from .builtin import Builtin, constexpr, unwrapped
 from .compiled import CompiledKernel
 from .errors import OptionError, Refusal
 from .expressions import StaticFunction
+from .foreign import as_ours
 from .interpret import graph_of
 from .lower import Lowering
 from .specialize import Classes, Flat, annotated_element, annotated_type, class_of_signature, constant, frozen, parameter
@@ -177,7 +179,30 @@ class JITFunction(KernelInterface):
 
     @property
     def cache_key(self) -> str:
-        return hashlib.sha256(f"{self.__module__}.{self.__qualname__}\n{self.src}".encode()).hexdigest()
+        """Of its text and of what that names: the texts of other kernels and functions, and constants."""
+        found: dict = {}
+        self._gather(found)
+        return hashlib.sha256("\n".join([f"{self.__module__}.{self.__qualname__}", *found.values()]).encode()).hexdigest()
+
+    def _gather(self, found: dict) -> None:
+        """``found``: {a function, or the text of a constant: its text}."""
+        found[self] = self.src
+        for node in ast.walk(self.tree()):
+            value = self._outer_value(node)
+            if isinstance(value, JITFunction) and value not in found and not value.__module__.startswith("kiln."):
+                value._gather(found)
+            elif isinstance(value, StaticFunction):
+                found[value] = inspect.getsource(value.function)
+            elif isinstance(value, constexpr):
+                text = f"{ast.unparse(node)} = {value.value!r}"
+                found[text] = text
+
+    def _outer_value(self, node):
+        """What a name, or a name of a module, means outside of the function; None where it means nothing."""
+        if isinstance(node, ast.Name):
+            return next((as_ours(names[node.id]) for names in self.outer_names() if node.id in names), None)
+        owner = self._outer_value(node.value) if isinstance(node, ast.Attribute) else None
+        return as_ours(getattr(owner, node.attr, None)) if isinstance(owner, ModuleType) else None
 
     @property
     def __globals__(self):

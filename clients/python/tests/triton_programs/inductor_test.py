@@ -181,6 +181,35 @@ def test_hooks_are_told_of_a_launch():
         kernel.run(1, 1, 1, 0, kernel.function, kernel.packed_metadata, None, None, None, x, index, bits)
 
 
+def _added(number):
+    @triton.jit
+    def helper(x):
+        return x + NUMBER
+
+    @triton.constexpr_function
+    def static(n):
+        return n
+
+    NUMBER = tl.constexpr(number)
+    return helper, static
+
+
+def test_keys_have_in_them_what_a_kernel_names():
+    def kernel_of(helper, static=None, number=1):
+        NUMBER = tl.constexpr(number)
+
+        @triton.jit
+        def kernel(X):
+            tl.store(X, helper(tl.load(X)) + NUMBER + static(3))
+
+        return kernel
+
+    (one, static), (other, _) = _added(1), _added(2)
+    assert kernel_of(one, static).cache_key == kernel_of(one, static).cache_key
+    keys = {kernel_of(one, static).cache_key, kernel_of(other, static).cache_key, kernel_of(one, static, 2).cache_key, kernel_of(one).cache_key}
+    assert len(keys) == 4
+
+
 def test_names_that_inductor_imports():
     assert issubclass(PTXASError, Exception) and issubclass(OutOfResources, Exception) and isinstance(triton_key(), str) and _log2 is not None
     assert GPUTarget("cuda", 90, 32).arch == 90 and "_semantic" not in inspect.signature(tl.core.view).parameters
