@@ -396,6 +396,7 @@ class AutotunedFunction:
         self._names = list(function.signature.parameters)
         self._tuner_cache = _Noted(self._forget)
         self._watching: set = set()  # keys of tunings that go on
+        self._watched: set = set()  # and of those whose end has been told
         self._forget()
 
     def _forget(self):
@@ -426,7 +427,8 @@ class AutotunedFunction:
         if found is None:
             best = tuner.run(args, kwargs)
             known.keep((), counting, (best, others), self._launch(best, args, kwargs)[1])
-            if best.watch and best.watch not in self._watching:
+            # One whose record the daemon could not keep would be tuned and watched for ever.
+            if best.watch and best.watch not in self._watching and best.watch not in self._watched:
                 self._watching.add(best.watch)
                 threading.Thread(target=self._await, args=(compiler.default_client(), best.watch), name="kiln-watch", daemon=True).start()
             return best
@@ -440,7 +442,9 @@ class AutotunedFunction:
         except Exception as failure:
             found = None
             _log.warning("kiln: %s was not tuned in the background: %s", self.jit.__name__, failure)
-        self._watching.discard(key)  # before it is forgotten: whoever chooses meanwhile watches again
+        if found is not None:
+            self._watched.add(key)
+        self._watching.discard(key)  # of a tuning that has ended in vain whoever chooses again watches again
         if found is not None:
             self._tuner_cache.clear()
 

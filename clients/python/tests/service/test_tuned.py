@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tuning by a real daemon, on its emulator: Client.tune, and kiln.autotune on it."""
 
+import dataclasses
 import os
 import pathlib
 import threading
@@ -156,18 +157,18 @@ def test_background_swaps_at_the_first_call_after_the_tuning(default, monkeypatc
         return watch(key, **more)
 
     monkeypatch.setattr(default, "watch", late)
-    values = numpy.arange(32768, dtype="float32")
-    first = make(32768)
+    values = numpy.arange(49152, dtype="float32")
+    first = make(49152)
     assert first.latency is None and (first(values) == 2 * values).all()
-    assert make(32768) is first and len(watching) == 1
+    assert make(49152) is first and len(watching) == 1
     may_go_on.set()
     for _ in range(600):
-        swapped = make(32768)
+        swapped = make(49152)
         if swapped is not first:
             break
         time.sleep(0.1)
     assert swapped is not first and swapped.latency > 0 and (swapped(values) == 2 * values).all()
-    assert make(32768) is swapped and len(watching) == 1
+    assert make(49152) is swapped and len(watching) == 1
 
 
 def test_a_tuning_in_the_background_that_fails_leaves_the_choice(default, monkeypatch, caplog):
@@ -179,6 +180,21 @@ def test_a_tuning_in_the_background_that_fails_leaves_the_choice(default, monkey
             break
         time.sleep(0.1)
     assert make(65536) is first and "was not tuned in the background: none runs" in caplog.text
+
+
+def test_what_the_daemon_cannot_keep_is_not_tuned_for_ever(default, monkeypatch):
+    """It answers with choices and a key each time, though it has told a record."""
+    make = swapping("model")
+    run, told = kiln.tuning.Tuner.run, []
+    monkeypatch.setattr(kiln.tuning.Tuner, "run", lambda *given: dataclasses.replace(run(*given), watch=b"key"))
+    monkeypatch.setattr(default, "watch", lambda key: told.append(key) or "a record")
+    for _ in range(4):
+        make(40960)
+        for _ in range(600):
+            if not make._watching:
+                break
+            time.sleep(0.1)
+    assert told == [b"key"]
 
 
 def test_without_a_budget_the_daemons_time_counts_and_not_the_clients(address, monkeypatch):
