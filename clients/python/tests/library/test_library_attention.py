@@ -150,6 +150,15 @@ def test_scaled_attention(emulated, target, causal):
     scaled(*eight_bits(2, 70, 131, 4, 2, 32), (of_heads(4), of_heads(2), of_heads(2)), causal, scale=0.3, out_dtype="float16")
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_scaled_attention_of_heads_whose_scale_is_zero(emulated, causal):
+    """All weights of a row are the same."""
+    emulated(HOPPER)
+    some = np.array([0, 0.5], np.float32)
+    scaled(*eight_bits(1, 30, 150, 2, 2, 32), (some, np.ones(2, np.float32), np.ones(2, np.float32)), causal)
+    scaled(*eight_bits(1, 30, 150, 2, 2, 32), (np.ones(2, np.float32), some, some), causal)
+
+
 @pytest.mark.parametrize("target", ["emu:sm_89", HOPPER])
 @pytest.mark.parametrize("dim", [128, 256])
 def test_scaled_attention_of_wide_heads(emulated, target, dim):

@@ -53,7 +53,8 @@ def scaled_attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale
             row_sum = T.alloc_fragment((block_m,), "float32")
             total = T.alloc_fragment((block_m,), "float32")
 
-            power = QS[by % q_scales] * KS[(by // group) % kv_scales] * (scale * LOG2_E)
+            # Of scales of 0 a number that leaves nothing of a score either, and leaves −∞ as it is.
+            power = T.max(QS[by % q_scales] * KS[(by // group) % kv_scales] * (scale * LOG2_E), 2.0**-64)
             T.copy(Q[bz, bx * block_m : (bx + 1) * block_m, by, :], q_shared)
             T.clear(output)
             T.clear(total)
