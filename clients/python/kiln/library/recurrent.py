@@ -50,7 +50,8 @@ def linear_attention(q, k, v, decay=None):
     (q is its C, k its B, v its x · dt, decay its A · dt).
 
     q, k: (batch, tokens, groups, K) of float16 or bfloat16, K a multiple of 16 up to 256. v: (batch, tokens, heads, N) of the same dtype, N a
-    multiple of 16; heads is a multiple of groups, whose neighbours share one. decay: (batch, tokens, heads) of float32, logarithms, at most 0; 0
-    if left out. The state between chunks is summed in float32 and multiplied in q's dtype. Returns the same as v. No gradient. One kernel serves
-    every batch and every number of tokens. TypeError: another dtype. ValueError: another shape."""
+    multiple of 16; heads is a multiple of groups, whose neighbours share one. decay: (batch, tokens, heads) of float32, logarithms, finite and at
+    most 0, whose sums over up to 64 tokens are kept in float32; 0 if left out. The state between chunks is summed in float32 and multiplied in q's
+    dtype. Returns the same as v. No gradient. One kernel serves every batch and every number of tokens. TypeError: another dtype. ValueError: another
+    shape."""
     return _linear_attention(q, k, v, decay)

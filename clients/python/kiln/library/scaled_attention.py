@@ -48,6 +48,6 @@ def scaled_attention(q, k, v, q_scale, k_scale, v_scale, causal=False, scale=Non
     """``attention`` of q · q_scale, k · k_scale and v · v_scale, whose weights are rounded to float8_e4m3fn as well.
 
     q, k, v: of float8_e4m3fn, shapes as of ``attention``, D a multiple of 32 up to 256. q_scale: (heads), k_scale and v_scale: (kv_heads) of float32,
-    or (1,): one for the whole tensor. ``causal``, ``scale``: as of ``attention``. Returns the shape of q, of out_dtype: bfloat16 (the default) or
-    float16. No gradient. TypeError: another dtype. ValueError: another shape, and as of ``attention``."""
+    or (1,): one for the whole tensor, none below 0. ``causal``, ``scale``: as of ``attention``. Returns the shape of q, of out_dtype: bfloat16 (the
+    default) or float16. No gradient. TypeError: another dtype. ValueError: another shape, and as of ``attention``."""
     return _scaled_attention(q, k, v, q_scale, k_scale, v_scale, causal, scale, out_dtype)
