@@ -114,7 +114,7 @@ TEST_F(TuneModeTest, ATuningGoesOnThoughNobodyIsLeftAndIsSharedByThoseWhoCome) {
     context.TryCancel();
     EXPECT_EQ(reader->Finish().error_code(), StatusCode::CANCELLED);
   }
-  EXPECT_EQ(Emulators().busy(), 1u) << "who watches may leave";
+  EXPECT_TRUE(Busy(1)) << "who watches may leave";
   // A drain ends it, and tells who watches.
   auto watching = std::async(std::launch::async, [&] { return Watched(*daemon_, one.told.back().watch()); });
   EXPECT_EQ(daemon_->Stop(), 0);
