@@ -78,7 +78,8 @@ class ProfileArgs:
     planner expects most; 0: all, the most promising first.
 
     ``tune``: "wait" for what is measured. "background": a call runs what the daemon's planner expects most of, or what was measured with another
-    driver or compiler, and is not held up; the daemon tunes behind it, and the first call after that runs what it found. "model": only the
+    driver or compiler, and waits for no measurement (20 s at most for the planner); the daemon tunes behind it, and the first call after that runs
+    what it found. "model": only the
     planner's word; "off": the first configuration that compiles. What was not measured is not compared with ``ref_prog``. A record that the
     daemon has counts in all of them but "off". ``measure_on_emulator``: where the target is the emulator's, for
     tests."""
@@ -479,7 +480,7 @@ class AutotunedFunction:
 
 def autotune(function=None, *, configs=None, **profile):
     """Decorator, above kiln.jit. ``configs``: a list of dicts, a dict of lists, or a function of the arguments. ``profile``: fields of
-    ProfileArgs; ``tune="background"`` holds no call up."""
+    ProfileArgs; ``tune="background"`` lets no call wait for a measurement."""
     if function is None:
         return lambda f: autotune(f, configs=configs, **profile)
     if not isinstance(function, JITFunction):
