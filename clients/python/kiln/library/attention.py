@@ -130,7 +130,7 @@ _attention_with_lse = Operation("attention_with_lse(Tensor q, Tensor k, Tensor v
 def _wants_gradient(*tensors) -> bool:
     """Not within torch.no_grad(), where the kernel that writes sums as well would be compiled for nothing."""
     wanted = any(isinstance(t, _attention.tensor_type) and t.requires_grad for t in tensors)
-    return wanted and sys.modules["torch"].is_grad_enabled()
+    return wanted and _attention.torch.is_grad_enabled()
 
 
 def attention(q, k, v, causal=False, scale=None):

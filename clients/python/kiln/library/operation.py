@@ -48,7 +48,7 @@ class Operation:
         self.name, self.parameters = parse(schema)
         self.instead = instead or ("compute this part with torch's own operators where a gradient is needed, or call it under "
                                    "torch.no_grad()")
-        self.registered, self.tensor_type, self.torch_dtypes = None, (), {}  # torch's, once torch is there
+        self.registered, self.tensor_type, self.torch_dtypes, self.torch = None, (), {}, None  # torch's, once torch is there
         self._ready: dict = {}
         OPERATIONS[self.name] = self
 

@@ -26,7 +26,7 @@ def register(torch) -> None:
         torch.library.register_fake(qualified, _fake(operation, torch), lib=library)
         backward = operation.backward or _refusal(operation)
         torch.library.register_autograd(qualified, backward, setup_context=_saving(operation), lib=library)
-        operation.tensor_type, operation.torch_dtypes = torch.Tensor, dtypes
+        operation.tensor_type, operation.torch_dtypes, operation.torch = torch.Tensor, dtypes, torch
         operation.registered = getattr(getattr(torch.ops, NAMESPACE), operation.name).default
 
 

@@ -20,7 +20,7 @@ def operators(torch, service, monkeypatch):
     monkeypatch.setattr(kiln.library.plans, "default_client", lambda: service)
     monkeypatch.setattr(kiln.library.plans, "_kernels", {})
     for operation in OPERATIONS.values():
-        for name, value in (("_ready", {}), ("registered", None), ("tensor_type", ()), ("torch_dtypes", {})):
+        for name, value in (("_ready", {}), ("registered", None), ("tensor_type", ()), ("torch_dtypes", {}), ("torch", None)):
             monkeypatch.setattr(operation, name, value)
     torch_operators.register(torch)
     return made
