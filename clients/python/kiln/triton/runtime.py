@@ -198,11 +198,12 @@ class JITFunction(KernelInterface):
                 found[text] = text
 
     def _outer_value(self, node):
-        """What a name, or a name of a module, means outside of the function; None where it means nothing."""
+        """What a name, or a name of a program's module, means outside of the function; None where it means nothing."""
         if isinstance(node, ast.Name):
             return next((as_ours(names[node.id]) for names in self.outer_names() if node.id in names), None)
         owner = self._outer_value(node.value) if isinstance(node, ast.Attribute) else None
-        return as_ours(getattr(owner, node.attr, None)) if isinstance(owner, ModuleType) else None
+        is_theirs = isinstance(owner, ModuleType) and owner.__name__.split(".")[0] not in ("kiln", "triton")
+        return as_ours(getattr(owner, node.attr, None)) if is_theirs else None
 
     @property
     def __globals__(self):
