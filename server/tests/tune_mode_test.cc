@@ -135,7 +135,7 @@ TEST_F(TuneModeTest, WhatFailsEndsTheWatch) {
   Start({"--emulators=1"});
   TuneClient client({kHangs});
   client.start().set_mode(v1::TUNE_BACKGROUND);
-  client.start().set_candidate_seconds(2);
+  client.start().set_candidate_seconds(5);
   const TuneAnswer answer = client.Run(*daemon_);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   const TuneAnswer watched = Watched(*daemon_, answer.told.back().watch());

@@ -90,9 +90,8 @@ def attention_decode(q, k, v, lengths, table=None, sinks=None, scale=None):
     q: (batch, tokens, heads, D) of float16 or bfloat16, D a multiple of 16 up to 256, tokens few: those that end each sequence. k, v: (batch,
     capacity, kv_heads, D), of which sequence b has the first lengths[b] tokens; with ``table``, (pages, page, kv_heads, D): token t of
     sequence b lies in page table[b, t // page]. lengths: (batch,) of int32, table: (batch, pages of a sequence) of int32, both on the device;
-    what a table says beyond a sequence's length does not matter, nor does what the cache holds there. A length is at most the capacity, or page ·
-    pages of a sequence, which nothing checks: beyond it the result means nothing. heads is a multiple of kv_heads, whose
-    neighbours share one (grouped queries). Token i of q sees the first lengths[b] − tokens + i + 1; one that sees none gives zeros. ``sinks``:
+    what a table says beyond a sequence's length does not matter, nor does what the cache holds there. A length above the capacity, or above page ·
+    pages of a sequence, counts as that. heads is a multiple of kv_heads, whose neighbours share one (grouped queries). Token i of q sees the first lengths[b] − tokens + i + 1; one that sees none gives zeros. ``sinks``:
     (heads,) of float32: a score for each head that takes its part of the weights and brings no value. ``scale``: 1/√D if left out. Returns the
     same as q. No gradient.
 
@@ -174,7 +173,7 @@ def latent_attention(q, kv, lengths, table=None, scale=None):
 
     q: (batch, tokens, heads, 576) of float16 or bfloat16, absorbed: its first 512 elements stand against the latent row, the last 64 carry the
     position. kv: (batch, capacity, 576), one row for all heads, or with ``table`` (pages, page, 576). lengths, table: as ``attention_decode`` takes
-    them, with the same limit. Other widths: a multiple of 64 from 128 to 576. Token i of q sees the first lengths[b] − tokens + i + 1; one that sees
+    them. Other widths: a multiple of 64 from 128 to 576. Token i of q sees the first lengths[b] − tokens + i + 1; one that sees
     none gives zeros. ``scale``: 1/√576 if left out; models have scales of their own. Returns (batch, tokens, heads, 512) of q's dtype. No gradient.
     TypeError: another dtype. ValueError: another shape, a cache without tokens."""
     return _latent_attention(q, kv, lengths, table, scale)

@@ -25,7 +25,7 @@ def expected(q, keys, values, lengths, scale, sinks=None):
     group = heads // keys.shape[2]
     result = np.zeros((batch, tokens, heads, values.shape[-1]))
     for b, i, h in np.ndindex(batch, tokens, heads):
-        seen = lengths[b] - tokens + i + 1
+        seen = min(lengths[b], keys.shape[1]) - tokens + i + 1
         if seen > 0:
             scores, rows = keys[b, :seen, h // group] @ wide(q)[b, i, h] * scale, values[b, :seen, h // group]
             if sinks is not None:
@@ -77,6 +77,14 @@ def decoded(lengths, capacity, tokens=1, heads=8, kv_heads=2, dim=64, page=0, dt
 def test_lengths_of_all_kinds(emulated, target, page):
     emulated(target)
     decoded([0, 1, 63, 64, 65, 200, 211], 211, page=page)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("page", [0, 16])
+def test_a_length_above_the_capacity_counts_as_that(emulated, target, page):
+    emulated(target)
+    decoded([97, 128, 1000], 96, page=page)
+    latent([97, 1000], 96, page=page)
 
 
 @pytest.mark.parametrize("target", ["emu:sm_80", HOPPER])

@@ -71,7 +71,7 @@ def decode(batch, tokens, heads, kv_heads, kv_len, dim, scale, dtype, splits, pa
             T.assume(kv_len > 0)
             head = by // tiles
             row = by % tiles * block_m
-            length = lengths[bz]
+            length = T.min(lengths[bz], kv_len * (page or 1))
             steps = T.ceildiv(length, block_n)
             first = T.min(bx * T.ceildiv(steps, splits), steps)
             end = T.min(first + T.ceildiv(steps, splits), steps)

@@ -44,7 +44,7 @@ def latent(batch, tokens, heads, kv_len, dim, turned, scale, dtype, splits, page
             T.assume(kv_len > 0)
             b = bz // lists
             row = by * block_m
-            length = kv_len if chosen else lengths[b]
+            length = kv_len if chosen else T.min(lengths[b], kv_len * (page or 1))
             steps = T.ceildiv(chosen if chosen else length, block_n)
             first = T.min(bx * T.ceildiv(steps, splits), steps)
             end = T.min(first + T.ceildiv(steps, splits), steps)
