@@ -331,6 +331,36 @@ TEST(Passes, StreamedBlocksStayWhatTheyAre) {
   }
 }
 
+// What other blocks may write until the loop has waited for them is not read ahead: neither rows nor the list that says where they are.
+TEST(Passes, ListsThatOtherBlocksWriteAreNotReadAhead) {
+  static constexpr char kText[] = R"(kiln 1
+func @f(%A: global f16[1000, 64], %rows: global i32[256], %F: global i32[4], %C: global f16[256, 128]) outputs(3) {
+  kernel @k grid(4) threads 128 blocks(%b) {
+    for parallel %i in 64 { store %rows[%b * 64 + %i] = %i }
+    for pipelined %k in 4 stages 3 {
+      %gathered = alloc shared f16[64, 64]
+      %copied = alloc shared f16[64, 64]
+      atomic add %F[%k] = 1 order acquire
+      for parallel %i_1, %j in 64, 64 { store %gathered[%i_1, %j] = %A[%rows[%k * 64 + %i_1], %j] }
+      copy %A[%rows[%k], 0; 64, 64] -> %copied[0, 0; 64, 64]
+      copy %gathered[0, 0; 64, 64] -> %C[%k * 64, 0; 64, 64]
+      copy %copied[0, 0; 64, 64] -> %C[%k * 64, 64; 64, 64]
+    }
+  }
+}
+)";
+  const auto ahead = [](std::string text, std::string_view old, std::string_view now) {
+    text.replace(text.find(old), old.size(), now);
+    ir::Module module = ParsedText(text, "lists");
+    const std::string after = RunUpTo("pipeline", module, ContextOf("lists.sm_80.kiln"));
+    EXPECT_NE(after.find("%gathered = alloc shared"), after.npos) << after;
+    return std::pair(after.find("%gathered = alloc shared f16[3,") != after.npos, after.find("%copied = alloc shared f16[3,") != after.npos);
+  };
+  EXPECT_EQ(ahead(kText, "acquire", "acquire"), std::pair(false, false));
+  EXPECT_EQ(ahead(kText, "acquire", "relaxed"), std::pair(true, true));
+  EXPECT_EQ(ahead(kText, "    for parallel %i in 64 { store %rows[%b * 64 + %i] = %i }\n", ""), std::pair(true, true)) << "nobody writes the list";
+}
+
 // Fragments that live at other times, and those of other kernels, leave registers to products of groups of warps.
 TEST(Passes, FragmentsShareRegistersOneAfterTheOther) {
   const std::filesystem::path path = "tests/golden/schedule/attention_gradients.sm_90a.kiln";
