@@ -331,6 +331,63 @@ TEST(Passes, StreamedBlocksStayWhatTheyAre) {
   }
 }
 
+// Whether the tiles %gathered and %copied have versions for iterations to come, in the program with `now` in place of `old`.
+std::pair<bool, bool> ReadAhead(std::string text, std::string_view old, std::string_view now) {
+  text.replace(text.find(old), old.size(), now);
+  ir::Module module = ParsedText(text, "ahead");
+  const std::string after = RunUpTo("pipeline", module, ContextOf("ahead.sm_80.kiln"));
+  const auto versions = [&](const std::string& tile) { return std::regex_search(after, std::regex(tile + " = alloc shared \\w+\\[3, ")); };
+  EXPECT_NE(after.find("%gathered = alloc shared"), after.npos) << after;
+  return {versions("%gathered"), versions("%copied")};
+}
+
+// What other blocks may write until the loop has waited for them is not read ahead: neither rows nor the list that says where they are.
+TEST(Passes, ListsThatOtherBlocksWriteAreNotReadAhead) {
+  static constexpr char kText[] = R"(kiln 1
+func @f(%A: global f16[1000, 64], %rows: global i32[256], %F: global i32[4], %C: global f16[256, 128]) outputs(3) {
+  kernel @k grid(4) threads 128 blocks(%b) {
+    for parallel %i in 64 { store %rows[%b * 64 + %i] = %i }
+    for pipelined %k in 4 stages 3 {
+      %gathered = alloc shared f16[64, 64]
+      %copied = alloc shared f16[64, 64]
+      atomic add %F[%k] = 1 order acquire
+      for parallel %i_1, %j in 64, 64 { store %gathered[%i_1, %j] = %A[%rows[%k * 64 + %i_1], %j] }
+      copy %A[%rows[%k], 0; 64, 64] -> %copied[0, 0; 64, 64]
+      copy %gathered[0, 0; 64, 64] -> %C[%k * 64, 0; 64, 64]
+      copy %copied[0, 0; 64, 64] -> %C[%k * 64, 64; 64, 64]
+    }
+  }
+}
+)";
+  EXPECT_EQ(ReadAhead(kText, "acquire", "acquire"), std::pair(false, false));
+  EXPECT_EQ(ReadAhead(kText, "acquire", "relaxed"), std::pair(true, true));
+  EXPECT_EQ(ReadAhead(kText, "    for parallel %i in 64 { store %rows[%b * 64 + %i] = %i }\n", ""), std::pair(true, true))
+      << "nobody writes the list";
+}
+
+// Of all memory, what an iteration reads that does not come may not be there.
+TEST(Passes, AllMemoryIsNotReadForIterationsThatMayNotCome) {
+  static constexpr char kText[] = R"(kiln 1
+func @f(%M: global f32[1125899906842624:i64], %at: global i64[4], %C: global f32[4, 512]) outputs(2) {
+  kernel @k grid(1) threads 128 blocks(%b) {
+    for pipelined %k in 4 stages 3 {
+      if %at[%k] < 0:i64 { break }
+      %gathered = alloc shared f32[256]
+      %copied = alloc shared f32[256]
+      for parallel %i in 256 { store %gathered[%i] = %M[%at[%k] * 4:i64 + i64(%i)] }
+      copy %M[%at[%k] * 4:i64; 256] -> %copied[0; 256]
+      copy %gathered[0; 256] -> %C[%k, 0; 1, 256]
+      copy %copied[0; 256] -> %C[%k, 256; 1, 256]
+    }
+  }
+}
+)";
+  EXPECT_EQ(ReadAhead(kText, "break", "break"), std::pair(false, false));
+  EXPECT_EQ(ReadAhead(kText, "break", "continue"), std::pair(false, false));
+  EXPECT_EQ(ReadAhead(kText, "      if %at[%k] < 0:i64 { break }\n", ""), std::pair(true, true));
+  EXPECT_EQ(ReadAhead(kText, "1125899906842624:i64", "1048576"), std::pair(true, true)) << "a tensor";
+}
+
 // Fragments that live at other times, and those of other kernels, leave registers to products of groups of warps.
 TEST(Passes, FragmentsShareRegistersOneAfterTheOther) {
   const std::filesystem::path path = "tests/golden/schedule/attention_gradients.sm_90a.kiln";

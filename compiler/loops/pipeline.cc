@@ -161,12 +161,8 @@ class LoopPipeliner {
       if (access.write && access.buffer == src) return false;
     }
     int everywhere = 0;
-    bool written = false;
-    for (const Access& access : AllAccesses(module_, kernel_.body)) {
-      everywhere += access.buffer == dst;
-      written |= access.write && access.buffer == src;
-    }
-    return writes == 1 && uses == everywhere && !(written && std::ranges::any_of(loop_.body, Acquires));
+    for (const Access& access : AllAccesses(module_, kernel_.body)) everywhere += access.buffer == dst;
+    return writes == 1 && uses == everywhere && MayReadAhead(src);
   }
 
   // Rewrites `id` with the loop's own lets inlined; false if the result still changes within the loop. `from_tiles`: it may load from
@@ -181,8 +177,18 @@ class LoopPipeliner {
       if (space != Space::kGlobal && !(from_tiles && space == Space::kShared)) return false;
       for (const Access& access : inside)
         if (access.write && access.buffer == load.buffer) return false;
+      if (!MayReadAhead(load.buffer)) return false;
     }
     return true;
+  }
+
+  // Whether the buffer may be read for iterations that may not come: its elements are there all the same, and the loop waits for no other block that
+  // writes them.
+  bool MayReadAhead(BufferId id) const {
+    if (module_[id].space != Space::kGlobal) return true;
+    if (HasGaps(module_, id) && LeavesLoop(loop_.body)) return false;
+    if (std::ranges::none_of(loop_.body, Acquires)) return true;
+    return std::ranges::none_of(AllAccesses(module_, kernel_.body), [&](const Access& access) { return access.write && access.buffer == id; });
   }
 
   // Fewer stages where shared memory would not hold them all.

@@ -48,10 +48,41 @@ class Shifter {
       if (module_[access.buffer].space == ir::Space::kFragment && !access.tile) Note(access);
     }
     for (const auto& [v, use] : uses_)
-      if (use.one_way && !use.shift.terms.empty()) Shift(v, use);
+      if (use.one_way && !use.shift.terms.empty() && IsOfPart(loop_.body, v)) Shift(v, use);
   }
 
  private:
+  // Whether an iteration does nothing where its elements would lie outside of the fragment: whatever it does comes with an access to one of them, or
+  // stands under a condition with such accesses.
+  bool IsOfPart(const ir::Block& block, size_t v) const {
+    if (std::ranges::any_of(block, [&](const ir::Stmt& stmt) { return Accesses(stmt, v); })) return true;
+    return std::ranges::all_of(block, [&](const ir::Stmt& stmt) {
+      if (!ir::IsOneOf<ir::If, ir::For, ir::While>(stmt.op)) return ir::IsOneOf<ir::Let, ir::Assume, ir::Alloc>(stmt.op);
+      bool inside = true;
+      ir::ForEachBody(stmt.op, [&](const ir::Block& body) { inside = inside && IsOfPart(body, v); });
+      return inside;
+    });
+  }
+
+  // Whether the statement itself accesses an element by the variable, whatever it chooses.
+  bool Accesses(const ir::Stmt& stmt, size_t v) const {
+    std::set<ExprId> evaluated;
+    ir::ForEachExpr(stmt.op, [&](ExprId id) { AddEvaluated(id, evaluated); });
+    return std::ranges::any_of(AccessesOf(module_, stmt), [&](const Access& access) {
+      if (module_[access.buffer].space != ir::Space::kFragment || access.tile || (!access.write && !evaluated.contains(access.load))) return false;
+      const ExprId var = module_.VarRef(loop_.vars[v]);
+      return std::ranges::any_of(access.indices, [&](ExprId index) { return LinearOf(module_.exprs, index).terms.contains(ir::Index(var)); });
+    });
+  }
+
+  // The parts of an expression that are evaluated whatever it chooses.
+  void AddEvaluated(ExprId id, std::set<ExprId>& evaluated) const {
+    if (!evaluated.insert(id).second) return;
+    const ir::ExprNode& node = module_.exprs[id];
+    const bool chooses = ir::Chooses(node.op) || node.op == ExprOp::kAnd || node.op == ExprOp::kOr;
+    for (const ExprId arg : node.Args().first(chooses ? 1 : node.Args().size())) AddEvaluated(arg, evaluated);
+  }
+
   void Note(const Access& access) {
     const std::vector<int64_t> shape = module_.ShapeOf(access.buffer);
     for (size_t d = 0; d < access.indices.size(); ++d) {

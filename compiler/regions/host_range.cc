@@ -168,14 +168,14 @@ void HostRanges::Enter(ir::VarId var, ExprId extent) {
 std::optional<HostRanges::Count> HostRanges::CountOf(ExprId extent) const {
   const ir::ExprPool& pool = module_.exprs;
   ExprNode node = pool[extent];
-  bool is_upwards = false;
+  std::vector<ExprId> positive;
   for (;; node = pool[extent]) {
     if (node.op == ExprOp::kCast && ir::IsInteger(node.dtype) && ir::IsInteger(pool.Type(node.args[0]))) {
       extent = node.args[0];
     } else if (node.op == ExprOp::kMin && pool.ConstInt(node.args[1])) {
       extent = node.args[0];
     } else if (node.op == ExprOp::kSelect && pool.IsZero(node.args[2])) {
-      is_upwards |= pool[node.args[0]].op == ExprOp::kGt && pool.IsZero(pool[node.args[0]].args[1]);
+      if (pool[node.args[0]].op == ExprOp::kGt && pool.IsZero(pool[node.args[0]].args[1])) positive.push_back(pool[node.args[0]].args[0]);
       extent = node.args[1];
     } else {
       break;
@@ -187,6 +187,7 @@ std::optional<HostRanges::Count> HostRanges::CountOf(ExprId extent) const {
   const std::optional<Sum> step = divides ? sums.Of(node.args[1]) : Sum{{{}, 1}};
   if (!span || !step || step->size() != 1) return std::nullopt;
   const auto& [product, constant] = *step->begin();
+  const bool is_upwards = std::ranges::any_of(positive, [&](ExprId x) { return sums.Of(x) == step; });
   if (product.device || constant < 1 || (!product.factors.empty() && !is_upwards)) return std::nullopt;
   Add(*span, *step, -1);
   return Count{constant, product.factors, std::move(*span)};

@@ -100,20 +100,23 @@ TEST_F(RegionsTest, WhatABlockCountsUpToIsAnEnd) {
   const auto wide = [&](ExprId id) { return pool().Cast(DType::kI64, id); };
   const auto i64 = [&](int64_t value) { return pool().Int(value, DType::kI64); };
   const VarId by_3 = Var(VarKind::kLoop, "by_3"), by_s = Var(VarKind::kLoop, "by_s"), down = Var(VarKind::kLoop, "down");
+  const VarId other = Var(VarKind::kLoop, "other");
   const ExprId span = pool().Sub(wide(Ref(m_)), wide(Ref(pid_)));
   const ExprId most = i64((int64_t{1} << 31) - 1);
   ranges.Enter(by_3, pool().Cast(DType::kI32, Make(ExprOp::kMin, Make(ExprOp::kFloorDiv, pool().Add(span, i64(2)), i64(3)), most)));
   const ExprId trips = Make(ExprOp::kFloorDiv, pool().Add(span, pool().Sub(wide(Ref(s_)), i64(1))), wide(Ref(s_)));
   ranges.Enter(down, trips);
   ranges.Enter(by_s, pool().Make(ExprOp::kSelect, {Make(ExprOp::kGt, Ref(s_), Int(0)), trips, i64(0)}));
+  ranges.Enter(other, pool().Make(ExprOp::kSelect, {Make(ExprOp::kGt, Ref(m_), Int(0)), trips, i64(0)}));
   std::vector<ExprId> positive;
   const auto x = [&](VarId var, ExprId step) { return pool().Add(Ref(pid_), pool().Mul(Ref(var), step)); };
   EXPECT_EQ(Text(ranges.High(x(by_3, Int(3)), positive)), "i64(%m) - 1:i64");
   EXPECT_EQ(Text(ranges.High(pool().Add(pool().Sub(x(by_3, Int(3)), Int(7)), Int(8)), positive)), "i64(%m)");
   EXPECT_EQ(Text(ranges.High(x(by_s, Ref(s_)), positive)), "i64(%m) - 1:i64");
   EXPECT_EQ(Text(ranges.Low(pool().Sub(Int(9), x(by_3, Int(3))), positive)), "i64(%m) * -1:i64 + 10:i64");
-  EXPECT_EQ(Text(ranges.High(x(by_3, Int(2)), positive)), "none");   // another step
-  EXPECT_EQ(Text(ranges.High(x(down, Ref(s_)), positive)), "none");  // which may go down
+  EXPECT_EQ(Text(ranges.High(x(by_3, Int(2)), positive)), "none");    // another step
+  EXPECT_EQ(Text(ranges.High(x(down, Ref(s_)), positive)), "none");   // which may go down
+  EXPECT_EQ(Text(ranges.High(x(other, Ref(s_)), positive)), "none");  // so may this: what is positive is not the step
   EXPECT_EQ(Text(ranges.High(pool().Mul(Ref(by_3), Int(3)), positive)), "none");
 }
 

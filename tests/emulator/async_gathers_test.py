@@ -87,6 +87,28 @@ def test_a_list_shorter_than_the_tiles(call, target):
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("stages", [0, 3])
+def test_a_list_in_a_tile_shorter_than_the_tiles(call, target, stages):
+    """Behind the end of a tile is other memory, which may hold anything or not be there: where the mask does not hold, the list is not read."""
+    count = STEPS * BLOCK - 7
+
+    @T.prim_func
+    def program(A: T.Tensor((ROWS, WIDTH), "float16"), rows: T.Tensor((count,), "int32"), C: T.Tensor((STEPS * BLOCK, WIDTH), "float16")):
+        with T.Kernel(1, threads=64):
+            places = T.alloc_shared((count,), "int32")
+            tile = T.alloc_shared((BLOCK, WIDTH), "float16")
+            T.copy(rows, places)
+            for k in T.Pipelined(STEPS, num_stages=stages):
+                for i, j in T.Parallel(BLOCK, WIDTH):
+                    tile[i, j] = T.if_then_else(k * BLOCK + i < count, A[places[k * BLOCK + i], j], 0)
+                T.copy(tile, C[k * BLOCK, 0])
+
+    source, rows = cache(), lists()[:count]
+    _, _, result = call(program, target, source, rows, np.ones((STEPS * BLOCK, WIDTH), np.float16))
+    assert np.array_equal(result, np.concatenate([taken(source, rows), np.zeros((7, WIDTH))]))
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_rows_that_the_loop_changes(call, target):
     """The list of the next step is written in this one, and so are the rows: neither may be read ahead."""
 

@@ -39,6 +39,45 @@ def test_read_and_written_in_place(call, target, sizes):
     assert (after == want).all() and (parts == want).all()
 
 
+def beyond_the_end(form):
+    @T.prim_func
+    def program(A: T.Tensor((64, 32), "float32"), B: T.Tensor((3, 32, 32), "float32")):
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_fragment((64, 32), "float32")
+            T.copy(A, tile)
+            for s in T.serial(3):
+                for i, j in T.Parallel(32, 32):
+                    if form == "mask":
+                        B[s, i, j] = T.if_then_else(i + s * 20 < 64, tile[i + s * 20, j], 0)
+                    elif form == "branches":
+                        if i + s * 20 < 64:
+                            B[s, i, j] = tile[i + s * 20, j]
+                        else:
+                            B[s, i, j] = 0
+                    elif form == "before":
+                        B[s, i, j] = 0
+                        if i + s * 20 < 64:
+                            B[s, i, j] = tile[i + s * 20, j]
+                    else:
+                        if T.And(i + s * 20 < 64, tile[i + s * 20, j] > 0):
+                            B[s, i, j] = 1
+                        else:
+                            B[s, i, j] = 0
+
+    return program
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("form", ["mask", "branches", "before", "condition"])
+def test_iterations_beyond_the_end_of_the_fragment(call, target, form):
+    """They do not look at it, but do something else."""
+    a = np.arange(1, 64 * 32 + 1, dtype=np.float32).reshape(64, 32)
+    _, b = call(beyond_the_end(form), target, a, np.full((3, 32, 32), -1, np.float32))
+    rows = np.concatenate([a, np.zeros((8, 32), np.float32)])
+    want = np.stack([rows[s * 20 : s * 20 + 32] for s in range(3)])
+    assert (b == (want > 0 if form == "condition" else want)).all()
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_window_that_moves_within_an_iteration(call, target):
     """Its place is no variable of a loop around: each iteration looks at several elements, those of other threads among them."""

@@ -147,13 +147,19 @@ Value* Evaluator::FloorDivide(const ExprNode& node, DType dtype, Value* a, Value
   return b().CreateAdd(remainder, b().CreateSelect(adjust, c, zero));
 }
 
+void Evaluator::EvalWhere(Value* condition, const std::function<void()>& evaluate) {
+  Value* outer = arm_;
+  arm_ = outer == nullptr ? condition : b().CreateAnd(outer, condition);
+  evaluate();
+  arm_ = outer;
+}
+
 // A select may guard a load that would leave its tile, or memory: such loads happen only where their arm is chosen.
 Value* Evaluator::EvalSelect(const ExprNode& node) {
-  Value *condition = Eval(node.args[0]), *outer = arm_;
+  Value* condition = Eval(node.args[0]);
   const auto under = [&](Value* when, ExprId value) {
-    arm_ = outer == nullptr ? when : b().CreateAnd(outer, when);
-    Value* v = Eval(value);
-    arm_ = outer;
+    Value* v = nullptr;
+    EvalWhere(when, [&] { v = Eval(value); });
     return v;
   };
   if (node.op == ExprOp::kAnd) return b().CreateAnd(condition, under(condition, node.args[1]));

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <unordered_map>
 #include <utility>
@@ -34,6 +35,10 @@ class Evaluator : Part {
 
   Value* Eval(ir::ExprId id);
   Value* EvalIndex(ir::ExprId id);  // as i64
+  // Whether the expression loads what may lie outside of its tile, or where no memory is: only where the program asks for the value.
+  bool MayNotLoad(ir::ExprId id) const;
+  // What `evaluate` evaluates is asked for only where the condition holds.
+  void EvalWhere(Value* condition, const std::function<void()>& evaluate);
 
   // The variable with this number in the module has this value from here on.
   void Bind(uint32_t var, Value* value) { vars_[var] = value; }
@@ -73,7 +78,6 @@ class Evaluator : Part {
   Value* EvalBinary(const ir::ExprNode& node, ir::DType dtype, Value* left, Value* right);
   Value* EvalSelect(const ir::ExprNode& node);  // and "and", "or"
   Value* EvalMasked(ir::ExprId id, const ir::ExprNode& node);
-  bool MayNotLoad(ir::ExprId id) const;  // unless the program asks for the value
   std::pair<Value*, Value*> Divide(const ir::ExprNode& node, ir::DType dtype, Value* left, Value* right);
   Value* FloorDivide(const ir::ExprNode& node, ir::DType dtype, Value* left, Value* right);  // and the remainder
   Value* Reinterpret(Value* v, ir::DType from, ir::DType to) const;

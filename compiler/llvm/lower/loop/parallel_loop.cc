@@ -183,9 +183,15 @@ ParallelLoop::Source ParallelLoop::AsyncSource(const ir::Store& store, int64_t r
   const ElementAddress& address = SourceOf(store);
   if (read.mask || !address.split) iterations_.Enter(reg);
   Value* mask = read.mask ? evaluator_.Eval(*read.mask) : nullptr;
-  // What the indices load is loaded where the mask does not hold, too.
-  Value* inside = address.split ? addresses_.ConditionAt(address, reg) : memory_.ElementExists(from, load.Args());
-  return {address.split ? addresses_.PointerAt(address, reg) : memory_.ElementPointer(from, load.Args()), Both(mask, inside)};
+  Value *inside = nullptr, *pointer = nullptr;
+  const auto find = [&] {
+    inside = address.split ? addresses_.ConditionAt(address, reg) : memory_.ElementExists(from, load.Args());
+    pointer = address.split ? addresses_.PointerAt(address, reg) : memory_.ElementPointer(from, load.Args());
+  };
+  // What the indices load is loaded where the mask does not hold, too, if it is there.
+  const bool asks = mask != nullptr && std::ranges::any_of(load.Args(), [&](ir::ExprId index) { return evaluator_.MayNotLoad(index); });
+  asks ? evaluator_.EvalWhere(mask, find) : find();
+  return {pointer, Both(mask, inside)};
 }
 
 // Whether the iteration under way writes the element, which exists where `condition` holds. An array of the thread's own is written by each
