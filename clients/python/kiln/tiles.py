@@ -182,9 +182,9 @@ def block_sparse(dim: int, block: int, target=None) -> dict:
 
 def linear_attention(keys: int, target=None) -> dict:
     """Of ``kiln.library.linear_attention``: a chunk's queries and keys, its faded keys, and the state of so many columns lie in shared memory, the
-    state in float32 in registers as well."""
+    state in float32 in registers as well: those of one group of warps up to 128 keys."""
     name, amd = _name(target).split(":")[-1], ":gfx" in _name(target)
-    tile = {"chunk": 64, "columns": 64, "stages": 1 if amd else 2, "threads": 128 if _has_wgmma(target) else 256}
+    tile = {"chunk": 64, "columns": 64, "stages": 1 if amd else 2, "threads": 128 if _has_wgmma(target) and keys <= 128 else 256}
     if name in ("sm_80", "sm_90", "sm_90a", "sm_100a") or keys <= 64:
         return tile
     if keys <= 128:
