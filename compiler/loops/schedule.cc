@@ -32,6 +32,8 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Stmt;
 
+// What all fragments of a computing thread may take together, where their lives are not looked at.
+constexpr int64_t kMostWords = kMostRegisters - kFewOtherRegisters;
 // A choice: what fragments that live at a time may take of a computing thread's registers, where all of them together take more than kMostWords.
 constexpr int64_t kMostLive = 208;
 // A choice: a longer loop and two further halves of its body must be worth their code.

@@ -18,8 +18,6 @@ inline constexpr uint32_t kProducers = kGroupThreads;
 inline constexpr int64_t kFewRegisters = 40, kLeastRegisters = 24, kMostRegisters = 240;
 // A choice: registers of a computing thread for addresses and values on their way, beside its fragments; at ease, and at least.
 inline constexpr int64_t kOtherRegisters = 60, kFewOtherRegisters = 52;
-// What all fragments of a computing thread may take together, where their lives are not looked at.
-inline constexpr int64_t kMostWords = kMostRegisters - kFewOtherRegisters;
 // Bytes of shared memory for mbarriers: for those of one ring, with their alignment, and for all of a kernel whose rings are not known yet.
 inline constexpr int64_t kRingBarrierRoom = 128, kKernelBarrierRoom = 1024;
 // Threads from which on a computing block is so large that no second one fits a multiprocessor: with the threads that fill its rings, it has
