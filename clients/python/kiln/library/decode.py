@@ -91,9 +91,9 @@ def attention_decode(q, k, v, lengths, table=None, sinks=None, scale=None):
     capacity, kv_heads, D), of which sequence b has the first lengths[b] tokens; with ``table``, (pages, page, kv_heads, D): token t of
     sequence b lies in page table[b, t // page]. lengths: (batch,) of int32, table: (batch, pages of a sequence) of int32, both on the device;
     what a table says beyond a sequence's length does not matter, nor does what the cache holds there. A length above the capacity, or above page ·
-    pages of a sequence, counts as that. heads is a multiple of kv_heads, whose neighbours share one (grouped queries). Token i of q sees the first lengths[b] − tokens + i + 1; one that sees none gives zeros. ``sinks``:
-    (heads,) of float32: a score for each head that takes its part of the weights and brings no value. ``scale``: 1/√D if left out. Returns the
-    same as q. No gradient.
+    pages of a sequence, counts as that. heads is a multiple of kv_heads, whose neighbours share one (grouped queries). Token i of q sees the
+    first lengths[b] − tokens + i + 1; one that sees none gives zeros. ``sinks``: (heads,) of float32: a score for each head that takes its part of
+    the weights and brings no value. ``scale``: 1/√D if left out. Returns the same as q. No gradient.
 
     Several blocks share a sequence where there are few: as many as the shapes and the device's multiprocessors ask for. One kernel serves every
     batch and every capacity that are shared alike. TypeError: another dtype. ValueError: another shape, a cache without tokens."""
