@@ -125,10 +125,10 @@ void WarnOfThread(const ir::Module& module, const ir::For& loop, const ThreadSet
   Iterations(module, sets, threads, diagnostics).Run(loop);
 }
 
-void WarnOfCopies(const ir::Module& module, const ir::Stmt& stmt, const std::set<ir::BufferId>& together, const ThreadSets& sets,
+void WarnOfCopies(const ir::Module& module, const ir::Stmt& stmt, const Divergence& divergence, const ThreadSets& sets,
                   const ir::ThreadRange& threads, bool some, ir::Diagnostics& diagnostics) {
   const auto* store = std::get_if<ir::Store>(&stmt.op);
-  if (store == nullptr || !together.contains(store->buffer) || threads.Count() == 1) return;
+  if (store == nullptr || !divergence.IsReadTogether(store->buffer) || threads.Count() == 1) return;
   // A thread that writes an element of its own writes it for all (compiler/mapping/stage.h).
   if (!std::ranges::all_of(store->indices, [&](ExprId index) { return sets.Agree(index, threads); })) return;
   const bool differs = !sets.Agree(store->value, threads);

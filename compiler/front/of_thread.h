@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <set>
-
+#include "compiler/analysis/threads/divergence.h"
 #include "compiler/analysis/threads/thread_sets.h"
 #include "ir/diagnostic.h"
 #include "ir/module.h"
@@ -15,9 +14,9 @@ namespace kiln::compiler {
 void WarnOfThread(const ir::Module& module, const ir::For& loop, const ThreadSets& sets, const ir::ThreadRange& threads,
                   ir::Diagnostics& diagnostics);
 
-// Each of `threads`, or only some of them (`some`), may store a value of its own in its copy of an element. Warns if others read the element:
-// `together` are the fragments that ReadTogether gives.
-void WarnOfCopies(const ir::Module& module, const ir::Stmt& stmt, const std::set<ir::BufferId>& together, const ThreadSets& sets,
+// Each of `threads`, or only some of them (`some`), may store a value of its own in its copy of an element. Warns if threads read the
+// fragment together.
+void WarnOfCopies(const ir::Module& module, const ir::Stmt& stmt, const Divergence& divergence, const ThreadSets& sets,
                   const ir::ThreadRange& threads, bool some, ir::Diagnostics& diagnostics);
 
 }  // namespace kiln::compiler

@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "compiler/analysis/threads/divergence.h"
-#include "compiler/analysis/threads/read_together.h"
 #include "compiler/analysis/threads/thread_sets.h"
 #include "compiler/front/of_thread.h"
 #include "ir/text/print.h"
@@ -101,7 +99,6 @@ class Round {
   // Tells which ranges there are, removes branches that no thread enters, and refuses what only some threads reach otherwise.
   void Report(ir::Diagnostics& diagnostics) {
     diagnostics_ = &diagnostics;
-    together_ = ReadTogether(module_, kernel_.body);
     Visit(kernel_.body, {{0, kernel_.threads}});
   }
 
@@ -122,7 +119,7 @@ class Round {
   }
 
   void Check(const ir::Stmt& stmt, const Scope& scope) {
-    if (!IsOfBlock(stmt)) return WarnOfCopies(module_, stmt, together_, sets_, scope.threads, scope.reason.has_value(), *diagnostics_);
+    if (!IsOfBlock(stmt)) return WarnOfCopies(module_, stmt, divergence_, sets_, scope.threads, scope.reason.has_value(), *diagnostics_);
     scope.reason ? Refuse(stmt, *scope.reason) : CheckOperands(stmt, scope.threads);
   }
 
@@ -234,7 +231,6 @@ class Round {
   const Divergence divergence_;
   const ThreadSets sets_;
   ir::Diagnostics* diagnostics_ = nullptr;
-  std::set<ir::BufferId> together_;  // fragments; known when there are diagnostics
   bool changed_ = false;
 };
 

@@ -10,7 +10,6 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/threads/divergence.h"
-#include "compiler/analysis/threads/read_together.h"
 #include "compiler/analysis/threads/register_map.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/rewrite/elementwise.h"
@@ -35,12 +34,7 @@ int64_t Copies(const Layout& layout) {
 class Stager {
  public:
   Stager(ir::Module& module, ir::Kernel& kernel, const Context& context)
-      : module_(module),
-        kernel_(kernel),
-        context_(context),
-        divergence_(module, kernel),
-        together_(ReadTogether(module, kernel.body)),
-        threads_(AllThreads(kernel)) {}
+      : module_(module), kernel_(kernel), context_(context), divergence_(module, kernel), threads_(AllThreads(kernel)) {}
 
   void Visit(ir::Block& block) {
     ir::Block result;
@@ -172,7 +166,7 @@ class Stager {
 
   // Whether each thread writes an element of its own, which others read: they hold a copy of it, too.
   bool IsOfOthersToo(const Access& access) const {
-    return access.write && together_.contains(access.buffer) &&
+    return access.write && divergence_.IsReadTogether(access.buffer) &&
            std::ranges::any_of(access.indices, [&](ir::ExprId index) { return divergence_.Differs(index, threads_); });
   }
 
@@ -280,7 +274,6 @@ class Stager {
   ir::Kernel& kernel_;
   const Context& context_;
   const Divergence divergence_;
-  const std::set<BufferId> together_;
   ir::ThreadRange threads_;  // the threads that come to the statement
   ir::SourceLoc loc_;
   ir::Block before_, after_;

@@ -264,7 +264,9 @@ class Client:
         candidates from 1, of which the first that compiles is to be run. "background" tunes behind the answer: ``watch`` is for ``watch``, or
         ``untuned`` says why nothing is tuned now. "model" is the planner's word only, "off" takes the candidates as they come.
 
-        ``timeout``: None: as long as the budget, or the daemon, allows. CompileError where no candidate runs."""
+        ``timeout``: None: as long as the budget, or the daemon, allows. CompileError where no candidate runs. ValueError: another mode."""
+        if mode not in measured.MODES:
+            raise ValueError(f"mode is one of {', '.join(measured.MODES)}, not {mode!r}")
         requests = [c if isinstance(c, self._pb.CompileRequest) else self.request(c, "", priority="TUNING") for c in candidates]
         described, payloads = measured.describe(arguments)
         start = self._pb.TuneStart(device=device, arguments=described, candidates=len(requests),

@@ -15,6 +15,8 @@ from .errors import CompileError, KilnError
 from .language.dtypes import DType, as_dtype
 from .profiler import TensorSupplyType
 
+MODES = ("wait", "background", "model", "off")  # what a caller of Tune waits for
+
 
 @dataclass(frozen=True)
 class Recipe:

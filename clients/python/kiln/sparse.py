@@ -25,7 +25,7 @@ def compress(dense, meta_dtype="int16"):
     if dense.element_size() not in by_size:
         raise ValueError(f"a sparse matrix of {dense.dtype}: elements of 8, 16 or 32 bits")
     bits = dense.detach().contiguous().view(by_size[dense.element_size()]).cpu().numpy()
-    values, places = _compressed(bits, dense.is_floating_point(), meta)
+    values, places = _compressed(bits, dense.is_floating_point() and not str(dense.dtype).endswith("fnuz"), meta)
     signed = torch.from_numpy(places.view(f"int{meta.bits}")).to(dense.device)
     return torch.from_numpy(values).to(dense.device).view(dense.dtype), signed if meta.kind == "i" else signed.view(getattr(torch, str(meta)))
 
@@ -42,7 +42,7 @@ def _compressed(matrix, floats: bool, meta):
     if k % each:
         raise ValueError(f"rows of {k} elements: an element of {meta} is for {each}, so {each * -(-k // each)} are needed")
     groups = bits.reshape(m, k // group, group)
-    there = (groups << 1 if floats else groups) != 0  # of floats, −0 is zero
+    there = (groups << 1 if floats else groups) != 0  # of floats, −0 is zero, but in the types that have NaN there
     if (crowded := np.argwhere(there.sum(-1) > keeps)).size:
         row, at = crowded[0]
         raise ValueError(f"row {row} has more than {keeps} of {group} elements that are not zero from column {at * group} on")

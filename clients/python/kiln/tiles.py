@@ -172,6 +172,7 @@ def block_sparse(dim: int, block: int, target=None) -> dict:
     """Of ``kiln.library.block_sparse_attention``: tiles that divide blocks of so many queries and keys. Each step has masks. These take registers,
     which the largest heads have only for one group of warps, and AMD's waves of 32 lanes for half as many rows."""
     tile = attention(dim, target)
+    del tile["backwards"]
     rows = min(64 if dim > 128 else 128, tile["block_m"], block)
     if _has_wgmma(target):
         tile["threads"] = 2 * rows

@@ -58,9 +58,6 @@ class AutotuneResult:
     watch: bytes = b""  # of the tuning that goes on behind it, for kiln.Client.watch
 
 
-MODES = ("wait", "background", "model", "off")
-
-
 @dataclass
 class ProfileArgs:
     """How configurations are timed and checked.
@@ -108,8 +105,8 @@ class ProfileArgs:
 
     def __post_init__(self):
         check_backend(self.backend)
-        if self.tune not in MODES:
-            raise ValueError(f"tune is one of {', '.join(MODES)}, not {self.tune!r}")
+        if self.tune not in measured.MODES:
+            raise ValueError(f"tune is one of {', '.join(measured.MODES)}, not {self.tune!r}")
         notices.unused("autotune", cache_input_tensors=(self.cache_input_tensors, (False, None),
                                                         "each configuration gets inputs of its own; give them with "
                                                         "set_autotune_inputs(…) for all to have the same"))

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """kiln.sparse.compress: what is kept of sparse matrices, and where it was."""
 
+import sys
+import types
+
 import numpy as np
 import pytest
 
@@ -41,6 +44,28 @@ def test_there_and_back(dtype, meta):
 def test_minus_zero_is_zero():
     values, places = sparse.compress(np.array([[-0.0, 1, 2, -0.0]] * 2, np.float16).reshape(1, 8), "uint8")
     assert values.tolist() == [[1, 2, 1, 2]] and places.tolist() == [[0b1001_1001]]
+
+
+class Codes:
+    """A tensor of 8-bit floats, as far as compress asks for one."""
+
+    device = None
+
+    def __init__(self, codes, dtype):
+        self.codes, self.dtype = codes, dtype
+
+    def __getattr__(self, name):
+        answers = {"element_size": 1, "is_floating_point": self.dtype != "torch.int8", "numpy": self.codes}
+        return lambda *_: answers.get(name, self)
+
+
+@pytest.mark.parametrize("dtype, kept", [("torch.float8_e4m3fn", [1, 2]), ("torch.float8_e4m3fnuz", [-128, 1])])
+def test_nan_is_kept_where_it_has_the_bits_of_minus_zero(monkeypatch, dtype, kept):
+    torch = types.SimpleNamespace(int8="torch.int8", int16="torch.int16", int32="torch.int32", from_numpy=lambda codes: Codes(codes, "torch.int8"))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    codes = np.array([[-128, 1, 0 if "fnuz" in dtype else 2, 0] * 2], np.int8)
+    values, _ = sparse.compress(Codes(codes, dtype), "int8")
+    assert values.codes.tolist() == [kept * 2]
 
 
 def test_what_is_refused():

@@ -29,6 +29,9 @@ class Divergence {
   // Whether each thread runs this store or atomic, outside of parallel loops, for itself. If not, it runs once for the block.
   bool IsOfEachThread(const ir::Stmt& stmt) const { return of_each_thread_.contains(&stmt); }
 
+  // Whether threads read the fragment together (read_together.h).
+  bool IsReadTogether(ir::BufferId fragment) const { return together_.contains(fragment); }
+
   // Threads begin to end gave elements of a local, or of their copies of a fragment, what they computed from `exprs` and read in `locals`.
   // `together`: they came at once.
   struct Given {

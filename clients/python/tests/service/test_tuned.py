@@ -109,7 +109,7 @@ def test_who_does_not_wait_gets_choices_and_watches(client):
     assert found.record.key == background.watch and len(found.record.measurements) == 3
     assert client.tune(programs, DEVICE, arguments, mode="model").record.winner == found.record.winner
     assert client.watch(b"\0" * 32) is None
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="mode is one of wait, background, model, off, not 'sometimes'"):
         client.tune(programs, DEVICE, arguments, mode="sometimes")
 
 

@@ -8,11 +8,10 @@ from .splits import LOWEST, online_softmax
 
 
 def block_sparse(batch, heads, kv_heads, seq_len, kv_len, dim, block, most, causal, scale, dtype, block_m, block_n, stages, threads, columns,
-                 exchanged, backwards):
+                 exchanged):
     """O = softmax(Q · Kᵀ · scale) · V of what the lists name: Q and O are (batch, seq_len, heads, dim), K and V (batch, kv_len, kv_heads, dim).
     Queries i · block and following see the keys of the first counts[b, h, i] blocks of chosen[b, h, i, :]; with ``causal`` those up to their own,
-    counted from the ends. A number that is no block stands for none. Tiles of ``block_m`` and ``block_n`` divide ``block``. Keys come in the
-    order of the lists, whatever ``backwards`` says."""
+    counted from the ends. A number that is no block stands for none. Tiles of ``block_m`` and ``block_n`` divide ``block``."""
     group = heads // kv_heads
     inside = block // block_n
     power = scale * LOG2_E
@@ -41,7 +40,9 @@ def block_sparse(batch, heads, kv_heads, seq_len, kv_len, dim, block, most, caus
             T.clear(total)
             T.fill(row_max, LOWEST)
             for step in T.Pipelined(T.min(counts[bz, by, row // block], most) * inside, num_stages=stages):
-                first = chosen[bz, by, row // block, step // inside] * block + step % inside * block_n
+                number = chosen[bz, by, row // block, step // inside]
+                known = T.And(number >= 0, number < T.ceildiv(kv_len, block))  # of others, the first key's place may not be a number
+                first = T.if_then_else(known, number, -1) * block + step % inside * block_n
                 T.copy(K[bz, first : first + block_n, by // group, :], k_shared)
                 T.clear(scores)
                 T.gemm(q_shared, k_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
