@@ -23,8 +23,15 @@ def parse(arguments):
     parser.add_argument("--compile-only", action="store_true", help="for a host with no GPU: which programs compile, how fast, with what spills")
     parser.add_argument("--seed", type=int, default=None, help="default: fresh in each run, and printed")
     parser.add_argument("--json", metavar="FILE", help="where the report goes; default: $OUT/bench.json where OUT is set")
+    parser.add_argument("--random-products", type=int, metavar="N", help="instead of the rows: N products of bf16 whose shapes the seed chooses")
+    parser.add_argument("--choices", type=int, default=0, metavar="N", help="with --random-products: time the planner's first N choices as well")
     parser.add_argument("--budget", type=float, default=510, help="seconds after which no further row is begun")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.choices and not options.random_products:
+        parser.error("--choices goes with --random-products")
+    if options.random_products and options.only != "*":
+        parser.error("--only is for the rows; --random-products has none")
+    return options
 
 
 def compile_row(row, client, target):
@@ -189,6 +196,20 @@ def run_cold(target, chosen):
     return bench_cold.measure_all(default_client(), target, chosen)
 
 
+def report(options, contents):
+    where = options.json or (str(pathlib.Path(os.environ["OUT"]) / "bench.json") if os.environ.get("OUT") else None)
+    if where:
+        pathlib.Path(where).write_text(json.dumps({"seed": options.seed, "card": clocks(), **contents}, indent=1))
+
+
+def run_random(options, target, place):
+    import bench_random
+
+    rows, holds = bench_random.run(options, target, place)
+    report(options, {"place": place.facts, "products": rows})
+    return 0 if holds else 1
+
+
 def main():
     options = parse(sys.argv[1:])
     options.seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
@@ -201,6 +222,8 @@ def main():
         place.start()
         print(f"# seed {options.seed}; {place.description(options)}", flush=True)
         target = place.device_target(options) or options.target
+        if options.random_products:
+            return run_random(options, target, place)
         results, chosen = run_rows(options, target, place.facts)
         if not options.compile_only:
             groups = summarize(results, chosen)
@@ -209,10 +232,7 @@ def main():
         if place:
             place.stop()
         shutil.rmtree(scratch, ignore_errors=True)
-    where = options.json or (str(pathlib.Path(os.environ["OUT"]) / "bench.json") if os.environ.get("OUT") else None)
-    if where:
-        pathlib.Path(where).write_text(json.dumps({"seed": options.seed, "card": clocks(), "place": place.facts, "groups": groups, "rows": results,
-                                                   "cold": cold}, indent=1))
+    report(options, {"place": place.facts, "groups": groups, "rows": results, "cold": cold})
     failed = sum(not r["ok"] for r in results)
     print(f"# {len(results) - failed} rows, {failed} failed")
     return 1 if failed or len(results) < len(chosen) or not results or not all(line["holds"] for line in groups + cold) else 0

@@ -40,17 +40,17 @@ class Timer:
         torch.cuda.synchronize()
         return [start.elapsed_time(end) for start, end in events]
 
-    def burst(self, calls: dict) -> dict:
-        """Milliseconds of each contender."""
+    def burst(self, calls: dict, rounds=ROUNDS, idle=IDLE_SECONDS) -> dict:
+        """Milliseconds of each contender. ``idle``: seconds before each burst, which short kernels need fewer of."""
         times = {name: [] for name in calls}
         for call in calls.values():
             call()
         torch.cuda.synchronize()
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             order = list(calls)
             self.random.shuffle(order)
             for name in order:
-                time.sleep(IDLE_SECONDS)
+                time.sleep(idle)
                 times[name] += self._launches(calls[name], LAUNCHES, flush=True)
         return {name: statistics.median(values) for name, values in times.items()}
 
