@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Cycles that the target takes for a product, for each way to distribute its tiles over the multiprocessors. clients/python/kiln/tiles.py
-// counts the same way.
+// Cycles that the target takes for a product, for each way to distribute its tiles over the multiprocessors.
 #pragma once
 
 #include <cstdint>

@@ -2,10 +2,7 @@
 //
 // Costs on an H200, for the cost models of passes, which ask their target for them. Each was measured on one card, with products of
 // tests/gpu/bench that differ in it alone; the lanes are the card's own. Other targets have no figures of their own; their rows name these too.
-// clients/python/kiln/tiles.py chooses tiles before a program exists and has costs of the same names, and further ones for which the compiler
-// has no use; clients/python/tests/test_tiles.py compares the two. They differ in the bandwidth of memory, 19 bytes a cycle there and 19.7
-// here: tiles were tuned with one and plans with the other, and a change of either may change what programs become. The cycles of a matrix
-// instruction stand in its row (nvptx.def, amdgpu.def, instructions.cc), the number of multiprocessors in the target's row.
+// The cycles of a matrix instruction stand in its row (nvptx.def, amdgpu.def, instructions.cc), the number of multiprocessors in the target's row.
 #pragma once
 
 #include <cstdint>

@@ -9,14 +9,37 @@
 
 namespace kiln::server {
 
-RankReactor::RankReactor(ArrivingCall& call, const Parts& parts, Caller caller, TenantBudget::Charge memory, Quotas::InFlight counted,
-                         v1::RankRequest request)
-    : PartsStream(call, parts, "Rank", std::move(caller), std::move(memory), std::move(counted)), request_(std::move(request)) {
+RankReactor::RankReactor(ArrivingCall& call, const Parts& parts, const RankMemory& kept, Caller caller, TenantBudget::Charge memory,
+                         Quotas::InFlight counted, v1::RankRequest request)
+    : PartsStream(call, parts, "Rank", std::move(caller), std::move(memory), std::move(counted)), kept_(kept), request_(std::move(request)) {
+  if (!request_.space().empty()) {
+    kept_.executor().Resume(caller_.tenant, [this] { Recall(); });
+    return;
+  }
   {
     cache::MutexLock lock(mutex_);
     SetTodo(static_cast<std::size_t>(request_.candidates_size()));
   }
   parts_.executor.Resume(caller_.tenant, [this] { Continue(); });
+}
+
+// A program without a key is none: then its place in the ranking says so.
+void RankReactor::Recall() {
+  const auto key = kept_.KeyOf(request_);
+  auto known = key ? kept_.Find(caller_.tenant, *key) : std::nullopt;
+  {
+    cache::MutexLock lock(mutex_);
+    if (known) {
+      progress_.Swap(&*known);
+    } else if (request_.known_only()) {
+      FailWith({.kind = Failure::Kind::kNotFound, .message = "no ranking of this space is known; send all of its candidates"});
+    } else {
+      SetTodo(static_cast<std::size_t>(request_.candidates_size()));
+      said_.resize(static_cast<std::size_t>(request_.candidates_size()));
+      if (key) key_ = *key;
+    }
+  }
+  Continue();
 }
 
 std::optional<Failure> RankReactor::ProblemOf(std::size_t part) {
@@ -53,6 +76,18 @@ void RankReactor::Note(std::size_t part, const Outcome& outcome) {
     ranked.set_message("the kilnd that compiles for this one does not rank programs; let it be updated");
   }
   AddUnwritten(ranked.ByteSizeLong());
+  if (!key_) return;
+  said_[part] = ranked;
+  // What failed for another cause may not fail the next time.
+  using Kind = Failure::Kind;
+  const bool lasts = outcome ? ranked.has_estimate() : outcome.error().kind == Kind::kInvalid || outcome.error().kind == Kind::kUnsupported;
+  if (!lasts) key_.reset();
+}
+
+// All are told: before the caller knows that, who asks again is answered from the store.
+bool RankReactor::NextRound() {
+  if (key_) kept_.Keep(caller_.tenant, *std::exchange(key_, std::nullopt), request_.candidates(0).target(), said_);
+  return false;
 }
 
 grpc::ByteBuffer RankReactor::TakeNews() {

@@ -112,6 +112,7 @@ struct Daemon::Parts {
   std::unique_ptr<DevicePool> devices;
   std::unique_ptr<RunFlow> runs;
   std::unique_ptr<TuneFlow> tunings;
+  std::unique_ptr<RankMemory> rankings;
   std::unique_ptr<SelfDescription> description;
   std::unique_ptr<TenantBudget> manifests;
   AcceptedCalls accepted;
@@ -328,6 +329,7 @@ void Daemon::Parts::MakeFlow() {
                                                          .tensors = {config.run_data_bytes, config.run_arguments},
                                                          .build_id = std::string(compiler::BuildId())},
                                        TuneFlow::Parts{*flow, *runs, *devices, *heavy, *cache, *sealer, *quotas, *store_keeper, telemetry, clock});
+  rankings = std::make_unique<RankMemory>(std::string(compiler::BuildId()), RankMemory::Parts{*flow, *heavy, *cache, *sealer, *store_keeper, clock});
 }
 
 void Daemon::Parts::NoteGpus(const v1::DeviceList& gpus, std::string_view trouble) const {
@@ -364,6 +366,7 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
   const KilnService::Parts service{*flow,
                                    *runs,
                                    *tunings,
+                                   *rankings,
                                    *devices,
                                    *executor,
                                    *heavy,

@@ -254,10 +254,15 @@ void KilnService::Rank(ArrivingCall& call, Caller caller, const Bytes& request) 
     return refuse({.kind = Failure::Kind::kMalformed,
                    .message = fmt::format("{} candidates; rank them in parts of at most {}", candidates.candidates_size(), kMostRanked)});
   }
+  const bool alone = candidates.candidates_size() == 1, none = candidates.candidates_size() == 0;
+  if (candidates.space().empty() ? candidates.known_only() : none || (candidates.known_only() && !alone)) {
+    return refuse({.kind = Failure::Kind::kMalformed,
+                   .message = "a space has its candidates, and one that is only looked up (known_only) has its name and its first candidate"});
+  }
   auto in_flight = parts_.quotas.Hold(caller.tenant);
   if (!in_flight) return refuse(in_flight.error());
   TellId(call.context());
-  call.SendBy(*new RankReactor(call, PartsOf(call), std::move(caller), std::move(*memory), std::move(*in_flight), std::move(candidates)));
+  call.SendBy(*new RankReactor(call, PartsOf(call), parts_.rankings, std::move(caller), std::move(*memory), std::move(*in_flight), std::move(candidates)));
 }
 
 void KilnService::Watch(ArrivingCall& call, Caller caller, const Bytes& request) {

@@ -21,6 +21,7 @@
 #include "server/flow/compile_flow.h"
 #include "server/flow/maintenance.h"
 #include "server/flow/parts_stream.h"
+#include "server/flow/rank_memory.h"
 #include "server/flow/run_flow.h"
 #include "server/flow/store_keeper.h"
 #include "server/pool/worker_pool.h"
@@ -40,6 +41,7 @@ class KilnService final : public grpc::Service {
     CompileFlow& flow;
     RunFlow& runs;
     TuneFlow& tunings;
+    const RankMemory& rankings;
     DevicePool& devices;
     Executor& executor;
     Executor& heavy;

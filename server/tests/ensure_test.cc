@@ -270,6 +270,7 @@ TEST_F(EnsureTest, NothingIsStartedForAClientThatDoesNotRead) {
 struct RankAnswer {
   grpc::Status status;
   std::map<std::uint32_t, v1::RankedCandidate> candidates;
+  bool known = false;
 };
 
 class RankTest : public DaemonTest {
@@ -279,8 +280,10 @@ class RankTest : public DaemonTest {
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     RankAnswer answer;
     const auto reader = daemon_->stub().Rank(&context, request);
-    for (v1::RankProgress news; reader->Read(&news);)
+    for (v1::RankProgress news; reader->Read(&news);) {
       for (const auto& one : news.candidates()) answer.candidates[one.candidate()] = one;
+      answer.known |= news.known();
+    }
     answer.status = reader->Finish();
     return answer;
   }
@@ -301,6 +304,69 @@ TEST_F(RankTest, EachHasAnEstimateOrSaysWhyNot) {
   EXPECT_FALSE(answer.candidates.at(1).has_estimate());
   EXPECT_EQ(answer.candidates.at(1).code(), static_cast<std::uint32_t>(StatusCode::INVALID_ARGUMENT));
   EXPECT_EQ(daemon_->Stats().tiers(0).entries(), 0u) << "nothing is kept";
+}
+
+// A ranking of a space is known afterwards, also to the next daemon, by its first candidate and for the same board and sizes.
+TEST_F(RankTest, ASpaceIsRankedOnce) {
+  daemon_->Start();
+  v1::RankRequest space = Asking({MakeRequest(Order::kAnswer, 30), MakeRequest(Order::kRefuse), MakeRequest(Order::kAnswer, 10)});
+  space.set_space("tiles");
+  v1::RankRequest first = Asking({MakeRequest(Order::kAnswer, 30)});
+  first.set_space("tiles");
+  first.set_known_only(true);
+  EXPECT_EQ(Rank(first).status.error_code(), StatusCode::NOT_FOUND);
+  const RankAnswer ranked = Rank(space);
+  ASSERT_TRUE(ranked.status.ok()) << ranked.status.error_message();
+  EXPECT_FALSE(ranked.known);
+  for (int round = 0; round < 2; ++round) {
+    for (const v1::RankRequest& again : {first, space}) {
+      const RankAnswer answer = Rank(again);
+      ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+      EXPECT_TRUE(answer.known);
+      ASSERT_EQ(answer.candidates.size(), 3u);
+      EXPECT_EQ(answer.candidates.at(0).estimate().microseconds(), 30);
+      EXPECT_EQ(answer.candidates.at(2).estimate().microseconds(), 10);
+      EXPECT_EQ(answer.candidates.at(1).message(), ranked.candidates.at(1).message());
+      EXPECT_EQ(answer.candidates.at(1).code(), static_cast<std::uint32_t>(StatusCode::INVALID_ARGUMENT));
+    }
+    if (round == 0) {
+      EXPECT_EQ(daemon_->Stop(), 0);
+      daemon_->Start();
+    }
+  }
+  v1::RankRequest other = first;
+  other.set_space("other tiles");
+  EXPECT_EQ(Rank(other).status.error_code(), StatusCode::NOT_FOUND);
+  other = first;
+  other.mutable_options()->set_board("another");
+  EXPECT_EQ(Rank(other).status.error_code(), StatusCode::NOT_FOUND);
+  other = first;
+  (*other.mutable_options()->mutable_symbols())["M"] = 3;
+  EXPECT_EQ(Rank(other).status.error_code(), StatusCode::NOT_FOUND);
+  other = first;
+  *other.mutable_candidates(0) = MakeRequest(Order::kAnswer, 31);
+  EXPECT_EQ(Rank(other).status.error_code(), StatusCode::NOT_FOUND);
+}
+
+TEST_F(RankTest, ASpaceOfWhichACandidateFailedIsRankedAgain) {
+  daemon_->Start();
+  v1::RankRequest space = Asking({MakeRequest(Order::kAnswer, 30), MakeRequest(Order::kFailToRank, 7)});
+  space.set_space("tiles");
+  EXPECT_TRUE(Rank(space).status.ok());
+  EXPECT_FALSE(Rank(space).known);
+}
+
+TEST_F(RankTest, WhatIsOnlyLookedUpHasANameAndOneCandidate) {
+  daemon_->Start();
+  v1::RankRequest request = Asking({MakeRequest(Order::kAnswer, 30)});
+  request.set_known_only(true);
+  EXPECT_EQ(Rank(request).status.error_code(), StatusCode::INVALID_ARGUMENT);
+  request.set_space("tiles");
+  *request.add_candidates() = MakeRequest(Order::kAnswer, 10);
+  EXPECT_EQ(Rank(request).status.error_code(), StatusCode::INVALID_ARGUMENT);
+  request.clear_candidates();
+  request.set_known_only(false);
+  EXPECT_EQ(Rank(request).status.error_code(), StatusCode::INVALID_ARGUMENT);
 }
 
 // What ends the planner's worker is not tried for ever, and does not keep the program from being compiled.

@@ -18,7 +18,7 @@ GEMM_FAMILIES = {  # family: (operands, result)
 }
 LAYOUTS = {"nn": (False, False), "nt": (False, True), "tn": (True, False), "tt": (True, True)}
 ODD = (1000, 777, 333)
-CHOSEN = "chosen"  # a tile, by kiln.tiles
+CHOSEN = "chosen"  # a tile of those among which the daemon's planner chooses
 
 
 def _extent(rng, low=1, high=2048):
@@ -39,7 +39,7 @@ def _gemm_case(family, index, shape, layout, *, symbolic=False, tile=None, bias=
     trans_a, trans_b = LAYOUTS[layout]
     given = tile or ((64, 64, 64, 128) if in_dtype in ("int8", "float8_e4m3fn") else (128, 128, 32, 128))
     arguments = {"in_dtype": in_dtype, "out_dtype": out_dtype, "trans_a": trans_a, "trans_b": trans_b,
-                 **({} if tile == CHOSEN else dict(zip(("block_m", "block_n", "block_k", "threads"), given)))}
+                 **({"choice": index} if tile == CHOSEN else dict(zip(("block_m", "block_n", "block_k", "threads"), given)))}
     if bias or activation:
         arguments.update(bias=bias, activation=activation)
     if not symbolic:
@@ -50,7 +50,7 @@ def _gemm_case(family, index, shape, layout, *, symbolic=False, tile=None, bias=
     notes += [CHOSEN] * (tile == CHOSEN)
     text = "×".join(map(str, shape)) + " " + " ".join(notes)
     bar = TF32_BAR if in_dtype == "tfloat32" else BARS[out_dtype]
-    return _case(f"{family}.{index}", family, "gemm", arguments, data, text, in_dtype, bar)
+    return _case(f"{family}.{index}", family, "gemm_chosen" if tile == CHOSEN else "gemm", arguments, data, text, in_dtype, bar)
 
 
 def _strided_case(family, index, shape):

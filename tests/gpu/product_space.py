@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 
 SHARED = 232448  # bytes of a block
+LINE = 128
 NAMES = ("block_m", "block_n", "block_k", "stages", "threads")
 
 
@@ -19,34 +20,38 @@ def _up(extent, unit):
     return -(-extent // unit) * unit
 
 
-def _rows(m):
-    """Of blocks: the whole of few rows, half of them, and what instructions come in."""
-    few = {_up(m, 8), _up(_up(m, 8) // 2, 8)} if m <= 256 else set()
-    more = {64, 128, 192, 256} if m > 64 else {64}
-    rest = set(range(136, 184, 8)) if m > 256 else set()
-    return sorted(rows for rows in few | more | rest if rows <= max(64, _up(m, 64)))
-
-
 def aligned(m, n, k):
-    """Steps of whole lines, with as many stages as fit shared memory."""
-    for block_m, block_n, deep, threads in itertools.product(_rows(m), (64, 128, 192, 256), (64, 128, 256, 512), (128, 256)):
-        sums = block_m * block_n / threads
-        if sums > 192 or (sums < 8 and block_m >= 64) or (block_n > max(64, _up(n, 64))) or deep > max(64, _up(k, 64)):
+    """Steps of whole lines. Few rows: all of them or half of them in a block, since columns of a product of the transposes come by eights, with long
+    steps. More: whole instructions, and for large blocks the rows between, which may leave a turn of blocks less."""
+    deep = LINE // 2
+    shapes = [(128, 256, deep, 256)]
+    if m > 128:
+        shapes += [(256, 128, deep, 256), *((rows, 256, deep, 256) for rows in (192, *range(136, 184, 8)))]
+    shapes += [(128, columns, deep, 256) for columns in (192, 128, 64)]
+    shapes += [(64, columns, 2 * deep, 128) for columns in (64, 128)] + [(64, 128, deep, 256)]
+    if m <= 384:
+        shapes = list(_few_rows(m, deep)) + shapes
+    for block_m, block_n, block_k, threads in dict.fromkeys(shapes):
+        if block_n > max(64, _up(n, 64)) or block_m > max(64, _up(m, 64)) or block_k > max(deep, _up(k, deep)):
             continue
-        if deep > 64 and block_m * block_n > 128 * 128 or deep > 128 and block_m > 64:
-            continue
-        if block_m % 64 and block_m > 128 and block_n != 256:
-            continue
-        left = min(32, block_m) * block_n * 2 if block_m % 64 else block_m * min(block_n * 2, 128)
-        stages = min(8, (SHARED - 1024 - left) // ((block_m + block_n) * deep * 2))
-        for number in sorted({stages, min(stages, 4)}):
-            if number >= 2:
-                yield block_m, block_n, deep, number, threads
+        piece = min(block_m, 32) * block_n * 2 if block_m % 64 else block_m * min(block_n * 2, LINE)
+        stages = min(16, (SHARED - 1024 - piece) // ((block_m + block_n) * block_k * 2))
+        if stages >= 2:
+            yield block_m, block_n, block_k, stages, threads
+
+
+def _few_rows(m, deep):
+    for rows in dict.fromkeys((_up(m, 8), _up(-(-m // 2), 8)) if m > 64 else (_up(m, 8),)):
+        if rows <= 192:
+            yield from ((rows, 64, steps * deep, 128) for steps in (8, 4, 2, 1) if rows <= 64 or steps <= 2)
+            yield from ((rows, columns, deep, 256) for columns in (128, 256))
+        if rows <= 112:
+            yield rows, 128, 2 * deep, 128
 
 
 def unaligned(m, n, k):
-    """Elements are loaded one by one."""
-    for block_m, block_n, deep, stages, threads in itertools.product((16, 32, 64, 128), (32, 64, 128), (32, 64), (1, 2, 3), (128, 256)):
+    """Elements are loaded one by one, and each has an address to keep."""
+    for block_m, block_n, deep, stages, threads in itertools.product((16, 32, 64, 128), (32, 64, 128), (32, 64), (1, 2), (128, 256)):
         if block_m > max(16, _up(m, 16)) or block_n > max(32, _up(n, 32)):
             continue
         if 4 <= block_m * block_n / threads <= 64:

@@ -9,6 +9,7 @@ from kiln.examples.programs import PROGRAMS
 from kiln.library.programs.gemm import ACCUMULATOR, gemm
 from kiln.library.programs.rms_norm import rms_norm
 from kiln.library.programs.softmax import softmax, softmax_online
+from kiln.library.spaces import product
 
 
 def gemm_strided(in_dtype="float16", out_dtype=None, block_m=64, block_n=64, block_k=32, stages=2, threads=128):
@@ -35,6 +36,14 @@ def gemm_strided(in_dtype="float16", out_dtype=None, block_m=64, block_n=64, blo
     return gemm_strided
 
 
+def gemm_chosen(M, N, K, choice, **arguments):
+    """``gemm`` with one of the tiles among which the planner chooses. One row along k is a program of its own, as it is for the library."""
+    if M == 1 and arguments["trans_b"] and K % 8 == 0:
+        return gemm(M, N, K, **arguments)
+    space = product(M, N, K, arguments["in_dtype"], arguments["out_dtype"], arguments["trans_a"], arguments["trans_b"], os.environ["KILN_TARGET"])
+    return gemm(M, N, K, **arguments, **dict(space[choice % len(space)]))
+
+
 def quotients(divisor, block=256, threads=128):
     """C = index // divisor − A, where A is of 64 bits and the quotient of 32."""
     N = T.dynamic("N")
@@ -48,11 +57,11 @@ def quotients(divisor, block=256, threads=128):
     return quotients
 
 
-BUILDERS = {"gemm": gemm, "gemm_strided": gemm_strided, "attention": attention, "rms_norm": rms_norm, "softmax": softmax,
-            "softmax_online": softmax_online, "quotients": quotients, **{f"program:{name}": build for name, build in PROGRAMS.items()}}
+BUILDERS = {"gemm": gemm, "gemm_chosen": gemm_chosen, "gemm_strided": gemm_strided, "attention": attention, "rms_norm": rms_norm,
+            "softmax": softmax, "softmax_online": softmax_online, "quotients": quotients, **{f"program:{name}": build for name, build in PROGRAMS.items()}}
 
 
 def build(builder: str, arguments: dict, target: str):
-    """For this target, whatever device the host has: products without sizes of tiles take theirs from it."""
+    """For this target, whatever device the host has: products whose tiles are chosen take theirs from it."""
     os.environ["KILN_TARGET"] = target
     return BUILDERS[builder](**arguments)

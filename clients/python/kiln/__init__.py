@@ -2,7 +2,7 @@
 """Kiln: a compilation service for tile-level GPU kernels.
 
 ``import kiln.language as T`` is the tile language; ``kiln.jit``, ``kiln.compile`` and ``kiln.autotune`` turn programs into kernels;
-``kiln.Client`` is the service itself; ``kiln.tiles`` proposes sizes of tiles;
+``kiln.Client`` is the service itself; ``kiln.rank`` says what its planner expects of programs;
 ``kiln.sparse`` compresses sparse matrices. Importing needs neither torch nor a GPU nor a daemon."""
 
 import importlib
@@ -37,7 +37,7 @@ _HOME = {
     "DeadlineExceeded": "errors",
     "UntrustedArtifact": "errors",
 }
-_MODULES = ("language", "sparse", "tiles", "triton")
+_MODULES = ("language", "sparse", "triton")
 __all__ = [*_HOME, *_MODULES]
 
 

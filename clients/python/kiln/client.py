@@ -301,22 +301,40 @@ class Client:
             return None
         return progress
 
-    def rank(self, candidates, target: str, *, options=None, board: str = "", symbols=None, timeout: float | None = None) -> list:
+    def rank(self, candidates, target: str, *, options=None, board: str = "", symbols=None, space: bytes = b"", timeout: float | None = None) -> list:
         """What the planner expects each of several programs to take, the fastest first: kiln.Ranked, of which those that were refused come last.
         Nothing is compiled or measured.
 
-        ``candidates``: programs as ``request`` takes them, or requests. ``board``: a GPU as its driver calls it ("NVIDIA H200"); empty: the
+        ``candidates``: programs as ``request`` takes them, requests, or functions that return one of these. ``board``: a GPU as its driver calls it ("NVIDIA H200"); empty: the
         target's usual one; where the planner does not know it, it counts with that one, with a warning. ``symbols``: values of the
-        dimensions that only the launch knows, by name; others count as 4096."""
-        requests = [c if isinstance(c, self._pb.CompileRequest) else self.request(c, target, options) for c in candidates]
+        dimensions that only the launch knows, by name; others count as 4096.
+
+        ``space``: what the candidates are called together, by the caller: all of them follow from the first one and from this. The daemon then keeps
+        the ranking, without its terms; where it has one, the first candidate alone is made and sent."""
+        asked = self._pb.EstimateOptions(board=board, symbols=symbols or {})
+        if space and candidates:
+            known = self._known_ranking(ranking.request(self, candidates[0], target, options), asked, space, timeout)
+            if known is not None and len(known) == len(candidates):
+                ranking.warn_of_another(board, known)
+                return sorted(known)
+        requests = [ranking.request(self, candidate, target, options) for candidate in candidates]
         found: dict = {}
         for part in ranking.parts(requests):
-            message = self._pb.RankRequest(candidates=[requests[index] for index in part],
-                                           options=self._pb.EstimateOptions(board=board, symbols=symbols or {}))
+            whole = len(part) == len(requests)  # else the parts would have one name
+            message = self._pb.RankRequest(candidates=[requests[index] for index in part], options=asked, space=space if whole else b"")
             for progress in self._stream("Rank", message, timeout):
                 found.update((part[c.candidate], ranking.Ranked.of(part[c.candidate], c)) for c in progress.candidates)
         ranking.warn_of_another(board, found.values())
         return sorted(found.values())
+
+    def _known_ranking(self, first, options, space: bytes, timeout: float | None) -> list | None:
+        """What the daemon has kept of a space. A daemon that keeps none ranks the first candidate, which is no answer."""
+        message = self._pb.RankRequest(candidates=[first], options=options, space=space, known_only=True)
+        try:
+            told = list(self._stream("Rank", message, timeout))
+        except _NotFound:
+            return None
+        return [ranking.Ranked.of(c.candidate, c) for progress in told for c in progress.candidates] if any(t.known for t in told) else None
 
     def _on(self, device: str, program):
         """A run's program as kilnd compiles it, for a recording. Of a device that kilnd does not tell of, the target stays open."""

@@ -57,6 +57,13 @@ def warn_of_another(board: str, ranked) -> None:
         warnings.warn(f"the planner does not know the GPU {board!r}; it counts with {other!r}, the target's usual one", stacklevel=4)
 
 
+def request(client, candidate, target: str, options):
+    """A candidate's CompileRequest."""
+    if callable(candidate) and not hasattr(candidate, "serialized"):
+        candidate = candidate()
+    return candidate if isinstance(candidate, client._pb.CompileRequest) else client.request(candidate, target, options)
+
+
 def parts(requests):
     """The requests' numbers, in parts that one call takes."""
     part, size = [], 0
@@ -70,7 +77,7 @@ def parts(requests):
         yield part
 
 
-def rank(candidates, target=None, *, options=None, board: str = "", symbols=None, client=None) -> list:
+def rank(candidates, target=None, *, options=None, board: str = "", symbols=None, space: bytes = b"", client=None) -> list:
     """What the planner expects programs to take, the fastest first: ``Client.rank`` of the default client. ``target``: as kiln.compile takes
     it; where it is a GPU of this process, ``board`` is that one."""
     from . import target as targets
@@ -80,4 +87,4 @@ def rank(candidates, target=None, *, options=None, board: str = "", symbols=None
     index = targets.current_device()
     if not board and targets.device_target(index) == name:
         board = targets.device_name(index) or ""
-    return (client or default_client()).rank(candidates, name, options=options, board=board, symbols=symbols)
+    return (client or default_client()).rank(candidates, name, options=options, board=board, symbols=symbols, space=space)

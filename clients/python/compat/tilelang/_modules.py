@@ -14,7 +14,7 @@ from . import _absent
 _GEMM = "use T.gemm; the compiler chooses the instruction"
 _LAYOUTS = "the layouts of tiles are inferred"
 _SOURCE = "there is no generated CUDA source to process: Kiln emits PTX"
-_TILES = "Kiln chooses tile sizes with kiln.autotune and kiln.tiles"
+_TILES = "Kiln chooses tile sizes with kiln.autotune and kiln.rank"
 
 _SCALARS = {name: f"kiln.language:{name}" for name in (
     "abs bitwise_and bitwise_not bitwise_or bitwise_xor cast ceil ceildiv cos erf exp exp10 exp2 floor floordiv floormod fmod "

@@ -3,7 +3,7 @@
 
 - ``add``: tiles in registers.
 - ``rows``: softmax and RMSNorm; reductions.
-- ``gemm``: a product; tiles in shared memory, a pipelined loop, sizes from ``kiln.tiles``.
+- ``gemm``: a product; tiles in shared memory, a pipelined loop.
 - ``products``: a batch of products, and a product with an epilogue.
 - ``packed``: weights of 4 bits, unpacked on the way to the product.
 - ``scaled``: 8-bit floats with scales for blocks.

@@ -2,7 +2,7 @@
 """FlashAttention forward: O = softmax(Q · Kᵀ / √d) · V, one block of queries for each block, keys in a loop with a running maximum."""
 
 import kiln.language as T
-from kiln import tiles
+from kiln.library import sizes
 
 LOG2_E = 1.4426950408889634
 
@@ -10,8 +10,8 @@ LOG2_E = 1.4426950408889634
 def attention(batch, heads, seq_len=None, dim=64, causal=False, dtype="float16", block_m=64, block_n=None, stages=2, threads=None, target=None):
     """Tensors are (batch, seq_len, heads, dim). ``seq_len`` may be anything; None: known at launch only. ``block_n`` and ``threads`` are 64 and
     128 if left out, or as many as the ``target``'s registers are enough for (None: as ``kiln.target`` finds it)."""
-    sizes = tiles.plain_attention(target, known=isinstance(seq_len, int))
-    block_n, threads = block_n or sizes["block_n"], threads or sizes["threads"]
+    plain = sizes.plain_attention(target, known=isinstance(seq_len, int))
+    block_n, threads = block_n or plain["block_n"], threads or plain["threads"]
     scale = LOG2_E / dim**0.5
     seq_len = T.dynamic("seq_len") if seq_len is None else seq_len
     shape = (batch, seq_len, heads, dim)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C = A · B: each block has a tile of C. Sizes come from ``kiln.tiles``, and any of them may be given instead."""
+"""C = A · B: each block has a tile of C, whose sizes may be given; kiln.autotune finds the best, and kiln.rank what is expected of them."""
 
 import kiln.language as T
-from kiln import tiles
+from kiln.library import sizes
 
 
-def gemm(M=None, N=None, K=None, dtype="float16", target=None, **sizes):
-    """A is (M, K), B (K, N), C (M, N), of floats alike. A dimension that is None is known at launch only. ``sizes``: ``block_m``,
-    ``block_n``, ``block_k``, ``stages`` and ``threads``; those that are left out are chosen for the ``target`` (None: as ``kiln.target``
-    finds it)."""
-    chosen = tiles.matrix_product(M, N, K, dtype, target=target)
-    if unknown := set(sizes) - set(chosen):
+def gemm(M=None, N=None, K=None, dtype="float16", target=None, **given):
+    """A is (M, K), B (K, N), C (M, N), of floats alike. A dimension that is None is known at launch only. ``given``: ``block_m``,
+    ``block_n``, ``block_k``, ``stages`` and ``threads``; those that are left out serve on every target, with as many threads as its registers
+    ask for (None: as ``kiln.target`` finds it)."""
+    chosen = sizes.for_registers(sizes.PLAIN, target, known=all(isinstance(extent, int) for extent in (M, N, K)))
+    if unknown := set(given) - set(chosen):
         raise TypeError(f"gemm: there is no size {' or '.join(sorted(unknown))}; sizes are {', '.join(chosen)}")
-    block_m, block_n, block_k, stages, threads = {**chosen, **sizes}.values()
+    block_m, block_n, block_k, stages, threads = {**chosen, **given}.values()
     M = T.dynamic("M") if M is None else M
     N = T.dynamic("N") if N is None else N
     K = T.dynamic("K") if K is None else K

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 
-from .. import tiles
+from . import sizes
 from .checks import HALVES, want_dtype, want_rank, want_shape
 from .operation import Operation
 from .plans import Dynamic, Plan, Program, Result
@@ -67,7 +67,7 @@ def _check(q, k, v, causal, scale):
 
 
 def _forward(q, k, causal, scale, target, lse=False):
-    tile = tiles.attention(q.shape[3], target, q.shape[1], k.shape[1], causal, lse)
+    tile = sizes.attention(q.shape[3], target, q.shape[1], k.shape[1], causal, lse)
     return Program.of(program, **arguments_of(q, k, causal, scale), **tile, lse=lse)
 
 
@@ -103,7 +103,7 @@ def _plan_backward(q, k, v, o, lse, do, causal, scale, deterministic, target):
     results = _check_backward(q, k, v, o, lse, do, causal, scale, deterministic)
     if q.size == 0:
         return Plan(None, (), results, fill=0.0)
-    built = Program.of(gradients, **arguments_of(q, k, causal, scale), **tiles.attention_backward(q.shape[3], target, deterministic),
+    built = Program.of(gradients, **arguments_of(q, k, causal, scale), **sizes.attention_backward(q.shape[3], target, deterministic),
                        deterministic=deterministic)
     return Plan(built, tuple(whole(i, spec) for i, spec in enumerate((q, k, v, o, lse, do))), results, options=OPTIONS)
 

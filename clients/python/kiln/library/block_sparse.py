@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .. import tiles
+from . import sizes
 from .checks import want_dtype, want_rank, want_shape
 from .decode import check_heads, check_scale
 from .operation import Operation
@@ -39,7 +39,7 @@ def _plan_block_sparse(q, k, v, chosen, counts, block, causal, scale, target):
     heads, dim = q.shape[2:]
     built = Program.of(block_sparse, batch=Dynamic("batch"), heads=heads, kv_heads=k.shape[2], seq_len=Dynamic("seq_len"),
                        kv_len=Dynamic("kv_len"), dim=dim, block=block, most=Dynamic("most"), causal=causal,
-                       scale=float(dim**-0.5 if scale is None else scale), dtype=str(q.dtype), **tiles.block_sparse(dim, block, target))
+                       scale=float(dim**-0.5 if scale is None else scale), dtype=str(q.dtype), **sizes.block_sparse(dim, block, target))
     inputs = (whole(0, q), whole(1, k), whole(2, v), whole(3, chosen), whole(4, counts))
     return Plan(built, inputs, _check_block_sparse(q, k, v, chosen, counts, block, causal, scale), options=(("fast_math", True),))
 

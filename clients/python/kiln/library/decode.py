@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .. import tiles
+from . import sizes
 from .checks import HALVES, want_dtype, want_rank, want_shape
 from .operation import Operation
 from .plans import Dynamic, Plan, Program, Result, View
@@ -69,11 +69,11 @@ def _plan(q, k, v, lengths, table, sinks, scale, target):
     kv_heads = k.shape[2]
     page = 0 if table is None else k.shape[1]
     keys = table.shape[1] * page if page else k.shape[1]
-    tile = tiles.decode(tokens * heads // kv_heads, dim, page, target)
+    tile = sizes.decode(tokens * heads // kv_heads, dim, page, target)
     blocks = batch * kv_heads * -(-tokens * heads // kv_heads // tile["block_m"])
     built = Program.of(program, batch=Dynamic("batch"), tokens=tokens, heads=heads, kv_heads=kv_heads, kv_len=Dynamic("kv_len"), dim=dim,
                        scale=float(dim**-0.5 if scale is None else scale), dtype=str(q.dtype), page=page, pages=Dynamic("pages") if page else 0,
-                       sinks=sinks is not None, splits=tiles.splits(blocks, -(-keys // tile["block_n"]), target), **tile)
+                       sinks=sinks is not None, splits=sizes.splits(blocks, -(-keys // tile["block_n"]), target), **tile)
     inputs = (whole(0, q), whole(1, k), whole(2, v), whole(3, lengths), whole(4, table) if page else NO_TABLE,
               NO_SINKS if sinks is None else whole(5, sinks))
     return Plan(built, inputs, _check(q, k, v, lengths, table, sinks, scale), options=(("fast_math", True),))
@@ -117,10 +117,10 @@ def _check_latent(function, q, kv, paged):
 def _latent(q, kv, lists, rows, keys, target, **more):
     """The program of latent attention: ``lists`` of ``rows`` queries each see up to ``keys`` keys."""
     batch, tokens, heads, width = q.shape
-    tile = tiles.latent(rows, target)
+    tile = sizes.latent(rows, target)
     blocks = lists * -(-rows // tile["block_m"])
     return Program.of(latent, batch=Dynamic("batch"), tokens=tokens, heads=heads, kv_len=Dynamic("kv_len"), dim=width - TURNED, turned=TURNED,
-                      dtype=str(q.dtype), splits=tiles.splits(blocks, -(-keys // tile["block_n"]), target, resident=1), **more, **tile)
+                      dtype=str(q.dtype), splits=sizes.splits(blocks, -(-keys // tile["block_n"]), target, resident=1), **more, **tile)
 
 
 def _check_latent_attention(q, kv, lengths, table, scale):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .. import tiles
+from . import sizes
 from .checks import FLOATS, want_dtype, want_rank, want_rows, want_shape
 from .operation import Operation
 from .plans import Dynamic, Plan, Program, Result, View, dynamic
@@ -56,7 +56,7 @@ def _check_swiglu(x):
 def _plan_swiglu(x, target):
     m, n = flat(x)[0], x.shape[-1] // 2
     rows = 4 if m <= 4 * _BLOCKS else 64
-    program = Program.of(programs.swiglu, M=M, N=n, dtype=str(x.dtype), rows=rows, **tiles.rows("swiglu", n))
+    program = Program.of(programs.swiglu, M=M, N=n, dtype=str(x.dtype), rows=rows, **sizes.rows("swiglu", n))
     return Plan(program, (rows_of(0, x),), _check_swiglu(x))
 
 
@@ -69,7 +69,7 @@ def _check_swiglu_backward(dy, x):
 
 def _plan_swiglu_backward(dy, x, target):
     m, n = flat(dy)
-    program = Program.of(programs.swiglu_backward, M=M, N=n, dtype=str(x.dtype), **tiles.rows("swiglu", n))
+    program = Program.of(programs.swiglu_backward, M=M, N=n, dtype=str(x.dtype), **sizes.rows("swiglu", n))
     return Plan(program, (View(0, (m, n)), View(1, (m, 2, n))), _check_swiglu_backward(dy, x))
 
 
@@ -87,7 +87,7 @@ def _check_transpose(x):
 
 def _plan_transpose(x, target):
     m, n = x.shape
-    program = Program.of(programs.transpose, M=dynamic("M", m), N=n, dtype=str(x.dtype), **tiles.transposed(n, x.dtype))
+    program = Program.of(programs.transpose, M=dynamic("M", m), N=n, dtype=str(x.dtype), **sizes.transposed(n, x.dtype))
     return Plan(program, (View(0, (m, n)),), _check_transpose(x))
 
 

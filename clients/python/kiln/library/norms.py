@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .. import tiles
+from . import sizes
 from .checks import FLOATS, want_dtype, want_not_negative, want_rows, want_shape
 from .operation import Operation
 from .plans import Plan, Program, Result
@@ -57,11 +57,11 @@ def _plan_rms_norm(x, weight, eps, target):
     n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype), "eps": float(eps)}
     if where == "registers":
-        program = Program.of(rms_norms.rms_norm, **common, **tiles.rows("rms_norm", n, target))
+        program = Program.of(rms_norms.rms_norm, **common, **sizes.rows("rms_norm", n, target))
     elif where == "block":
-        program = Program.of(rms_norms.rms_norm_long, **common, **tiles.rows("rms_norm_long", n))
+        program = Program.of(rms_norms.rms_norm_long, **common, **sizes.rows("rms_norm_long", n))
     else:
-        program = Program.of(rms_norms.rms_norm_parts, **common, **tiles.parts(n))
+        program = Program.of(rms_norms.rms_norm_parts, **common, **sizes.parts(n))
     return Plan(program, (rows_of(0, x), whole(1, weight)), _check_rms_norm(x, weight, eps))
 
 
@@ -74,7 +74,7 @@ def _check_rms_norm_backward(dy, x, weight, eps):
 
 def _plan_rms_norm_backward(dy, x, weight, eps, target):
     n = x.shape[-1]
-    program = Program.of(rms_norms.rms_norm_backward, M=M, N=n, dtype=str(x.dtype), eps=float(eps), **tiles.parts(n))
+    program = Program.of(rms_norms.rms_norm_backward, M=M, N=n, dtype=str(x.dtype), eps=float(eps), **sizes.parts(n))
     return Plan(program, (rows_of(0, dy), rows_of(1, x), whole(2, weight)), _check_rms_norm_backward(dy, x, weight, eps))
 
 
@@ -111,11 +111,11 @@ def _plan_layer_norm(x, weight, bias, eps, target):
     n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype), "eps": float(eps)}
     if where == "registers":
-        program = Program.of(layer_norms.layer_norm, **common, **tiles.rows("layer_norm", n, target, x.dtype))
+        program = Program.of(layer_norms.layer_norm, **common, **sizes.rows("layer_norm", n, target, x.dtype))
     elif where == "block":
-        program = Program.of(layer_norms.layer_norm_long, **common, **tiles.rows("layer_norm_long", n))
+        program = Program.of(layer_norms.layer_norm_long, **common, **sizes.rows("layer_norm_long", n))
     else:
-        program = Program.of(layer_norms.layer_norm_parts, **common, **tiles.parts(n))
+        program = Program.of(layer_norms.layer_norm_parts, **common, **sizes.parts(n))
     return Plan(program, (rows_of(0, x), whole(1, weight), whole(2, bias)), _check_layer_norm(x, weight, bias, eps))
 
 
@@ -130,11 +130,11 @@ def _plan_layer_norm_backward(dy, x, weight, mean, rstd, target):
     n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype)}
     if where == "registers":
-        program = Program.of(gradients.layer_norm_backward, **common, **tiles.rows("layer_norm_backward", n, target))
+        program = Program.of(gradients.layer_norm_backward, **common, **sizes.rows("layer_norm_backward", n, target))
     elif where == "block":
-        program = Program.of(gradients.layer_norm_backward_long, **common, **tiles.rows("layer_norm_backward_long", n))
+        program = Program.of(gradients.layer_norm_backward_long, **common, **sizes.rows("layer_norm_backward_long", n))
     else:
-        program = Program.of(gradients.layer_norm_backward_parts, **common, **tiles.parts(n))
+        program = Program.of(gradients.layer_norm_backward_parts, **common, **sizes.parts(n))
     inputs = (rows_of(0, dy), rows_of(1, x), whole(2, weight), each_row(3, mean), each_row(4, rstd))
     return Plan(program, inputs, _check_layer_norm_backward(dy, x, weight, mean, rstd))
 

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which program serves a call, and the kernels that are compiled of them. One kernel serves many sizes: a dimension that varies from call
 to call is either known at launch only (``Dynamic``), or the program is made for a rounded size and its tensors may be shorter
-(``Program.shorter``)."""
+(``Program.shorter``). Sizes that are nobody's business but speed's are the daemon's planner's to choose (``chosen``)."""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import threading
 from dataclasses import dataclass, field
 
 import kiln.language as T
 
+from .. import target as targets
 from ..client import default_client
+from ..errors import CompileError, KilnError
 from ..kernel import Kernel
 from ..language import program as ir
 from ..language.buffer import as_shape
@@ -53,6 +57,10 @@ class Program:
     def of(cls, build, shorter=(), **arguments) -> "Program":
         """A program with these arguments, which must be hashable."""
         return cls(build, tuple(sorted(arguments.items())), tuple(shorter))
+
+    def sized(self, sizes: tuple) -> "Program":
+        """With these further arguments."""
+        return dataclasses.replace(self, arguments=tuple(sorted({**dict(self.arguments), **dict(sizes)}.items())))
 
     def trace(self):
         """The PrimFunc."""
@@ -101,6 +109,44 @@ class Plan:
     results: tuple
     options: tuple = field(default=())
     fill: float | None = None
+
+
+_choices: dict = {}
+_MOST_CHOICES = 65536
+
+
+def chosen(program: Program, space: tuple, options: tuple, target: str, symbols: dict) -> Program:
+    """The program with those sizes of the space of which the daemon's planner expects most. It is asked once in a process; what it said, it keeps for
+    the next ones, which send it one program.
+
+    ``space``: alternatives, each ((argument, value), …); one alone is nobody's choice. ``symbols``: the dimensions that only the launch knows, as they
+    count. KilnError where the daemon is too old to be asked, or refuses them all."""
+    if len(space) == 1:
+        return program.sized(space[0])
+    device = targets.current_device()
+    board = (targets.device_name(device) or "") if targets.device_target(device) == target else ""
+    key = (target, board, program, space, options, tuple(sorted(symbols.items())))
+    found = _choices.get(key)
+    if found is None:
+        if len(_choices) >= _MOST_CHOICES:
+            _choices.clear()
+        found = _choices[key] = _ask(program, space, dict(options), target, board, symbols)
+    return program.sized(found)
+
+
+def _ask(program: Program, space: tuple, options: dict, target: str, board: str, symbols: dict) -> tuple:
+    client = default_client()
+    candidates = [program.sized(sizes).trace for sizes in space]
+    try:
+        first = client.rank(candidates, target, options=options, board=board, symbols=symbols, space=hashlib.sha256(repr(space).encode()).digest())[0]
+    except CompileError as failure:
+        if failure.code != "UNIMPLEMENTED":
+            raise
+        raise KilnError("the sizes of a matrix product are chosen by the planner of the daemon, and this kilnd is too old to have one: update it, or "
+                        "set KILN_ADDRESS to another") from failure
+    if first.problem:
+        raise KilnError(f"the daemon's planner refuses all {len(space)} tiles of this product for {target}: {first.problem}")
+    return space[first.index]
 
 
 _kernels: dict = {}

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from .. import tiles
 from ..language.dtypes import as_dtype
+from . import spaces
 from .checks import FLOATS, want_dtype, want_rank, want_shape
 from .operation import Operation
-from .plans import Dynamic, Plan, Program, Result, View, bucket, dynamic
+from .plans import Dynamic, Plan, Program, Result, View, bucket, chosen, dynamic
 from .programs import products as programs
 from .programs.gemm import gemm
 
@@ -102,7 +102,7 @@ def _plan(a, b, bias, residual, row_scale, activation, trans_a, trans_b, out_dty
     dtype = "tfloat32" if allow_tf32 else str(a.dtype)
     options = (("fast_accumulation", True),) if fast_accumulation else ()
     if b.rank == 3:
-        return Plan(_batched(sides, dtype, results[0].dtype, target), sides.views(), results, options)
+        return Plan(_batched(sides, dtype, results[0].dtype, options, target), sides.views(), results, options)
     common = {"N": sides.n, "in_dtype": dtype, "out_dtype": results[0].dtype, "trans_a": sides.trans_a, "trans_b": sides.trans_b,
               "activation": activation}
     one_row = sides.m == 1 and dtype in ("float16", "bfloat16") and sides.trans_b and not sides.trans_a and sides.k % 8 == 0
@@ -111,12 +111,13 @@ def _plan(a, b, bias, residual, row_scale, activation, trans_a, trans_b, out_dty
         return Plan(program, sides.views() + (() if bias is None else (View(2, (sides.n,)),)), results, options)
     size, shorter = _first_dimension(sides, residual is not None, row_scale is not None)
     plain = residual is row_scale is None and bias_fits(bias, results[0].dtype)
-    tile = _tile(size, sides, dtype, results[0].dtype, fast_accumulation, target, not plain)
+    space = spaces.product(size["M"], sides.n, size["K"], dtype, results[0].dtype, sides.trans_a, sides.trans_b, target, not plain)
+    symbols = {extent.name: size[extent.name] for extent, _ in shorter}
     if plain:
-        program = Program.of(gemm, shorter, **size, bias=bias is not None, **common, **tile)
+        program = chosen(Program.of(gemm, shorter, **size, bias=bias is not None, **common), space, options, target, symbols)
         return Plan(program, sides.views() + (() if bias is None else (View(2, (sides.n,)),)), results, options)
-    program = Program.of(programs.fused, shorter, **size, bias=_name(bias), residual=_name(residual), row_scale=row_scale is not None,
-                         **common, **tile)
+    program = Program.of(programs.fused, shorter, **size, bias=_name(bias), residual=_name(residual), row_scale=row_scale is not None, **common)
+    program = chosen(program, space, options, target, symbols)
     scale = View(0, (1,), first=True) if row_scale is None else View(4, (sides.m,))
     row = View(0, (1,), first=True) if bias is None else View(2, (sides.n,))
     added = View(0, (1, 1), first=True) if residual is None else View(3, (sides.m, sides.n))
@@ -142,27 +143,16 @@ def _first_dimension(sides: _Sides, residual: bool, row_scale: bool) -> tuple:
     return {"M": max(8, bucket(sides.m)), "K": sides.k}, ((Dynamic("M"), tuple(places)),)
 
 
-def _tile(size: dict, sides: _Sides, dtype: str, out: str, fast_accumulation: bool, target: str, followed: bool) -> dict:
-    if dtype == "float32":
-        return tiles.SCALAR
-    if size["M"] <= 128 and any(extent * as_dtype(dtype).bytes % 16 != 0 for extent in (sides.a[-1], sides.b[-1])):
-        return tiles.for_registers(tiles.UNALIGNED, target)
-    tile = tiles.matrix_product(size["M"], sides.n, size["K"], dtype, out, sides.trans_a, sides.trans_b, target, fast_accumulation)
-    return tiles.for_registers(tile, target, followed)
-
-
-def _batched(sides: _Sides, dtype: str, out: str, target: str) -> Program:
+def _batched(sides: _Sides, dtype: str, out: str, options: tuple, target: str) -> Program:
     m, k = (sides.m, bucket(sides.k)) if sides.trans_a else (max(8, bucket(sides.m)), sides.k)
-    tile = tiles.SCALAR
-    if dtype != "float32":
-        tile = tiles.for_registers(tiles.batched_product(m, sides.n, k, dtype, out, sides.trans_a, sides.trans_b, target), target)
     if sides.trans_a:
         shorter = ((dynamic("K", sides.k) if sides.trans_b else Dynamic("K"), (("A", 1), ("B", 2 if sides.trans_b else 1))),)
     else:
         shorter = ((Dynamic("M"), (("A", 1), ("C", 1))),)
-    return Program.of(programs.batched, shorter, batch=Dynamic("batch"), M=m, N=sides.n, K=k, in_dtype=dtype, out_dtype=out,
-                      trans_a=sides.trans_a,
-                      trans_b=sides.trans_b, **tile)
+    program = Program.of(programs.batched, shorter, batch=Dynamic("batch"), M=m, N=sides.n, K=k, in_dtype=dtype, out_dtype=out,
+                         trans_a=sides.trans_a, trans_b=sides.trans_b)
+    space = spaces.batched(m, sides.n, k, dtype, out, sides.trans_a, sides.trans_b, target)
+    return chosen(program, space, options, target, {"batch": bucket(sides.a[0]), **({"K": k} if sides.trans_a else {"M": m})})
 
 
 def _save(context, inputs, output):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .. import tiles
+from . import sizes
 from .checks import FLOATS, HALVES, Spec, is_torch, spec_of, want_dtype, want_name, want_rank, want_rows, want_shape
 from .operation import Operation
 from .plans import Dynamic, Plan, Program, Result, View, bucket, dynamic
@@ -53,7 +53,7 @@ def _plan_scaled(a, b, scale_a, scale_b, out_dtype, target):
     (m, k), n = a.shape, b.shape[0]
     shorter = ((dynamic("M", m), (("A", 0), ("scale_a", 1), ("C", 0))),)
     program = Program.of(scaled.block_scaled, shorter, M=_at_most(m), N=n, K=k, out_dtype=results[0].dtype,
-                         **tiles.scaled_product(m, target))
+                         **sizes.scaled_product(m, target))
     return Plan(program, tuple(whole(i, s) for i, s in enumerate((a, b, scale_a, scale_b))), results)
 
 
@@ -85,7 +85,7 @@ def _plan_grouped(a, b, expert, fast_accumulation, target):
     results = _check_grouped(a, b, expert, fast_accumulation)
     experts, n, k = b.shape
     program = Program.of(grouped.grouped, experts=experts, N=n, K=k, dtype=str(a.dtype), out_dtype=results[0].dtype,
-                         **tiles.grouped_product(a.dtype, target))
+                         **sizes.grouped_product(a.dtype, target))
     options = (("fast_accumulation", True),) if fast_accumulation else ()
     return Plan(program, (whole(0, a), whole(1, b), whole(2, expert)), results, options)
 
@@ -121,8 +121,8 @@ def _check_quantized(a, weight, scale, format, group):
 
 
 def _packed_tile(m, k, group, target) -> dict:
-    """The tile that ``kiln.tiles`` chooses, its steps at least as long as a group's scales ask for."""
-    tile = tiles.packed_product(m, k, target)
+    """The tile of ``packed_product``, its steps at least as long as a group's scales ask for."""
+    tile = sizes.packed_product(m, k, target)
     step = tile["block_k"]
     return tile if step % group == 0 or group % step == 0 else {**tile, "block_k": group}
 
@@ -160,11 +160,11 @@ def _plan_quantize_rows(x, target):
     n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype)}
     if where == "registers":
-        program = Program.of(quantize.quantize_rows, **common, **tiles.rows("quantize_rows", n, target))
+        program = Program.of(quantize.quantize_rows, **common, **sizes.rows("quantize_rows", n, target))
     elif where == "block":
-        program = Program.of(quantize.quantize_rows_long, **common, **tiles.rows("quantize_rows_long", n))
+        program = Program.of(quantize.quantize_rows_long, **common, **sizes.rows("quantize_rows_long", n))
     else:
-        program = Program.of(quantize.quantize_rows_parts, **common, **tiles.parts(n))
+        program = Program.of(quantize.quantize_rows_parts, **common, **sizes.parts(n))
     return Plan(program, (rows_of(0, x),), _check_quantize_rows(x))
 
 

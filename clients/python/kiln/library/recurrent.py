@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .. import tiles
+from . import sizes
 from .checks import HALVES, want_dtype, want_rank, want_shape
 from .operation import Operation
 from .plans import Dynamic, Plan, Program, Result, View
@@ -36,7 +36,7 @@ def _check(q, k, v, decay):
 def _plan(q, k, v, decay, target):
     heads, values = v.shape[2:]
     built = Program.of(program, batch=Dynamic("batch"), heads=heads, groups=q.shape[2], seq_len=Dynamic("seq_len"), keys=q.shape[3], values=values,
-                       dtype=str(q.dtype), decays=decay is not None, **tiles.linear_attention(q.shape[3], target))
+                       dtype=str(q.dtype), decays=decay is not None, **sizes.linear_attention(q.shape[3], target))
     inputs = (whole(0, q), whole(1, k), whole(2, v), View(0, (1, 1, 1), first=True) if decay is None else whole(3, decay))
     return Plan(built, inputs, _check(q, k, v, decay), options=(("fast_math", True),))
 

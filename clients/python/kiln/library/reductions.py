@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .. import tiles
+from . import sizes
 from .checks import FLOATS, want_dtype
 from .operation import Operation
 from .plans import Plan, Program, Result
@@ -37,9 +37,9 @@ def _plan(x, dim, kind, target):
     common = {"M": M, "N": n, "dtype": str(x.dtype)}
     if kind == "sum":
         name = "row_sum" if along_rows else "column_sum"
-        program = Program.of(getattr(programs, name), **common, **tiles.rows(name, n))
+        program = Program.of(getattr(programs, name), **common, **sizes.rows(name, n))
     elif along_rows:
-        program = Program.of(programs.row_reduction, kind=kind, **common, **tiles.parts(n))
+        program = Program.of(programs.row_reduction, kind=kind, **common, **sizes.parts(n))
     else:
         program = Program.of(programs.column_reduction, kind=kind, **common)
     return Plan(program, (rows_of(0, x),), results)

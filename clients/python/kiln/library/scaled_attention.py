@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from .. import tiles
 from .attention import FORM, arguments_of, check_inputs
+from . import sizes
 from .checks import HALVES, want_dtype, want_rank, want_shape
 from .operation import Operation
 from .plans import Plan, Program, Result
@@ -36,7 +36,7 @@ def _plan(q, k, v, q_scale, k_scale, v_scale, causal, scale, out_dtype, target):
     results = _check(q, k, v, q_scale, k_scale, v_scale, causal, scale, out_dtype)
     arguments = {name: value for name, value in arguments_of(q, k, causal, scale).items() if name != "dtype"}
     built = Program.of(program, **arguments, q_scales=q_scale.shape[0], kv_scales=k_scale.shape[0], out_dtype=results[0].dtype,
-                       **tiles.scaled_attention(q.shape[3], target))
+                       **sizes.scaled_attention(q.shape[3], target))
     return Plan(built, tuple(whole(i, spec) for i, spec in enumerate((q, k, v, q_scale, k_scale, v_scale))), results, options=OPTIONS)
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .. import tiles
+from . import sizes
 from .plans import Dynamic, View
 
 M = Dynamic("M")
@@ -34,8 +34,8 @@ def whole(index: int, spec) -> View:
 def kept_in(n: int, dtype, target: str) -> str:
     """Where a program keeps rows of n elements between its two looks at them: "registers" (of a block, or its shared memory), "block"
     (registers and shared memory of a large block, or a cluster's), or "memory": it reads them twice."""
-    if n <= tiles.IN_REGISTERS and (target.endswith(":sm_90a") or n * dtype.bytes <= 32768):
+    if n <= sizes.IN_REGISTERS and (target.endswith(":sm_90a") or n * dtype.bytes <= 32768):
         return "registers"
-    if target.endswith(":sm_90a") and dtype.bytes == 2 and n <= LONGEST and n % tiles.IN_REGISTERS == 0:
+    if target.endswith(":sm_90a") and dtype.bytes == 2 and n <= LONGEST and n % sizes.IN_REGISTERS == 0:
         return "block"
     return "memory"

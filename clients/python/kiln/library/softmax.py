@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .. import tiles
+from . import sizes
 from .checks import FLOATS, want_dtype, want_rows, want_shape
 from .operation import Operation
 from .plans import Plan, Program, Result, View
@@ -24,11 +24,11 @@ def _plan_softmax(x, target):
     n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype)}
     if where == "registers":
-        program = Program.of(programs.softmax, **common, **tiles.rows("softmax", n, target))
+        program = Program.of(programs.softmax, **common, **sizes.rows("softmax", n, target))
     elif where == "block":
-        program = Program.of(programs.softmax_long, **common, **tiles.rows("softmax_long", n))
+        program = Program.of(programs.softmax_long, **common, **sizes.rows("softmax_long", n))
     else:
-        program = Program.of(programs.softmax_online, **common, **tiles.rows("softmax_online", n))
+        program = Program.of(programs.softmax_online, **common, **sizes.rows("softmax_online", n))
     return Plan(program, (rows_of(0, x),), _check_softmax(x))
 
 
@@ -41,7 +41,7 @@ def _check_softmax_backward(dy, y):
 
 
 def _plan_softmax_backward(dy, y, target):
-    program = Program.of(programs.softmax_backward, M=M, N=y.shape[-1], dtype=str(y.dtype), **tiles.parts(y.shape[-1]))
+    program = Program.of(programs.softmax_backward, M=M, N=y.shape[-1], dtype=str(y.dtype), **sizes.parts(y.shape[-1]))
     return Plan(program, (rows_of(0, dy), rows_of(1, y)), _check_softmax_backward(dy, y))
 
 
@@ -61,10 +61,10 @@ def _check_cross_entropy(x, label):
 
 def _plan_cross_entropy(x, label, target):
     n = x.shape[-1]
-    program = Program.of(losses.cross_entropy, M=M, N=n, dtype=str(x.dtype), **tiles.rows("cross_entropy", n))
+    program = Program.of(losses.cross_entropy, M=M, N=n, dtype=str(x.dtype), **sizes.rows("cross_entropy", n))
     # Without it, powers of two take three operations more for results below 2^-126, which count for nothing beside the largest, 1. Where
     # memory is far from the bound, as for short rows, these operations are.
-    options = (("fast_math", True),) if n <= tiles.IN_REGISTERS else ()
+    options = (("fast_math", True),) if n <= sizes.IN_REGISTERS else ()
     return Plan(program, (rows_of(0, x), View(1, (label.size,), dtype="int32")), _check_cross_entropy(x, label), options)
 
 
@@ -78,7 +78,7 @@ def _check_cross_entropy_backward(dloss, x, label, loss):
 
 def _plan_cross_entropy_backward(dloss, x, label, loss, target):
     n = x.shape[-1]
-    program = Program.of(losses.cross_entropy_backward, M=M, N=n, dtype=str(x.dtype), **tiles.parts(n))
+    program = Program.of(losses.cross_entropy_backward, M=M, N=n, dtype=str(x.dtype), **sizes.parts(n))
     inputs = (each_row(0, dloss), rows_of(1, x), View(2, (label.size,), dtype="int32"), each_row(3, loss))
     return Plan(program, inputs, _check_cross_entropy_backward(dloss, x, label, loss))
 

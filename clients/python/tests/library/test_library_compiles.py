@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each of the library's functions compiles for GPUs, at the sizes that kiln.tiles chooses there, and without spilling where the compiler
+"""Each of the library's functions compiles for GPUs, at the sizes that are chosen there, and without spilling where the compiler
 can tell."""
 
 import pytest

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kiln.language.dtypes as dtypes
-from kiln import library, tiles
+from kiln import library
 from kiln.library import plans
 from kiln.library.operation import OPERATIONS
 
@@ -221,7 +221,7 @@ def test_sizes_divide_what_shares_a_scale(m, target):
 
         step = _packed_tile(m, k, group, target)["block_k"]
         assert step % group == 0 or group % step == 0
-    assert tiles.scaled_product(m, target)["block_k"] % 128 == 0
+    assert sizes.scaled_product(m, target)["block_k"] % 128 == 0
 
 
 def test_operations_have_the_parameters_of_their_checks():

@@ -62,7 +62,7 @@ def test_dimensions_are_variables():
     ("engine.callback", "register_cuda_postproc_callback", "Kiln emits PTX"),
     ("carver.template", "MatmulTemplate", "kiln.autotune"),
     ("carver", "MatmulTemplate", "kiln.autotune"),
-    ("carver.arch", "CDNA", "kiln.tiles"),
+    ("carver.arch", "CDNA", "kiln.rank"),
     ("cuda.intrinsics.macro.mma_macro_generator", "TensorCoreIntrinEmitter", "use T.gemm"),
     ("tools", "plot_layout", "kiln explain"),
 ])

@@ -9,7 +9,7 @@ from .rows import LOG2_E
 def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype, block_m, block_n, stages, threads, columns, exchanged,
               backwards, lse=False):
     """O = softmax(Q · Kᵀ · scale) · V: Q and O are (batch, seq_len, heads, dim), K and V (batch, kv_len, kv_heads, dim). With ``causal``,
-    query i sees keys up to i + kv_len − seq_len, which must be at least as many. ``columns``, ``exchanged``: see ``tiles.attention``; columns
+    query i sees keys up to i + kv_len − seq_len, which must be at least as many. ``columns``, ``exchanged``: see ``sizes.attention``; columns
     beyond dim are read as zeros and not written. ``backwards``: the last keys come first, so that the steps that mask do.
     ``lse``: the logarithms of the rows' sums, too, (batch, heads, seq_len)."""
     group = heads // kv_heads

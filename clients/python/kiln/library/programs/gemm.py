@@ -2,7 +2,7 @@
 """C = activation(op(A) · op(B) + bias)."""
 
 import kiln.language as T
-from kiln import tiles
+from kiln.library import sizes
 
 # What a product of two operands is summed in.
 ACCUMULATOR = {"int8": "int32", "uint8": "int32"}
@@ -24,16 +24,18 @@ def activate(name, x):
 
 def gemm(M=None, N=None, K=None, in_dtype="float16", out_dtype=None, bias=False, activation=None, trans_a=False, trans_b=False,
          block_m=None, block_n=None, block_k=None, stages=None, threads=None, swizzle=0, target=None):
-    """A dimension that is None is known at launch only. ``trans_a``: A is K×M; ``trans_b``: B is N×K. Without any sizes of tiles,
-    ``kiln.tiles`` chooses for the target (None: as ``kiln.target`` finds it), and one row by 16-bit floats that lie along k is ``gemv``."""
+    """A dimension that is None is known at launch only. ``trans_a``: A is K×M; ``trans_b``: B is N×K. Sizes of tiles that are left out are those
+    that serve everywhere; without any, registers of the ``target`` (None: as ``kiln.target`` finds it) count, and one row by 16-bit floats that lie
+    along k is ``gemv``."""
     accumulator = ACCUMULATOR.get(in_dtype, "float32")
     out_dtype = out_dtype or (accumulator if in_dtype in ACCUMULATOR else "float32" if in_dtype == "tfloat32" else in_dtype)
     given = {"block_m": block_m, "block_n": block_n, "block_k": block_k, "stages": stages, "threads": threads}
     given = {name: value for name, value in given.items() if value is not None}
     if M == 1 and trans_b and not trans_a and not given and in_dtype in ("float16", "bfloat16") and isinstance(K, int) and 0 < K and K % 8 == 0:
         return gemv(N, K, in_dtype, out_dtype, bias, activation)
-    tile = {**tiles.PLAIN, **given} if given else tiles.matrix_product(M, N, K, in_dtype, out_dtype, trans_a, trans_b, target)
-    block_m, block_n, block_k, stages, threads = (tile[name] for name in tiles.PLAIN)
+    known = all(isinstance(extent, int) for extent in (M, N, K))
+    tile = {**sizes.PLAIN, **given} if given else sizes.for_registers(sizes.PLAIN, target, known=known)
+    block_m, block_n, block_k, stages, threads = (tile[name] for name in sizes.PLAIN)
     M = T.dynamic("M") if M is None else M
     N = T.dynamic("N") if N is None else N
     K = T.dynamic("K") if K is None else K
@@ -89,7 +91,7 @@ def gemv(N, K, in_dtype="float16", out_dtype=None, bias=False, activation=None):
     parts of a few rows of B straight into registers, and blocks are so small that each multiprocessor has several whose loads are
     under way together."""
     out_dtype = out_dtype or in_dtype
-    rows, columns, threads = tiles.one_row(K).values()
+    rows, columns, threads = sizes.one_row(K).values()
     N = T.dynamic("N") if N is None else N
     steps = -(-K // columns)
 

@@ -6,7 +6,7 @@ from .cuda import CUDA, has_mma_support, is_ada_arch, is_ampere_arch, is_cuda_ar
 __all__ = ["CDNA", "CPU", "CUDA", "METAL", "RDNA", "cuda", "driver", "has_mma_support", "is_ada_arch", "is_ampere_arch", "is_cuda_arch",
            "is_hopper_arch", "is_volta_arch"]
 
-_OTHERS = "Kiln describes NVIDIA's GPUs here; kiln.tiles knows what AMD's take"
+_OTHERS = "Kiln describes NVIDIA's GPUs here; kiln.rank knows what AMD's do"
 CDNA, RDNA, METAL, CPU = (_absent.refused(f"tilelang.carver.arch.{name}", _OTHERS) for name in ("CDNA", "RDNA", "METAL", "CPU"))
 
 

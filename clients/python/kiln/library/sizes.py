@@ -1,70 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiles of matrix products, chosen by a cost model: nothing is compiled or measured. A program that takes its sizes from here starts well;
-``kiln.autotune`` finds out what is best."""
+"""Sizes of the library's programs but matrix products: what their rows, heads and targets leave room for. Nothing is compiled or measured."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass
+from .. import target as targets
 
-from . import target as targets
-
-# What serves on every target.
+# Of a product's tile: what serves on every target.
 PLAIN = {"block_m": 128, "block_n": 128, "block_k": 32, "stages": 3, "threads": 128}
-
-
-@dataclass(frozen=True)
-class Hopper:
-    """Costs on an H200, in cycles of one multiprocessor (SM) and bytes, measured on one card with the GEMMs of ``tests/gpu/bench``. The
-    compiler has those that it needs under the same names and with the same values (``compiler/target/costs.h``, ``targets.def``). Only
-    ``memory`` differs, with 19.7 there (``line / memory_line_cycles``): plans were tuned with that value and tiles with this one."""
-
-    multiprocessors: int = 132
-    products: int = 4096  # multiply-adds of single bytes in a cycle; half as many of two bytes
-    uneven: float = 1.1  # how much longer wgmma takes where the columns of its result are no multiple of 64
-    promoted: float = 1.03  # the same where each step's sums are added to the result: 8-bit floats, without fast accumulation
-    halves: float = 1.1  # and where they leave registers only for half of the columns at a time
-    line: int = 128  # bytes; a copy brings one in two cycles
-    line_cycles: float = 2.0
-    hidden: float = 0.85  # part of the products' time: copies that take less are hidden
-    few_steps: int = 32  # steps: with fewer, blocks that load for each other lose more by starting late than they save
-    sector: int = 32  # a row of a line that is not even aligned to these touches one more, a quarter of a line
-    memory: float = 19.0  # bytes of the card's memory in a cycle, for each multiprocessor
-    flight: int = 131072  # bytes of B on their way to one multiprocessor: further loads only wait for these
-    shared: int = 232448
-    banks: float = 128.0  # bytes of shared memory in a cycle, which products read and copies write
-    step: float = 40.0  # of a step of the loop, beside its products and copies
-    alone: float = 120.0  # the same for one group of warps, whose waits no other hides
-    result: int = 128 * 256  # elements of one that leaves in that time; larger ones take longer
-    last: float = 2.0  # factor on the products of the last step, beside which nothing runs
-    tile: float = 3000.0  # of a tile, hidden by nothing: the first copies' latency and part of storing the result
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A block's part of the result, its step along k, both in elements; how many steps are in flight; threads of the block."""
-
-    block_m: int
-    block_n: int
-    block_k: int
-    stages: int
-    threads: int
-
-
-def matrix_product(m, n, k, in_dtype="float16", out_dtype=None, trans_a=False, trans_b=False, target=None, fast_accumulation=False) -> dict:
-    """``block_m``, ``block_n``, ``block_k``, ``stages`` and ``threads`` for C (m × n) = op(A) · op(B). ``trans_a``: A is K × M;
-    ``trans_b``: B is N × K; ``fast_accumulation``: as it will be compiled. Targets without wgmma, and dimensions that are not known
-    yet (no integers), get what serves everywhere, with registers enough."""
-    element = _bytes(in_dtype)
-    known = all(isinstance(extent, int) and extent > 0 for extent in (m, n, k))
-    # Rows of one byte must run along k.
-    if not known or not _has_wgmma(target) or element not in (1, 2) or (element == 1 and (trans_a or not trans_b)):
-        return for_registers(PLAIN, target, known=known)
-    machine, out = Hopper(), _bytes(out_dtype or in_dtype)
-    problem = _Problem(m, n, k, element, out, trans_a, trans_b, "float8" in str(in_dtype) and not fast_accumulation)
-    best = min(_candidates(machine, problem), key=lambda tile: cost(machine, problem, tile))
-    return asdict(best)
-
 
 def one_row(k: int) -> dict:
     """``rows`` of B, ``columns`` of them in a step along k, and ``threads``, of a block of ``kiln.library.programs.gemm.gemv``, whose N × K
@@ -85,29 +27,16 @@ def for_registers(tile: dict, target=None, followed=False, known=True) -> dict:
     return {**tile, "threads": 256} if (few and tile["threads"] == 128) or (large and (followed or not known)) else dict(tile)
 
 
-# Of few rows that do not start at multiples of 16 bytes: their elements are loaded one by one, and each has an address to keep.
-UNALIGNED = {"block_m": 64, "block_n": 64, "block_k": 32, "stages": 3, "threads": 128}
-# What serves on every target where operands are floats of 32 bits that no matrix unit multiplies.
-SCALAR = {"block_m": 64, "block_n": 64, "block_k": 16, "stages": 3, "threads": 128}
-
-
-def batched_product(m, n, k, in_dtype="float16", out_dtype=None, trans_a=False, trans_b=False, target=None) -> dict:
-    """As ``matrix_product``, of each product of a batch: all blocks are busy with others' parts, so the largest serve."""
-    if not _has_wgmma(target) or _bytes(in_dtype) > 2 or m <= 64 or n <= 64 or (_bytes(in_dtype) == 1 and (trans_a or not trans_b)):
-        return matrix_product(m, n, k, in_dtype, out_dtype, trans_a, trans_b, target)
-    return {"block_m": 128, "block_n": 256 if n > 128 else 128, "block_k": 128 // _bytes(in_dtype), "stages": 4, "threads": 256}
-
-
 def grouped_product(in_dtype="bfloat16", target=None) -> dict:
     """Of ``kiln.library.programs.grouped``."""
-    if not _has_wgmma(target):
+    if not has_wgmma(target):
         return {"block_m": 128, "block_n": 128, "block_k": 32 * 2 // _bytes(in_dtype), "stages": 3, "threads": 128}
     return {"block_m": 128, "block_n": 256, "block_k": 128 // _bytes(in_dtype), "stages": 3, "threads": 256}
 
 
 def scaled_product(m, target=None) -> dict:
     """Of ``kiln.library.programs.scaled``. Few rows: narrow blocks whose steps are long."""
-    if not _has_wgmma(target):
+    if not has_wgmma(target):
         return {"block_m": 64, "block_n": 64, "block_k": 128, "stages": 2, "threads": 128, "staged_scales": False}
     if m <= 64:
         return {"block_m": 64, "block_n": 64, "block_k": 256, "stages": 4, "threads": 128, "staged_scales": True}
@@ -117,7 +46,7 @@ def scaled_product(m, target=None) -> dict:
 def packed_product(m, k, target=None) -> dict:
     """Of ``kiln.library.programs.packed``. Few rows: all multiprocessors stream weights, and two groups of
     warps in each share a block along k. More: two blocks do."""
-    if not _has_wgmma(target):
+    if not has_wgmma(target):
         return for_registers({"block_m": 64, "block_n": 128, "block_k": 64, "stages": 4, "threads": 128}, target)
     if m <= 16 and k >= 1024:
         return {"block_m": 8 if m <= 8 else 16, "block_n": 64, "block_k": 1024, "stages": 3, "threads": 256}
@@ -157,7 +86,7 @@ def attention(dim: int, target=None, queries: int | None = None, keys: int | Non
     their way, too: the largest heads' take more threads."""
     plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False,
              "backwards": not _name(target).startswith("hip:")}
-    if _has_wgmma(target):
+    if has_wgmma(target):
         fewer = queries is not None and _scores(192, queries, keys, causal) > THIRD_GROUP * _scores(128, queries, keys, causal)
         groups = 2 if dim > 64 or fewer else 3
         return {**plain, "block_m": 64 * groups, "block_n": 128 if dim <= 128 else 64, "threads": 128 * groups}
@@ -174,7 +103,7 @@ def block_sparse(dim: int, block: int, target=None) -> dict:
     tile = attention(dim, target)
     del tile["backwards"]
     rows = min(64 if dim > 128 else 128, tile["block_m"], block)
-    if _has_wgmma(target):
+    if has_wgmma(target):
         tile["threads"] = 2 * rows
     elif _has_waves_of(32, target) and dim > 64:
         rows = 32
@@ -185,7 +114,7 @@ def linear_attention(keys: int, target=None) -> dict:
     """Of ``kiln.library.linear_attention``: a chunk's queries and keys, its faded keys, and the state of so many columns lie in shared memory, the
     state in float32 in registers as well: those of one group of warps up to 128 keys."""
     name, amd = _name(target).split(":")[-1], ":gfx" in _name(target)
-    tile = {"chunk": 64, "columns": 64, "stages": 1 if amd else 2, "threads": 128 if _has_wgmma(target) and keys <= 128 else 256}
+    tile = {"chunk": 64, "columns": 64, "stages": 1 if amd else 2, "threads": 128 if has_wgmma(target) and keys <= 128 else 256}
     if name in ("sm_80", "sm_90", "sm_90a", "sm_100a") or keys <= 64:
         return tile
     if keys <= 128:
@@ -203,7 +132,7 @@ SPLIT_COST = 4  # steps that take as long as a block's first loads and its resul
 
 def splits(blocks: int, steps: int, target=None, resident: int = RESIDENT_SPLITS) -> int:
     """How many blocks share the steps over one sequence's keys where ``blocks`` would not: as many as make the last of them end first."""
-    at_once = resident * MULTIPROCESSORS.get(_name(target).split(":")[-1], Hopper().multiprocessors)
+    at_once = resident * MULTIPROCESSORS.get(_name(target).split(":")[-1], MULTIPROCESSORS["sm_90a"])
 
     def turns(parts):
         return -(-blocks * parts // at_once) * (-(-steps // parts) + SPLIT_COST)
@@ -219,11 +148,11 @@ def decode(rows: int, dim: int, page: int = 0, target=None) -> dict:
     blocks', which read the same keys. Above 128 elements, sums take the registers of more rows. Elsewhere a step is shorter where shared memory is
     small: the last one, with its masks, has tiles of its own."""
     name, wide = _name(target).split(":")[-1], dim > 128
-    least = 8 if _has_wgmma(target) else 16
+    least = 8 if has_wgmma(target) else 16
     few = page % 64 != 0 or _has_waves_of(32, target)  # registers: addresses, or waves of 32 lanes
     most = (16 if few else 32) if wide else 32 if dim > 64 and _has_waves_of(32, target) else 64
     tile = {"block_m": min(most, -(-rows // least) * least), "block_n": 64, "stages": 4 if dim <= 64 else 2, "threads": 128}
-    if _has_wgmma(target):
+    if has_wgmma(target):
         return {**tile, "stages": 3} if page % 64 and dim <= 128 else tile
     if name in ("sm_80", "sm_90", "sm_100a"):
         return {**tile, "block_n": 32} if wide else tile
@@ -236,9 +165,9 @@ def latent(rows: int, target=None) -> dict:
     """Of ``kiln.library.latent_attention`` and ``sparse_latent_attention``. ``rows``: the heads that see the same keys. A key is 576 elements, 1152
     bytes, of which shared memory holds one or two steps beside the queries; the sums of 64 rows take half of the registers of 256 threads."""
     name = _name(target).split(":")[-1]
-    least = 8 if _has_wgmma(target) else 16
+    least = 8 if has_wgmma(target) else 16
     large = name in ("sm_80", "sm_90", "sm_90a", "sm_100a")  # shared memory
-    tile = {"block_m": min(64 if large else 16, -(-rows // least) * least), "block_n": 64 if _has_wgmma(target) else 32, "stages": 2, "threads": 256}
+    tile = {"block_m": min(64 if large else 16, -(-rows // least) * least), "block_n": 64 if has_wgmma(target) else 32, "stages": 2, "threads": 256}
     return {**tile, "block_n": 16, "stages": 1} if ":gfx" in _name(target) else tile
 
 
@@ -251,7 +180,7 @@ def attention_backward(dim: int, target=None, deterministic: bool = False) -> di
     elements; waves of 32 lanes have fewer still, and their shared memory takes no copies under way."""
     plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False, "rows": 64, "row_keys": 64,
              "turned": not _name(target).startswith("hip:")}
-    if _has_wgmma(target):
+    if has_wgmma(target):
         queries = {"block_m": 48, "turned": False} if dim > 96 and not deterministic else {}
         return {**plain, "block_n": 128, "threads": 256, "rows": 128, "columns": 128 if dim > 96 else dim, **queries}
     if _has_waves_of(32, target):
@@ -266,7 +195,7 @@ def attention_backward(dim: int, target=None, deterministic: bool = False) -> di
 
 def scaled_attention(dim: int, target=None) -> dict:
     """Of ``kiln.library.scaled_attention``. A tile of keys lies along k of the second product, whose instructions take 32 of it."""
-    if _has_wgmma(target):
+    if has_wgmma(target):
         return {"block_m": 128, "block_n": 128 if dim <= 128 else 64, "stages": 2, "threads": 256}
     return {"block_m": 64, "block_n": 64 if dim <= 128 else 32, "stages": 2 if dim <= 128 else 1, "threads": 128 if dim <= 64 else 256}
 
@@ -308,7 +237,7 @@ def rows(program: str, n: int, target=None, dtype="float16") -> dict:
         return {"threads": threads, "min_blocks": RESIDENT // threads}
     if program == "row_sum":
         return {"columns": max(512, min(-(-n // 512) * 512, IN_REGISTERS)), "threads": 512}
-    if program == "column_sum" and n // 128 < 4 * Hopper().multiprocessors:
+    if program == "column_sum" and n // 128 < 4 * MULTIPROCESSORS["sm_90a"]:
         return {"steps": 8, "rows": 64, "columns": 64, "threads": 512}
     if program == "cross_entropy" and n <= 4096:
         columns = max(1024, 1 << (n - 1).bit_length())
@@ -341,7 +270,7 @@ def _name(target) -> str:
         return ""
 
 
-def _has_wgmma(target) -> bool:
+def has_wgmma(target) -> bool:
     return _name(target).endswith(":sm_90a")
 
 
@@ -350,118 +279,6 @@ def _has_waves_of(lanes: int, target) -> bool:
     return (":gfx1" if lanes == 32 else ":gfx9") in _name(target)
 
 
-@dataclass(frozen=True)
-class _Problem:
-    m: int
-    n: int
-    k: int
-    element: int
-    out: int
-    trans_a: bool
-    trans_b: bool
-    promoted: bool = False  # sums of 8-bit floats that go on in float32
-
-
 def _bytes(dtype) -> int:
     name = str(dtype)
     return 1 if "8" in name else 4 if "32" in name else 8 if "64" in name else 2
-
-
-def _few_rows(machine: Hopper, p: _Problem, deep: int) -> list[tuple[int, int, int, int]]:
-    """Block and threads where the memory is the bound. A block takes all rows at once, or half of them: it computes the product of the
-    transposes, whose columns come by eights, and long rows suit the memory. A block has 64 columns, or more where some multiprocessors would
-    otherwise get a second block for which all others wait. With more rows, columns are fetched less often. With few columns the compiler
-    splits k. Tuned for layers of 1024 to 128256 columns."""
-    columns, wave = -(-p.n // 64), machine.multiprocessors
-    rows, half = -(-p.m // 8) * 8, -(-p.m // 16) * 8
-    waves, narrow = -(-columns // wave), 8 * columns <= wave
-    if 64 < p.m <= 128 and waves == 3:
-        return [(128, 192, deep, 256)]
-    if p.m <= (112 if waves == 1 else 96):
-        if waves == 1 or (waves > 2 and p.m <= 16):
-            deeper = [(rows, 64, steps * deep, 128) for steps in (8, 4) if p.m <= 64 and (steps == 4 or (p.m <= 8 and p.k >= 16 * steps * deep))]
-            return deeper + [(max(rows, 64), 64, 2 * deep, 128)]
-        return [(rows, 256, deep, 256) if waves == 3 else (rows, 128, 2 * deep, 128)]
-    if p.m <= 192 and waves > 1:
-        return [(rows, 128 if waves == 2 else 256, deep, 256)]
-    if p.m <= 128:
-        if 2 * columns > wave:
-            return [(64, 128, 2 * deep, 128), (64, 128, deep, 256)]
-        return [(64, 64, 2 * deep, 128) if narrow else (128, 64, deep, 256)]
-    if p.m <= 192 and 2 * columns <= wave:
-        return [(half, 64, 2 * deep, 128) if narrow else (rows, 64, deep, 128)]
-    short = 4 * columns <= wave and p.k < 64 * deep  # too short to be split
-    return [(128, 64, deep, 256) if narrow or short else (half, 128, deep, 256)]
-
-
-def _are_few(machine: Hopper, p: _Problem) -> bool:
-    """Up to 64 rows of any operands; of 16-bit floats that lie along k up to 192, and 384 where no large blocks would be busy all the time."""
-    if p.m <= 64 or p.element != 2 or p.trans_a:
-        return p.m <= 64
-    return p.m <= (384 if p.n <= 128 * machine.multiprocessors else 192)
-
-
-def _candidates(machine: Hopper, p: _Problem):
-    deep = machine.line // p.element
-    if _are_few(machine, p):
-        shapes = _few_rows(machine, p, deep)
-    else:
-        # Blocks of one group of warps are not persistent: a second wave would fetch everything again. They must load for each other.
-        alone = [(64, columns, 2 * deep, 128) for columns in (64, 128) if _pairs(p, 2 * deep, 1)]
-        shapes = [shape for shape in alone if -(-p.m // shape[0]) * -(-p.n // shape[1]) <= machine.multiprocessors]
-        shapes += [(128, columns, deep, 256) for columns in (64, 128, 192, 256)] + [(256, 128, deep, 256)]
-        if p.element == 2:
-            shapes += [(rows, 256, deep, 256) for rows in (*range(136, 184, 8), 192)]
-    for block_m, block_n, block_k, threads in shapes:
-        # The least that results leave through: 32 rows of products of the transposes, else columns of 128 bytes.
-        piece = min(block_m, 32) * block_n * p.out if block_m % 64 else block_m * min(block_n * p.out, machine.line)
-        stages = min(16, (machine.shared - 1024 - piece) // ((block_m + block_n) * block_k * p.element))
-        waves = -(-p.m // block_m) * -(-p.n // block_n) / machine.multiprocessors
-        if threads == 256 and block_m % 64 and p.k <= 32 * block_k and waves > 1:
-            stages = min(stages, 3)  # results leave often: in larger pieces
-        if threads == 128:
-            stages = min(stages, max(3, machine.flight // (block_n * block_k * p.element)))
-        if stages >= 3:
-            yield Tile(block_m, block_n, block_k, stages, threads)
-
-
-def _pairs(p: _Problem, block_k: int, waves: int) -> bool:
-    """Whether the compiler may pair neighbours: a cluster starts later, which few steps do not make up for."""
-    return waves > 1 or p.k >= Hopper.few_steps * block_k
-
-
-def _lines(machine: Hopper, rows: int, columns: int, pitch: int, element: int) -> float:
-    """Of a tile whose rows lie ``pitch`` elements apart: one that is not aligned straddles two."""
-    aligned = math.gcd(machine.line, pitch * element)
-    each = 2 - aligned / machine.line + (0.25 if aligned < machine.sector else 0)
-    return rows * -(-columns * element // machine.line) * each
-
-
-def cost(machine: Hopper, p: _Problem, tile: Tile) -> float:
-    """Cycles of the whole product. Every multiprocessor goes over its tiles; a partial wave takes as long as a whole one."""
-    across, down = -(-p.n // tile.block_n), -(-p.m // tile.block_m)
-    waves = -(-across * down // machine.multiprocessors)
-    deep = tile.block_k
-    a = _lines(machine, *((deep, tile.block_m, p.m) if p.trans_a else (tile.block_m, deep, p.k)), p.element)
-    b = _lines(machine, *((tile.block_n, deep, p.k) if p.trans_b else (deep, tile.block_n, p.n)), p.element)
-    products = tile.block_m * tile.block_n * deep * p.element / machine.products
-    last = machine.last * products
-    groups = tile.threads // 128
-    # As the compiler may turn it: rows of instructions, which groups share, and their columns.
-    turns = [(rows, columns) for rows, columns in ((tile.block_m, tile.block_n), (tile.block_n, tile.block_m)) if rows % (64 * groups) == 0]
-    if all(columns % 64 for _, columns in turns):
-        products *= machine.uneven
-    if p.promoted:
-        products *= machine.promoted * (machine.halves if tile.block_m * tile.block_n > 192 * 64 * groups else 1.0)
-    read = min((rows // 64 * (64 + columns) for rows, columns in turns), default=0) + tile.block_m + tile.block_n
-    products = max(products, read * deep * p.element / machine.banks)
-    lines = a + b
-    # Blocks that share a tile load it for each other where copies are the bound.
-    if lines * machine.line_cycles > machine.hidden * products and _pairs(p, deep, waves):
-        lines -= max(b / 2 if down % 2 == 0 else 0, a / 2 if across % 2 == 0 else 0)
-    # Copies and products overlap, the less the closer they are.
-    step = math.hypot(products**4, (lines * machine.line_cycles) ** 4) ** 0.25 + (machine.step if tile.threads > 128 else machine.alone)
-    busy = waves * (-(-p.k // deep) * step + machine.tile * max(1, tile.block_m * tile.block_n / machine.result))
-    moved = p.element * (p.m * p.k + p.n * p.k) + p.out * p.m * p.n
-    active = min(1.0, across * down / machine.multiprocessors)
-    return max(busy, moved / machine.multiprocessors / machine.memory / active + machine.tile) + last + 0.1 * busy

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes that the program of a matrix product may have: a space, of which the daemon's planner says what is expected to be the fastest (``plans.chosen``).
+What a target's instructions and memory ask for is decided here; what is faster is not."""
+
+from __future__ import annotations
+
+from ..language.dtypes import as_dtype
+from .sizes import PLAIN, for_registers, has_wgmma
+
+NAMES = tuple(PLAIN)
+# What serves on every target where operands are floats of 32 bits that no matrix unit multiplies, and for few rows whose elements are loaded one by
+# one, because each has an address to keep.
+SCALAR = {"block_m": 64, "block_n": 64, "block_k": 16, "stages": 3, "threads": 128}
+UNALIGNED = {"block_m": 64, "block_n": 64, "block_k": 32, "stages": 3, "threads": 128}
+
+LINE = 128  # bytes: steps along k are whole ones
+SHARED = 232448  # bytes of a block with wgmma, of which barriers take some
+BARRIERS = 1024
+MOST_STAGES = 16
+FEW = 384  # rows: up to here, all of them or half of them may lie in one block
+
+
+def _up(extent: int, unit: int) -> int:
+    return -(-extent // unit) * unit
+
+
+def _space(tiles) -> tuple:
+    """As plans.chosen takes it."""
+    return tuple(tuple(zip(NAMES, tile)) for tile in tiles)
+
+
+def one(tile: dict) -> tuple:
+    """A space of one."""
+    return (tuple(tile.items()),)
+
+
+def product(m: int, n: int, k: int, dtype: str, out: str, trans_a: bool, trans_b: bool, target: str, followed: bool = False) -> tuple:
+    """Of C (m × n) = op(A) · op(B). ``trans_a``: A is K × M; ``trans_b``: B is N × K; ``followed``: more is done with the sums."""
+    if dtype == "float32":
+        return one(SCALAR)
+    element = as_dtype(dtype).bytes
+    aligned = all(extent * element % 16 == 0 for extent in (m if trans_a else k, k if trans_b else n))
+    if not aligned and m <= 128:
+        return one(for_registers(UNALIGNED, target))
+    # Rows of one byte must run along k.
+    if not has_wgmma(target) or element not in (1, 2) or (element == 1 and (trans_a or not trans_b)):
+        return one(for_registers(PLAIN, target, followed))
+    return _space(_hopper(m, n, k, element, as_dtype(out).bytes))
+
+
+def batched(m: int, n: int, k: int, dtype: str, out: str, trans_a: bool, trans_b: bool, target: str) -> tuple:
+    """Of each product of a batch: all blocks are busy with others' parts, so the largest serve."""
+    element = as_dtype(dtype).bytes
+    small = m <= 64 or n <= 64 or (element == 1 and (trans_a or not trans_b))
+    if element > 2 or not has_wgmma(target) or small:
+        return product(m, n, k, dtype, out, trans_a, trans_b, target)
+    tile = {"block_m": 128, "block_n": 256 if n > 128 else 128, "block_k": LINE // element, "stages": 4, "threads": 256}
+    return one(for_registers(tile, target))
+
+
+def _hopper(m: int, n: int, k: int, element: int, out: int):
+    """Large blocks; rows between whole instructions, as columns of the product of the transposes, which may leave a turn of blocks less; and of few
+    rows all or half of them in a block, with long steps. Blocks of one group of warps hold half of the sums."""
+    deep = LINE // element
+    shapes = [(128, 256, deep, 256)]
+    if m > 128:
+        shapes += [(256, 128, deep, 256)]
+        if element == 2:
+            shapes += [(rows, 256, deep, 256) for rows in (192, *range(136, 184, 8))]
+    shapes += [(128, columns, deep, 256) for columns in (192, 128, 64)]
+    shapes += [(64, columns, 2 * deep, 128) for columns in (64, 128)] + [(64, 128, deep, 256)]
+    if m <= FEW:
+        shapes = list(_few_rows(m, deep)) + shapes
+    for block_m, block_n, block_k, threads in dict.fromkeys(shapes):
+        if block_n > max(64, _up(n, 64)) or block_m > max(64, _up(m, 64)) or block_k > max(deep, _up(k, deep)):
+            continue  # most of it would lie outside
+        # The least that results leave through: 32 rows of products of the transposes, else columns of a line.
+        piece = min(block_m, 32) * block_n * out if block_m % 64 else block_m * min(block_n * out, LINE)
+        stages = min(MOST_STAGES, (SHARED - BARRIERS - piece) // ((block_m + block_n) * block_k * element))
+        if stages >= 2:
+            yield block_m, block_n, block_k, stages, threads
+
+
+def _few_rows(m: int, deep: int):
+    for rows in dict.fromkeys((_up(m, 8), _up(-(-m // 2), 8)) if m > 64 else (_up(m, 8),)):
+        if rows <= 192:
+            yield from ((rows, 64, steps * deep, 128) for steps in (8, 4, 2, 1) if rows <= 64 or steps <= 2)
+            yield from ((rows, columns, deep, 256) for columns in (128, 256))
+        if rows <= 112:
+            yield rows, 128, 2 * deep, 128

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes of the library's programs: tiles of products fit whatever the planner chooses, it is asked once, and other sizes follow from the shape as
+measurements say they should."""
+
+import pathlib
+import re
+
+import pytest
+
+from kiln import library
+from kiln.errors import CompileError, KilnError
+from kiln.library import plans, sizes, spaces
+from kiln.library.programs.gemm import gemm
+from kiln.ranking import Ranked
+
+HOPPER = "cuda:sm_90a"
+TARGET = pathlib.Path(__file__).resolve().parents[4] / "compiler" / "target"
+SHAPES = [(8192, 8192, 8192), (8, 8192, 8192), (16, 512, 4096), (64, 8192, 8192), (136, 72, 40), (384, 4096, 4096), (5000, 3000, 2000), (8, 16, 16)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype, out, trans_b", [("bfloat16", "bfloat16", True), ("float16", "float32", False), ("float8_e4m3fn", "bfloat16", True)])
+def test_every_tile_fits_a_block(shape, dtype, out, trans_b):
+    m, n, k = shape
+    element = 1 if "8" in dtype else 2
+    space = [dict(tile) for tile in spaces.product(m, n, k, dtype, out, False, trans_b, HOPPER)]
+    assert 1 <= len(space) <= 32 and len({tuple(tile.items()) for tile in space}) == len(space)
+    for tile in space:
+        assert tile["stages"] * (tile["block_m"] + tile["block_n"]) * tile["block_k"] * element <= spaces.SHARED - spaces.BARRIERS
+        assert tile["stages"] >= 2 and tile["block_m"] % 8 == 0 and tile["block_n"] % 64 == 0 and tile["block_k"] * element % 128 == 0
+        assert tile["block_m"] * tile["block_n"] <= 192 * tile["threads"], "the sums leave registers"
+        assert tile["block_m"] < m + 64 and tile["block_n"] < n + 64, "no row of blocks lies outside"
+
+
+def test_few_rows_need_not_be_padded_to_whole_instructions():
+    for m in (8, 16, 32, 64, 72, 96, 136, 192):
+        assert m in {dict(tile)["block_m"] for tile in spaces.product(m, 8192, 8192, "bfloat16", "bfloat16", False, True, HOPPER)}
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "hip:gfx942", "emu:sm_90"])
+def test_other_targets_have_what_serves_everywhere(target):
+    assert spaces.product(8192, 8192, 8192, "float16", "float16", False, True, target) == spaces.one(sizes.PLAIN)
+
+
+def test_the_target_has_the_same_limit():
+    row = re.search(r'^KILN_TARGET\("cuda:sm_90a", (.*)\)$', (TARGET / "targets.def").read_text(), re.MULTILINE).group(1).split(", ")
+    assert int(row[5]) == spaces.SHARED
+
+
+class Planner:
+    """A client that expects least of what comes first, or says what a daemon does that cannot."""
+
+    def __init__(self, problem="", failure=None):
+        self.asked, self.problem, self.failure = [], problem, failure
+
+    def rank(self, candidates, target, **how):
+        if self.failure:
+            raise self.failure
+        self.asked.append((len(candidates), target, how))
+        return [Ranked(index, problem=self.problem) for index in reversed(range(len(candidates)))]
+
+
+@pytest.fixture
+def planner(monkeypatch):
+    def make(**how):
+        made = Planner(**how)
+        monkeypatch.setattr(plans, "default_client", lambda: made)
+        monkeypatch.setattr(plans, "_choices", {})
+        return made
+
+    return make
+
+
+def planned(m=4096, n=4096, k=4096, dtype="bfloat16", trans_a=False, trans_b=True, target=HOPPER, activation=None):
+    a, b = (k, m) if trans_a else (m, k), (n, k) if trans_b else (k, n)
+    arguments = [library.Spec(a, dtype), library.Spec(b, dtype), None, None, None, activation, trans_a, trans_b, None, False, False]
+    return library.plan("matmul", *arguments, target=target)
+
+
+def test_the_planner_is_asked_once_for_a_program(planner):
+    client = planner()
+    plan = planned()
+    (count, target, how), = client.asked
+    space = spaces.product(4096, 4096, 4096, "bfloat16", "bfloat16", False, True, HOPPER)
+    assert (count, target, how["symbols"]) == (len(space), HOPPER, {"M": 4096}) and how["space"]
+    assert dict(space[-1]).items() <= dict(plan.program.arguments).items(), "what comes first is taken"
+    assert planned() == plan and planned(4095) == plan and len(client.asked) == 1, "one program serves a range of rows"
+    planned(activation="relu")
+    assert len(client.asked) == 2
+    planned(trans_a=True, k=1000)
+    assert client.asked[-1][2]["symbols"] == {"K": plans.bucket(1000)}
+
+
+def test_nobody_is_asked_where_there_is_no_choice(planner):
+    client = planner()
+    for arguments in ({"target": "cuda:sm_80"}, {"dtype": "float32"}, {"m": 1}, {"m": 100, "k": 1111}):
+        planned(**arguments).program.trace()
+    assert not client.asked
+
+
+def test_a_daemon_that_cannot_choose_says_what_to_do(planner):
+    planner(failure=CompileError("UNIMPLEMENTED", "unknown method Rank"))
+    with pytest.raises(KilnError, match="too old to have one: update it"):
+        planned()
+    planner(problem="no such thing")
+    with pytest.raises(KilnError, match="refuses all .* tiles .*no such thing"):
+        planned()
+
+
+def test_without_a_daemon_the_address_is_named(monkeypatch, tmp_path):
+    from kiln.client import Client
+    from kiln.errors import ServiceUnavailable
+
+    monkeypatch.setenv("KILN_AUTOSTART", "0")
+    monkeypatch.setattr(plans, "_choices", {})
+    with Client(f"unix:{tmp_path}/none.sock", timeout=0.2) as client:
+        monkeypatch.setattr(plans, "default_client", lambda: client)
+        with pytest.raises((ServiceUnavailable, KilnError), match="none.sock"):
+            planned()
+
+
+@pytest.mark.parametrize("k", [8, 100, 1000, 4096, 5120, 7680, 8192, 11008, 14336, 28672])
+def test_steps_of_one_row(k):
+    tile = sizes.one_row(k)
+    outside = -k % tile["columns"]
+    assert outside * 12 <= k or tile["columns"] == 512
+    assert tile["columns"] // tile["threads"] in (8, 16) and tile["threads"] % 32 == 0 and tile["threads"] <= 1024
+
+
+def test_one_row_is_computed_without_tiles():
+    arguments = {"in_dtype": "bfloat16", "trans_b": True, "target": HOPPER}
+    assert "gemv" in gemm(1, 8192, 8192, **arguments).name
+    for m, n, k, changed in ((2, 512, 512, {}), (1, 512, 516, {}), (1, 512, None, {}), (1, 512, 512, {"trans_b": False}),
+                             (1, 512, 512, {"in_dtype": "float8_e4m3fn"}), (1, 512, 512, {"block_m": 16, "block_n": 64})):
+        assert "gemv" not in gemm(m, n, k, **{**arguments, **changed}).name
+
+
+@pytest.mark.parametrize("target, changed", [(HOPPER, {}), ("hip:gfx1100", {"block_n": 64})])
+@pytest.mark.parametrize("shape", [(None, 512, 512), (512, 512, None)])
+def test_what_is_not_known_gets_more_threads_for_its_addresses(shape, target, changed):
+    given = {**sizes.PLAIN, **changed, "threads": 256}
+    assert gemm(*shape, target=target).serialized == gemm(*shape, **given).serialized
+
+
+def test_sizes_that_are_given_stay():
+    given = gemm(8192, 8192, 8192, block_m=64, target=HOPPER).serialized
+    assert given == gemm(8192, 8192, 8192, **{**sizes.PLAIN, "block_m": 64}).serialized
+
+
+@pytest.mark.parametrize("tokens, causal, groups", [(64, False, 2), (128, True, 2), (192, False, 3), (1024, False, 3), (1024, True, 2),
+                                                    (2048, True, 3), (16384, True, 3)])
+def test_attention_has_a_third_group_where_its_rows_are_needed(tokens, causal, groups):
+    assert sizes.attention(64, HOPPER, tokens, tokens, causal)["threads"] == 128 * groups
+    assert sizes.attention(128, HOPPER, tokens, tokens, causal)["threads"] == 256, "the registers hold two groups"
+
+
+def test_multiprocessors_are_those_of_each_first_board():
+    boards = re.findall(r'^KILN_BOARD\("[^"]*", "(\w+)", (\d+),', (TARGET / "boards.def").read_text(), re.MULTILINE)
+    assert sizes.MULTIPROCESSORS == {name: int(count) for name, count in reversed(boards)}
+
+
+def test_blocks_share_keys_where_there_are_few():
+    assert sizes.splits(8, 1024, HOPPER) == 32, "8 · 32 of 264 at once"
+    assert sizes.splits(1024, 16, HOPPER) == 1 and sizes.splits(1, 1, HOPPER) == 1
+    assert sizes.splits(8, 1024, "hip:gfx942") > 32 > sizes.splits(8, 1024, "cuda:sm_86")
+    assert all(sizes.splits(blocks, steps, HOPPER) <= steps for blocks in (1, 7, 300) for steps in (1, 2, 5, 1000))
