@@ -33,7 +33,8 @@ struct RingState {
 struct Clock {
   double now = kStart;                               // of the computing threads
   double filler = kStart;                            // of the thread that fills rings
-  double port = 0;                                   // when what has been asked of the L2 is all there
+  double port = 0;                                   // when the way to the L2 has brought what has been asked of it
+  double memory = 0;                                 // when memory has brought its part of that to the L2
   double unit = 0;                                   // when the products of all groups so far have ended
   double stores = 0;                                 // when tensor stores have read their tiles
   double begin = kStart;                             // of the stretch without a barrier in which the threads are
@@ -48,7 +49,7 @@ struct Clock {
 
 // Both are of one program, so their maps have the same keys but for those that came later.
 void Advance(Clock& clock, double cycles) {
-  for (double* time : {&clock.now, &clock.filler, &clock.port, &clock.stores, &clock.open, &clock.unit}) *time += cycles;
+  for (double* time : {&clock.now, &clock.filler, &clock.port, &clock.memory, &clock.stores, &clock.open, &clock.unit}) *time += cycles;
   for (auto& [buffer, time] : clock.ready) time += cycles;
   for (double& time : clock.groups) time += cycles;
   for (auto& [time, bytes] : clock.under_way) time += cycles;
@@ -167,17 +168,20 @@ class Run {
     return known == around_.fresh.end() ? 1 : known->second;
   }
 
-  // What is asked for at `when` is there at the result.
+  // What is asked for at `when` is there at the result. Memory and the way from the L2 serve one after the other, each in its own time: what the L2 has
+  // does not wait for what comes from memory.
   double Fetch(const ir::Stmt& stmt, double bytes, double asked, double when) {
     const double fresh = Fresh(stmt);
     const double port = asked / around_.port, memory = bytes * fresh / around_.memory;
     Use(Unit::kPort, port), Use(Unit::kMemory, memory);
     clock_.sum.read += bytes, clock_.sum.read_by[&stmt] += bytes;
-    clock_.port = std::max(clock_.port, when) + std::max(port, memory);
-    const double there = clock_.port + machine_.far + fresh * (target_.costs.latency - machine_.far);
+    clock_.port = std::max(clock_.port, when) + port;
+    if (memory > 0) clock_.memory = std::max(clock_.memory, when) + memory;
+    const double served = memory > 0 ? std::max(clock_.port, clock_.memory) : clock_.port;
+    const double there = served + machine_.far + fresh * (target_.costs.latency - machine_.far);
     std::erase_if(clock_.under_way, [&](const auto& earlier) { return earlier.first <= when; });
     clock_.under_way.emplace_back(there, bytes);
-    clock_.sum.waited_for += bytes * (there - clock_.port);
+    clock_.sum.waited_for += bytes * (there - served);
     double together = 0;
     for (const auto& [end, part] : clock_.under_way) together += part;
     clock_.sum.under_way = std::max(clock_.sum.under_way, together);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Cycles that the target takes for a product, for each way to distribute its tiles over the multiprocessors.
+// Cycles that the target takes for a product, for each way to distribute
+// its tiles over the multiprocessors.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,10 @@
 //
 // Costs on an H200, for the cost models of passes, which ask their target for them. Each was measured on one card, with products of
 // tests/gpu/bench that differ in it alone; the lanes are the card's own. Other targets have no figures of their own; their rows name these too.
-// The cycles of a matrix instruction stand in its row (nvptx.def, amdgpu.def, instructions.cc), the number of multiprocessors in the target's row.
+// Passes decide with them how the program that they are given is divided among the multiprocessors. The planner, which compares programs,
+// has figures of each target and board instead (boards.def), with their sources.
+// The cycles of a matrix instruction stand in its row (nvptx.def, amdgpu.def, instructions.cc), the number of multiprocessors in the target's
+// row.
 #pragma once
 
 #include <cstdint>

@@ -34,18 +34,30 @@ def one(tile: dict) -> tuple:
     return (tuple(tile.items()),)
 
 
-def product(m: int, n: int, k: int, dtype: str, out: str, trans_a: bool, trans_b: bool, target: str, followed: bool = False) -> tuple:
-    """Of C (m × n) = op(A) · op(B). ``trans_a``: A is K × M; ``trans_b``: B is N × K; ``followed``: more is done with the sums."""
+def product(m: int, n: int, k: int, dtype: str, out: str, trans_a: bool, trans_b: bool, target: str, followed: bool = False,
+            copies: bool = False) -> tuple:
+    """Of C (m × n) = op(A) · op(B). ``trans_a``: A is K × M; ``trans_b``: B is N × K; ``followed``: more is done with the sums; ``copies``: the program can
+    lay out operands anew (``copied``)."""
     if dtype == "float32":
         return one(SCALAR)
     element = as_dtype(dtype).bytes
     aligned = all(extent * element % 16 == 0 for extent in (m if trans_a else k, k if trans_b else n))
-    if not aligned and m <= 128:
-        return one(for_registers(UNALIGNED, target))
     # Rows of one byte must run along k.
     if not has_wgmma(target) or element not in (1, 2) or (element == 1 and (trans_a or not trans_b)):
-        return one(for_registers(PLAIN, target, followed))
-    return _space(_hopper(m, n, k, element, as_dtype(out).bytes))
+        return one(for_registers(UNALIGNED if not aligned and m <= 128 else PLAIN, target, followed))
+    tiles = _space(_hopper(m, n, k, element, as_dtype(out).bytes))
+    if aligned:
+        return tiles
+    direct = _space(tile for tile in _direct(m, n) if not followed or tile[4] > 128)
+    return direct + (tuple((*tile, ("copied", True)) for tile in tiles) if copies else ())
+
+
+def _direct(m: int, n: int):
+    """Elements are loaded one by one: many threads, each with few of them under way, and no copies that run beside the products."""
+    for block_m, block_n, block_k, threads in ((64, 64, 32, 256), (64, 64, 64, 256), (128, 64, 64, 256), (32, 64, 64, 256), (16, 64, 64, 128),
+                                               (64, 32, 32, 128)):
+        if block_m <= max(16, _up(m, 16)) and block_n <= max(32, _up(n, 32)):
+            yield block_m, block_n, block_k, 1, threads
 
 
 def batched(m: int, n: int, k: int, dtype: str, out: str, trans_a: bool, trans_b: bool, target: str) -> tuple:

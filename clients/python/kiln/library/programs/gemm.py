@@ -2,8 +2,11 @@
 """C = activation(op(A) · op(B) + bias)."""
 
 import kiln.language as T
+from kiln.language.dtypes import as_dtype
 from kiln.library import sizes
 
+# Rows, columns and threads of a block that lays out an operand anew, and what the rows of its copy are multiples of.
+LAID_ROWS, LAID_COLUMNS, LAID_THREADS, LAID_BYTES = 8, 256, 256, 16
 # What a product of two operands is summed in.
 ACCUMULATOR = {"int8": "int32", "uint8": "int32"}
 
@@ -22,11 +25,32 @@ def activate(name, x):
     raise ValueError(f"unknown activation {name!r}; known: relu, gelu, silu")
 
 
+@T.macro
+def lay_out(X, Y, rows, columns, dtype):
+    """Y (rows × more) = X (rows × columns), zeros behind it."""
+    with T.Kernel(T.ceildiv(columns, LAID_COLUMNS), T.ceildiv(rows, LAID_ROWS), threads=LAID_THREADS) as (bx, by):
+        tile = T.alloc_fragment((LAID_ROWS, LAID_COLUMNS), dtype)
+        T.copy(X[by * LAID_ROWS, bx * LAID_COLUMNS], tile)
+        T.copy(tile, Y[by * LAID_ROWS, bx * LAID_COLUMNS])
+
+
+def laid_out(tensor, shape, dtype):
+    """The tensor, or where its rows begin anywhere a copy whose rows begin at multiples of 16 bytes, where tensor copies can read them. A kernel of its
+    own makes it."""
+    rows, columns = shape
+    longer = -(-columns * as_dtype(dtype).bytes // LAID_BYTES) * LAID_BYTES // as_dtype(dtype).bytes
+    if longer == columns:
+        return tensor
+    copy = T.alloc_global((rows, longer), dtype)
+    lay_out(tensor, copy, rows, columns, dtype)
+    return copy
+
+
 def gemm(M=None, N=None, K=None, in_dtype="float16", out_dtype=None, bias=False, activation=None, trans_a=False, trans_b=False,
-         block_m=None, block_n=None, block_k=None, stages=None, threads=None, swizzle=0, target=None):
+         block_m=None, block_n=None, block_k=None, stages=None, threads=None, swizzle=0, copied=False, target=None):
     """A dimension that is None is known at launch only. ``trans_a``: A is K×M; ``trans_b``: B is N×K. Sizes of tiles that are left out are those
     that serve everywhere; without any, registers of the ``target`` (None: as ``kiln.target`` finds it) count, and one row by 16-bit floats that lie
-    along k is ``gemv``."""
+    along k is ``gemv``. ``copied``: operands whose rows begin anywhere are laid out anew first; all dimensions are known."""
     accumulator = ACCUMULATOR.get(in_dtype, "float32")
     out_dtype = out_dtype or (accumulator if in_dtype in ACCUMULATOR else "float32" if in_dtype == "tfloat32" else in_dtype)
     given = {"block_m": block_m, "block_n": block_n, "block_k": block_k, "stages": stages, "threads": threads}
@@ -61,10 +85,11 @@ def gemm(M=None, N=None, K=None, in_dtype="float16", out_dtype=None, bias=False,
 
     @T.prim_func
     def gemm(A: T.Tensor(a_shape, in_dtype), B: T.Tensor(b_shape, in_dtype), C: T.Tensor((M, N), out_dtype)):
+        a, b = (laid_out(A, a_shape, in_dtype), laid_out(B, b_shape, in_dtype)) if copied else (A, B)
         with T.Kernel(T.ceildiv(N, block_n), T.ceildiv(M, block_m), threads=threads) as (bx, by):
             T.use_swizzle(swizzle, enable=swizzle > 0)
             accum = T.alloc_fragment((block_m, block_n), accumulator)
-            product(A, B, accum, bx, by)
+            product(a, b, accum, bx, by)
             if activation is not None:
                 for i, j in T.Parallel(block_m, block_n):
                     accum[i, j] = activate(activation, accum[i, j])
@@ -73,12 +98,13 @@ def gemm(M=None, N=None, K=None, in_dtype="float16", out_dtype=None, bias=False,
     @T.prim_func
     def gemm_bias(A: T.Tensor(a_shape, in_dtype), B: T.Tensor(b_shape, in_dtype), bias: T.Tensor((N,), out_dtype),
                   C: T.Tensor((M, N), out_dtype)):
+        a, b = (laid_out(A, a_shape, in_dtype), laid_out(B, b_shape, in_dtype)) if copied else (A, B)
         with T.Kernel(T.ceildiv(N, block_n), T.ceildiv(M, block_m), threads=threads) as (bx, by):
             T.use_swizzle(swizzle, enable=swizzle > 0)
             accum = T.alloc_fragment((block_m, block_n), accumulator)
             bias_shared = T.alloc_shared((block_n,), out_dtype)
             T.copy(bias[bx * block_n], bias_shared)
-            product(A, B, accum, bx, by)
+            product(a, b, accum, bx, by)
             for i, j in T.Parallel(block_m, block_n):
                 accum[i, j] = activate(activation, accum[i, j] + bias_shared[j])
             T.copy(accum, C[by * block_m, bx * block_n])
