@@ -27,6 +27,18 @@ def socket_folder():
         yield folder
 
 
+@contextlib.contextmanager
+def planned_by(client):
+    """Inside, this client's daemon chooses the sizes of kiln.library's matrix products."""
+    from kiln.library import plans
+
+    before, plans.default_client = plans.default_client, lambda: client
+    try:
+        yield client
+    finally:
+        plans.default_client = before
+
+
 def shim(name):
     """A library to be preloaded into kilnd. ld.so would go on without it, and tests pass whatever kilnd does."""
     import pytest

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from daemon import Daemon, socket_folder
+from daemon import Daemon, planned_by, socket_folder
 
 ALL_PROGRAMS_FOR = ("sm_80", "sm_90a")
 ONE_OF_EACH = ("gemm_f16_bias_relu", "gemm_s8", "attention_f16_causal_odd", "rms_norm_f16", "softmax_online", "add_symbolic")
@@ -36,7 +36,8 @@ def served(tmp_path_factory):
     with socket_folder() as sockets:
         daemon = Daemon(tmp_path_factory.mktemp("k") / "state", sockets)
         daemon.start()
-        yield daemon.client()
+        with planned_by(daemon.client()) as client:
+            yield client
         daemon.end()
 
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from daemon import Daemon, socket_folder
+from daemon import Daemon, planned_by, socket_folder
 from ptxas_test import PTXAS, assemble
 
 LENGTHS = (768, 1000, 1536, 5120, 7168)
@@ -22,7 +22,8 @@ def served(tmp_path_factory):
     with socket_folder() as sockets:
         daemon = Daemon(tmp_path_factory.mktemp("k") / "state", sockets)
         daemon.start()
-        yield daemon.client()
+        with planned_by(daemon.client()) as client:
+            yield client
         daemon.end()
 
 

@@ -9,6 +9,7 @@ from library_testing import needs_kilnd
 from kiln import library
 from kiln.client import Client
 from kiln.errors import CompileError
+from kiln.library import plans
 from kiln.library.operation import OPERATIONS
 
 pytestmark = needs_kilnd
@@ -24,6 +25,12 @@ def client(address):
 
 def test_every_operator_is_compiled():
     assert {name for _, name, _ in CASES} == set(OPERATIONS)
+
+
+@pytest.fixture(autouse=True)
+def planner(client, monkeypatch):
+    """Sizes of products are this daemon's choice."""
+    monkeypatch.setattr(plans, "default_client", lambda: client)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -9,7 +9,7 @@ import pytest
 
 import kiln.language.dtypes as dtypes
 from kiln import library
-from kiln.library import plans
+from kiln.library import plans, sizes
 from kiln.library.operation import OPERATIONS
 
 X, W, B3 = np.zeros((4, 8), np.float16), np.zeros(8, np.float16), np.zeros((2, 4, 8), np.float16)
@@ -202,7 +202,8 @@ def test_buckets():
     assert [plans.dynamic("M", m).multiple for m in (32, 24, 20, 6, 7, 0)] == [16, 8, 4, 2, 1, 16]
 
 
-def test_plans_tell_programs_without_tensors():
+def test_plans_tell_programs_without_tensors(monkeypatch, service):
+    monkeypatch.setattr(plans, "default_client", lambda: service)
     plan = library.plan("matmul", library.Spec((5, 64), "float16"), library.Spec((64, 32), "float16"), None, None, None, None, False, False,
                         None, False, False,
                         target="cuda:sm_90a")
