@@ -188,7 +188,7 @@ TEST_F(ClientTest, ARankingHasTheFastestFirstAndWhatWasRefusedLast) {
     kernel.add_units()->set_name("matrix");
   };
   add(1, 0), add(2, 7), add(0, 9);
-  const RankRequest request{.candidates = {{.module = "a"}, {.module = "b"}, {.module = "c"}}, .board = "a board", .symbols = {{"M", 5}}};
+  const RankRequest request{.candidates = {{.module = "a"}, {.module = "b"}, {.module = "c"}}, .board = "a board", .symbols = {{"M", 5}}, .space = "tiles"};
   service_.refusals = 1;  // once the queue is full
   const auto ranked = Connect().Rank(request);
   ASSERT_TRUE(ranked) << ranked.error().message;
@@ -201,6 +201,7 @@ TEST_F(ClientTest, ARankingHasTheFastestFirstAndWhatWasRefusedLast) {
   EXPECT_EQ(service_.rank_request.candidates(1).module(), "b");
   EXPECT_EQ(service_.rank_request.options().board(), "a board");
   EXPECT_EQ(service_.rank_request.options().symbols().at("M"), 5);
+  EXPECT_EQ(service_.rank_request.space(), "tiles");
 
   service_.ranked.pop_back();
   EXPECT_FALSE(Connect().Rank(request)) << "one is missing";

@@ -58,6 +58,7 @@ Client::Result<std::vector<Ranked>> Client::Rank(const RankRequest& request) {
   for (const CompileRequest& candidate : request.candidates) *message.add_candidates() = ToProto(candidate);
   message.mutable_options()->set_board(request.board);
   message.mutable_options()->mutable_symbols()->insert(request.symbols.begin(), request.symbols.end());
+  message.set_space(request.space);
   std::vector<Ranked> ranked;
   auto called = impl_->Try([&](grpc::ClientContext& context) {
     const auto reader = impl_->stub->Rank(&context, message);

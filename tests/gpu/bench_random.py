@@ -64,11 +64,11 @@ def prepare(job):
         client.compile(plan.program.trace(), job["target"], options=dict(plan.options), timeout=120)
         found = {"sizes": sizes_of(plan)}
         if job["choices"]:
-            import product_space
+            import product_choices
 
-            found.update(product_space.ranked(plan, job["shape"], job["target"], job["board"], job["choices"], client))
+            found.update(product_choices.ranked(plan, job["shape"], job["target"], job["board"], job["choices"], client))
             for sizes in found["choices"]:
-                client.compile(product_space.with_sizes(plan, sizes).program.trace(), job["target"], options=dict(plan.options), timeout=120)
+                client.compile(product_choices.with_sizes(plan, sizes).program.trace(), job["target"], options=dict(plan.options), timeout=120)
         return {**found, "seconds": round(time.perf_counter() - begin, 3)}
     except Exception as failure:  # each product's failure is its own
         return {"problem": f"{type(failure).__name__}: {str(failure).splitlines()[0][:200]}"}
@@ -136,11 +136,11 @@ class Bench:
         return {"ok": True, "us": us, "ratio": {name: round(us["cublas"] / value, 4) for name, value in us.items() if name != "cublas"}}
 
     def chosen(self, shape, layout, sizes, inputs):
-        import product_space
+        import product_choices
         from kiln.library.operation import _Ready
         from kiln.library.plans import kernel_of
 
-        plan = product_space.with_sizes(planned(shape, layout, self.target), sizes)
+        plan = product_choices.with_sizes(planned(shape, layout, self.target), sizes)
         ready = _Ready(plan, kernel_of(plan, self.target))
         return lambda: ready(inputs)
 
@@ -156,7 +156,7 @@ def show(row):
     head = f"{'x'.join(map(str, row['shape'])):>19} {row['layout']} {'aligned  ' if row['aligned'] else 'unaligned'}"
     if not row["ok"] or "us" not in row:
         print(f"{head} {'ok' if row['ok'] else 'FAIL ' + row['note']}  {' '.join(map(str, row.get('sizes', {}).values()))}  "
-              f"{row.get('expected', '')} {row.get('expected_own', '')} {row.get('choices', '')} {row.get('seconds', '')}", flush=True)
+              f"{row.get('expected', '')} {row.get('choices', '')} {row.get('seconds', '')}", flush=True)
         return
     ratios = "  ".join(f"{name} {row['us'][name]:.1f} µs {ratio:.3f} ×" for name, ratio in row["ratio"].items())
     print(f"{head} cublas {row['us']['cublas']:.1f} µs  {ratios}  {' '.join(map(str, row['sizes'].values()))}", flush=True)
