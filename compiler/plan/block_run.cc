@@ -92,6 +92,7 @@ class Run {
     if (around_.spilled > 0 && !HasLoop(kernel_.body)) Spill();
     EndStretch();
     clock_.sum.cycles = std::max({clock_.now, clock_.stores, clock_.filler});
+    clock_.sum.tail = std::max(0.0, clock_.sum.cycles - last_);
     return std::move(clock_.sum);
   }
 
@@ -182,6 +183,7 @@ class Run {
     std::erase_if(clock_.under_way, [&](const auto& earlier) { return earlier.first <= when; });
     clock_.under_way.emplace_back(there, bytes);
     clock_.sum.waited_for += bytes * (there - served);
+    last_ = there;
     double together = 0;
     for (const auto& [end, part] : clock_.under_way) together += part;
     clock_.sum.under_way = std::max(clock_.sum.under_way, together);
@@ -402,6 +404,7 @@ class Run {
   Clock clock_;
   int64_t left_ = int64_t{1} << 20;  // statements that are still followed
   double products_ = 0;              // when the group's products so far have ended
+  double last_ = 0;                  // when what was asked for last is there
   std::map<const ir::Stmt*, Work> works_;
   std::map<const ir::Stmt*, std::vector<BufferId>> reads_;
 };

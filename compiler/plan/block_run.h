@@ -33,6 +33,7 @@ struct BlockTime {
   double read = 0, written = 0;               // bytes between the block and the L2
   double under_way = 0;                       // the most bytes that are on their way to the block at one time
   double waited_for = 0;                      // bytes read, times the latency of each in cycles
+  double tail = 0;                            // cycles after the last of what it reads is there
   std::map<const ir::Stmt*, double> read_by;  // the same, by statement
 };
 

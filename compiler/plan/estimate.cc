@@ -53,7 +53,8 @@ class Estimator {
     estimate.l2_bytes = (block.read + block.written) * double(estimate.grid);
     estimate.memory_bytes = MemoryBytes(kernel, block, around, estimate.grid);
     estimate.units[size_t(Unit::kMemory)] = MemoryTime(block, estimate, around);
-    estimate.microseconds += std::max(Microseconds(cycles), estimate.units[size_t(Unit::kMemory)]);
+    // Behind its last read a block asks memory for nothing more, and behind the last blocks no others do.
+    estimate.microseconds += std::max(Microseconds(cycles), estimate.units[size_t(Unit::kMemory)] + Microseconds(block.tail));
     return estimate;
   }
 
@@ -148,7 +149,7 @@ class Estimator {
     for (size_t u = 0; u < kUnits; ++u) sum.busy[u] += time.busy[u] * share;
     for (size_t w = 0; w < kWaits; ++w) sum.waited[w] += time.waited[w] * share;
     sum.read += time.read * share, sum.written += time.written * share, sum.under_way += time.under_way * share,
-        sum.waited_for += time.waited_for * share;
+        sum.waited_for += time.waited_for * share, sum.tail += time.tail * share;
     for (const auto& [stmt, bytes] : time.read_by) sum.read_by[stmt] += bytes * share;
   }
 
