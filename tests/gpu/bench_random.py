@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products of bf16 whose shapes nobody chose: ``kiln.library.matmul`` as users call it, beside cuBLAS in the same run. Kernels are compiled by
-several processes, and each product is measured as soon as its kernels are there."""
+several processes at once, then measured one after the other."""
 
 import concurrent.futures
 import math
@@ -17,6 +17,7 @@ ROUNDS = 4
 IDLE_SECONDS = 0.004, 0.04  # the least and the most between two bursts; between them, so many times the product's own time
 IDLE_TIMES = 40
 FLOPS, BYTES = 7e14, 2.5e12  # a second, of which the time of a product is guessed
+COMPILING = 0.6  # part of the budget at most
 CHECKED = 64  # rows at the top and at the bottom that are compared with float64; cuBLAS stands for the others
 
 
@@ -193,6 +194,22 @@ def summarize(rows, wanted):
     return holds
 
 
+def prepare_all(wanted, common, deadline):
+    """{number: what ``prepare`` says}. All are compiled before the first is measured: launches must not wait for a processor."""
+    made = {number: {"problem": "not compiled in time"} for number, _, _ in wanted}
+    pool = concurrent.futures.ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn"))
+    try:
+        jobs = {pool.submit(prepare, {"shape": shape, "layout": layout, **common}): number for number, shape, layout in wanted}
+        for future in concurrent.futures.as_completed(jobs, timeout=max(1.0, (deadline - time.monotonic()) * COMPILING)):
+            made[jobs[future]] = future.result()
+    except concurrent.futures.TimeoutError:
+        pass
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    print(f"# {sum('problem' not in one for one in made.values())} of {len(wanted)} products compiled", flush=True)
+    return made
+
+
 def run(options, target, place):
     """(the rows, whether the bars hold)"""
     deadline, bench, rows, board = time.monotonic() + options.budget, Compiler(), [], ""
@@ -201,25 +218,17 @@ def run(options, target, place):
 
         bench, board = Bench(options, target, torch), place.facts["devices"][0]["name"]
     wanted = products(options.seed, options.random_products)
-    pool = concurrent.futures.ProcessPoolExecutor(max(1, (os.cpu_count() or 1) - 2), mp_context=multiprocessing.get_context("spawn"))
-    common = {"target": target, "board": board, "choices": options.choices}
-    try:
-        jobs = {pool.submit(prepare, {"shape": shape, "layout": layout, **common}): (number, shape, layout) for number, shape, layout in wanted}
-        for future in concurrent.futures.as_completed(jobs, timeout=options.budget):
-            number, shape, layout = jobs[future]
-            made = future.result()
-            try:
-                result = {"ok": False, "note": made["problem"]} if "problem" in made else bench.measure(shape, layout, made)
-            except Exception as problem:  # each product's failure is its own
-                result = {"ok": False, "note": f"{type(problem).__name__}: {str(problem).splitlines()[0][:200]}"}
-            rows.append({"number": number, "shape": shape, "layout": layout, "aligned": is_aligned(shape, layout), **made, **result})
-            show(rows[-1])
-            if time.monotonic() > deadline:
-                break
-    except concurrent.futures.TimeoutError:
-        pass
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    made = prepare_all(wanted, {"target": target, "board": board, "choices": options.choices}, deadline)
+    for number, shape, layout in wanted:
+        if time.monotonic() > deadline:
+            break
+        prepared = made[number]
+        try:
+            result = {"ok": False, "note": prepared["problem"]} if "problem" in prepared else bench.measure(shape, layout, prepared)
+        except Exception as problem:  # each product's failure is its own
+            result = {"ok": False, "note": f"{type(problem).__name__}: {str(problem).splitlines()[0][:200]}"}
+        rows.append({"number": number, "shape": shape, "layout": layout, "aligned": is_aligned(shape, layout), **prepared, **result})
+        show(rows[-1])
     if len(rows) < len(wanted):
         print(f"# {len(wanted) - len(rows)} products were not begun: the budget of {options.budget:.0f} s is spent", flush=True)
     return rows, summarize(rows, len(wanted))

@@ -5,7 +5,7 @@ What a target's instructions and memory ask for is decided here; what is faster 
 from __future__ import annotations
 
 from ..language.dtypes import as_dtype
-from .sizes import PLAIN, for_registers, has_wgmma
+from .sizes import MULTIPROCESSORS, PLAIN, for_registers, has_wgmma
 
 NAMES = tuple(PLAIN)
 # What serves on every target where operands are floats of 32 bits that no matrix unit multiplies, and for few rows whose elements are loaded one by
@@ -71,14 +71,14 @@ def batched(m: int, n: int, k: int, dtype: str, out: str, trans_a: bool, trans_b
 
 
 def _hopper(m: int, n: int, k: int, element: int, out: int):
-    """Large blocks; rows between whole instructions, as columns of the product of the transposes, which may leave a turn of blocks less; and of few
-    rows all or half of them in a block, with long steps. Blocks of one group of warps hold half of the sums."""
+    """Large blocks; with as many rows as make the last turn of blocks a full one, since columns of the product of the transposes come by eights; and of
+    few rows all or half of them in a block, with long steps. Blocks of one group of warps hold half of the sums."""
     deep = LINE // element
     shapes = [(128, 256, deep, 256)]
     if m > 128:
         shapes += [(256, 128, deep, 256)]
         if element == 2:
-            shapes += [(rows, 256, deep, 256) for rows in (192, *range(136, 184, 8))]
+            shapes += [(192, 256, deep, 256), *_full_turns(m, n, deep)]
     shapes += [(128, columns, deep, 256) for columns in (192, 128, 64)]
     shapes += [(64, columns, 2 * deep, 128) for columns in (64, 128)] + [(64, 128, deep, 256)]
     if m <= FEW:
@@ -91,6 +91,20 @@ def _hopper(m: int, n: int, k: int, element: int, out: int):
         stages = min(MOST_STAGES, (SHARED - BARRIERS - piece) // ((block_m + block_n) * block_k * element))
         if stages >= 2:
             yield block_m, block_n, block_k, stages, threads
+
+
+def _full_turns(m: int, n: int, deep: int):
+    """As few rows as each of these turns of blocks, one on each multiprocessor, takes: with more, some would have nothing to do in the last one."""
+    for turns in (1, 2, 3, 4):
+        for columns, threads, most in ((256, 256, 192), (192, 384, 256), (128, 256, 256)):
+            down = turns * MULTIPROCESSORS["sm_90a"] // _tiles(n, columns)
+            rows = _up(-(-m // down), 8) if down else 0
+            if 64 < rows <= most:
+                yield rows, columns, deep, threads
+
+
+def _tiles(extent: int, tile: int) -> int:
+    return -(-extent // tile)
 
 
 def _few_rows(m: int, deep: int):
