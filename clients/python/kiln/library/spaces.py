@@ -17,6 +17,7 @@ LINE = 128  # bytes: steps along k are whole ones
 SHARED = 232448  # bytes of a block with wgmma, of which barriers take some
 BARRIERS = 1024
 MOST_STAGES = 16
+NARROW = 64  # rows or columns of a result
 FEW = 384  # rows: up to here, all of them or half of them may lie in one block
 
 
@@ -49,6 +50,8 @@ def product(m: int, n: int, k: int, dtype: str, out: str, trans_a: bool, trans_b
     if aligned:
         return tiles
     direct = _space(tile for tile in _direct(m, n) if not followed or tile[4] > 128)
+    if min(m, n) <= NARROW:
+        direct += tiles  # to lay out the other operand may take longer than the product
     return direct + (tuple((*tile, ("copied", True)) for tile in tiles) if copies else ())
 
 
@@ -71,14 +74,14 @@ def batched(m: int, n: int, k: int, dtype: str, out: str, trans_a: bool, trans_b
 
 
 def _hopper(m: int, n: int, k: int, element: int, out: int):
-    """Large blocks; with as many rows as make the last turn of blocks a full one, since columns of the product of the transposes come by eights; and of
-    few rows all or half of them in a block, with long steps. Blocks of one group of warps hold half of the sums."""
+    """Large blocks, whose rows may be any multiple of eight, as the columns of the product of the transposes: some that leave a turn of blocks less, or make
+    the last one a full one. Of few rows all or half of them in a block, with long steps. Blocks of one group of warps hold half of the sums."""
     deep = LINE // element
     shapes = [(128, 256, deep, 256)]
     if m > 128:
         shapes += [(256, 128, deep, 256)]
         if element == 2:
-            shapes += [(192, 256, deep, 256), *_full_turns(m, n, deep)]
+            shapes += [(rows, 256, deep, 256) for rows in (192, *range(136, 184, 8))] + list(_full_turns(m, n, deep))
     shapes += [(128, columns, deep, 256) for columns in (192, 128, 64)]
     shapes += [(64, columns, 2 * deep, 128) for columns in (64, 128)] + [(64, 128, deep, 256)]
     if m <= FEW:
