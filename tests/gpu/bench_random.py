@@ -197,7 +197,7 @@ def summarize(rows, wanted):
 def prepare_all(wanted, common, deadline):
     """{number: what ``prepare`` says}. All are compiled before the first is measured: launches must not wait for a processor."""
     made = {number: {"problem": "not compiled in time"} for number, _, _ in wanted}
-    pool = concurrent.futures.ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn"))
+    pool = concurrent.futures.ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=multiprocessing.get_context("spawn"))
     try:
         jobs = {pool.submit(prepare, {"shape": shape, "layout": layout, **common}): number for number, shape, layout in wanted}
         for future in concurrent.futures.as_completed(jobs, timeout=max(1.0, (deadline - time.monotonic()) * COMPILING)):
