@@ -20,8 +20,8 @@ struct RankRequest {
   std::vector<CompileRequest> candidates;
   std::string board;                            // as its driver calls it ("NVIDIA H200"); empty: the target's usual one
   std::map<std::string, std::int64_t> symbols;  // values of the dimensions that only the launch knows; others count as 4096
-  // What the candidates are called together: all of them follow from the first one and from this. The daemon then keeps the ranking, and who asks again
-  // gets it without terms. Empty: it keeps nothing.
+  // What the candidates are called together: all of them follow from the first one and from this. The daemon then keeps the ranking, and who asks
+  // again gets it without terms. Empty: it keeps nothing.
   std::string space = {};
 };
 

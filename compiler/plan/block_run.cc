@@ -169,8 +169,8 @@ class Run {
     return known == around_.fresh.end() ? 1 : known->second;
   }
 
-  // What is asked for at `when` is there at the result. Memory and the way from the L2 serve one after the other, each in its own time: what the L2 has
-  // does not wait for what comes from memory.
+  // What is asked for at `when` is there at the result. Memory and the way from the L2 serve one after the other, each in its own time: what the
+  // L2 has does not wait for what comes from memory.
   double Fetch(const ir::Stmt& stmt, double bytes, double asked, double when) {
     const double fresh = Fresh(stmt);
     const double port = asked / around_.port, memory = bytes * fresh / around_.memory;

@@ -301,7 +301,8 @@ class Client:
             return None
         return progress
 
-    def rank(self, candidates, target: str, *, options=None, board: str = "", symbols=None, space: bytes = b"", timeout: float | None = None) -> list:
+    def rank(self, candidates, target: str, *, options=None, board: str = "", symbols=None, space: bytes = b"",
+             timeout: float | None = None) -> list:
         """What the planner expects each of several programs to take, the fastest first: kiln.Ranked, of which those that were refused come last.
         Nothing is compiled or measured.
 

@@ -116,11 +116,11 @@ _MOST_CHOICES = 65536
 
 
 def chosen(program: Program, space: tuple, options: tuple, target: str, symbols: dict) -> Program:
-    """The program with those sizes of the space of which the daemon's planner expects most. It is asked once in a process; what it said, it keeps for
-    the next ones, which send it one program.
+    """The program with those sizes of the space of which the daemon's planner expects most. It is asked once in a process; what it said, it keeps
+    for the next ones, which send it one program.
 
-    ``space``: alternatives, each ((argument, value), …); one alone is nobody's choice. ``symbols``: the dimensions that only the launch knows, as they
-    count. KilnError where the daemon is too old to be asked, or refuses them all."""
+    ``space``: alternatives, each ((argument, value), …); one alone is nobody's choice. ``symbols``: the dimensions that only the launch knows, as
+    they count. KilnError where the daemon is too old to be asked, or refuses them all."""
     if len(space) == 1:
         return program.sized(space[0])
     device = targets.current_device()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes that the program of a matrix product may have: a space, of which the daemon's planner says what is expected to be the fastest (``plans.chosen``).
-What a target's instructions and memory ask for is decided here; what is faster is not."""
+"""Sizes that the program of a matrix product may have: a space, of which the daemon's planner says what is expected to be the fastest
+(``plans.chosen``). What a target's instructions and memory ask for is decided here; what is faster is not."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def one(tile: dict) -> tuple:
 
 def product(m: int, n: int, k: int, dtype: str, out: str, trans_a: bool, trans_b: bool, target: str, followed: bool = False,
             copies: bool = False) -> tuple:
-    """Of C (m × n) = op(A) · op(B). ``trans_a``: A is K × M; ``trans_b``: B is N × K; ``followed``: more is done with the sums; ``copies``: the program can
-    lay out operands anew (``copied``)."""
+    """Of C (m × n) = op(A) · op(B). ``trans_a``: A is K × M; ``trans_b``: B is N × K; ``followed``: more is done with the sums; ``copies``: the
+    program can lay out operands anew (``copied``)."""
     if dtype == "float32":
         return one(SCALAR)
     element = as_dtype(dtype).bytes
@@ -74,8 +74,9 @@ def batched(m: int, n: int, k: int, dtype: str, out: str, trans_a: bool, trans_b
 
 
 def _hopper(m: int, n: int, k: int, element: int, out: int):
-    """Large blocks, whose rows may be any multiple of eight, as the columns of the product of the transposes: some that leave a turn of blocks less, or make
-    the last one a full one. Of few rows all or half of them in a block, with long steps. Blocks of one group of warps hold half of the sums."""
+    """Large blocks, whose rows may be any multiple of eight, as the columns of the product of the transposes: some that leave a turn of blocks less,
+    or make the last one a full one. Of few rows all or half of them in a block, with long steps. Blocks of one group of warps hold half of the
+    sums."""
     deep = LINE // element
     shapes = [(128, 256, deep, 256)]
     if m > 128:

@@ -35,8 +35,7 @@ def lay_out(X, Y, rows, columns, dtype):
 
 
 def laid_out(tensor, shape, dtype):
-    """The tensor, or where its rows begin anywhere a copy whose rows begin at multiples of 16 bytes, where tensor copies can read them. A kernel of its
-    own makes it."""
+    """The tensor, or where its rows begin anywhere a copy whose rows begin at multiples of 16 bytes, which a kernel of its own makes."""
     rows, columns = shape
     longer = -(-columns * as_dtype(dtype).bytes // LAID_BYTES) * LAID_BYTES // as_dtype(dtype).bytes
     if longer == columns:
