@@ -40,8 +40,8 @@ def gemm_chosen(M, N, K, choice, **arguments):
     """``gemm`` with one of the tiles among which the planner chooses. One row along k is a program of its own, as it is for the library."""
     if M == 1 and arguments["trans_b"] and K % 8 == 0:
         return gemm(M, N, K, **arguments)
-    space = product(M, N, K, arguments["in_dtype"], arguments["out_dtype"], arguments["trans_a"], arguments["trans_b"], os.environ["KILN_TARGET"],
-                    copies=True)
+    given = (arguments[name] for name in ("in_dtype", "out_dtype", "trans_a", "trans_b"))
+    space = product(M, N, K, *given, os.environ["KILN_TARGET"], copies=True)
     return gemm(M, N, K, **arguments, **dict(space[choice % len(space)]))
 
 

@@ -306,9 +306,9 @@ class Client:
         """What the planner expects each of several programs to take, the fastest first: kiln.Ranked, of which those that were refused come last.
         Nothing is compiled or measured.
 
-        ``candidates``: programs as ``request`` takes them, requests, or functions that return one of these. ``board``: a GPU as its driver calls it ("NVIDIA H200"); empty: the
-        target's usual one; where the planner does not know it, it counts with that one, with a warning. ``symbols``: values of the
-        dimensions that only the launch knows, by name; others count as 4096.
+        ``candidates``: programs as ``request`` takes them, requests, or functions that return one of these. ``board``: a GPU as its driver calls it
+        ("NVIDIA H200"); empty: the target's usual one; where the planner does not know it, it counts with that one, with a warning. ``symbols``:
+        values of the dimensions that only the launch knows, by name; others count as 4096.
 
         ``space``: what the candidates are called together, by the caller: all of them follow from the first one and from this. The daemon then keeps
         the ranking, without its terms; where it has one, the first candidate alone is made and sent."""
