@@ -59,7 +59,8 @@ def quotients(divisor, block=256, threads=128):
 
 
 BUILDERS = {"gemm": gemm, "gemm_chosen": gemm_chosen, "gemm_strided": gemm_strided, "attention": attention, "rms_norm": rms_norm,
-            "softmax": softmax, "softmax_online": softmax_online, "quotients": quotients, **{f"program:{name}": build for name, build in PROGRAMS.items()}}
+            "softmax": softmax, "softmax_online": softmax_online, "quotients": quotients,
+            **{f"program:{name}": build for name, build in PROGRAMS.items()}}
 
 
 def build(builder: str, arguments: dict, target: str):
