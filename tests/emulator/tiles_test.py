@@ -74,3 +74,23 @@ def test_agrees_with_its_reference(emulator, name):
     assert not summed or ("each other's" in summed[0]) == ("then of the tile's" in name), f"{where}: {summed}"
     error = relative_error(decode(after[2], out), decode(a, dtype) @ (right.T if trans_b else right))
     assert error <= BARS[out], f"{where}: error {error:.2e}"
+
+
+@pytest.mark.parametrize("shape, trans_a, trans_b, bias", [((100, 131, 77), False, False, False), ((70, 66, 133), False, True, True),
+                                                          ((65, 77, 99), True, False, False), ((9, 200, 71), False, True, False)])
+def test_operands_are_laid_out_anew(emulator, shape, trans_a, trans_b, bias):
+    """Rows that begin anywhere: what lies behind them in a copy counts as nothing."""
+    m, n, k = shape
+    rng = np.random.default_rng(SEED)
+    a, b = random_array(rng, (k, m) if trans_a else (m, k), "float16"), random_array(rng, (n, k) if trans_b else (k, n), "float16")
+    added = [random_array(rng, (n,), "float16")] if bias else []
+    func = gemm(m, n, k, "float16", trans_a=trans_a, trans_b=trans_b, bias=bias, copied=True, block_m=64, block_n=64, block_k=64, stages=3,
+                threads=128)
+    assert len(func.kernels) == 1 + sum(extent % 8 != 0 for extent in (m if trans_a else k, k if trans_b else n))
+    result = np.full((m, n), -1, np.float16)
+    arguments = [(a, "float16"), (b, "float16"), *((array, "float16") for array in added), (result, "float16")]
+    after, answer = emulator.call(emulator.module(func.serialized), "emu:sm_90a", arguments, seed=SEED % 1000, check=1, seeds=2)
+    assert "error" not in answer and answer["finished"] and not answer["findings"], f"KILN_SEED={SEED}: {answer}"
+    left, right = decode(a, "float16"), decode(b, "float16")
+    expected = (left.T if trans_a else left) @ (right.T if trans_b else right) + (decode(added[0], "float16") if bias else 0)
+    assert relative_error(decode(after[-1], "float16"), expected) <= BARS["float16"], f"KILN_SEED={SEED}"
