@@ -117,8 +117,8 @@ Work Worker::Of(const ir::Stmt& stmt, Scalars& scalars) const {
                         [&](const ir::Gemm& op) { return Product(op); },
                         [&](const ir::Reduce& op) { return Reduction(op); },
                         [&](const ir::Copy& op) { return Copy(op, scalars); },
-                        [&](const ir::PairSum& op) { return Exchange(op.sum, 2); },
-                        [&](const ir::StreamSum& op) { return Exchange(op.sum, scalars.Or(op.parts, 2)); },
+                        [&](const ir::PairSum& op) { return Exchange(op.sum, 1); },
+                        [&](const ir::StreamSum& op) { return Exchange(op.sum, scalars.Or(op.parts, 1)); },
                         [&](const auto&) { return Work{}; },
                     },
                     stmt.op);
@@ -308,13 +308,13 @@ Work Worker::Copy(const ir::Copy& copy, Scalars& scalars) const {
 }
 
 // The owner of a tile takes the others' sums one after the other: each has a flag, and then its bytes come.
-Work Worker::Exchange(ir::BufferId sum, int64_t parts) const {
+Work Worker::Exchange(ir::BufferId sum, int64_t others) const {
   Work work;
   const ir::Buffer& buffer = module_[sum];
   double elements = 1;
   for (const int64_t extent : module_.ShapeOf(sum)) elements *= double(extent);
   const double bytes = elements * ir::Bits(buffer.dtype) / 8;
-  const double further = double(std::max<int64_t>(0, parts - 2));
+  const double further = double(std::max<int64_t>(0, others - 1));
   work.latency = 2 * target_.costs.meet + further * (2 * machine_.far + bytes / target_.costs.sum_bytes);
   work[Unit::kShared] = 2 * bytes / kRow;
   work[Unit::kIssue] = Issued(2 * elements / kernel_.threads, double(kernel_.threads) / target_.warp_size);

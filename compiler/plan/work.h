@@ -50,7 +50,7 @@ class Worker {
   Work Product(const ir::Gemm& gemm) const;
   Work Reduction(const ir::Reduce& reduce) const;
   Work Copy(const ir::Copy& copy, Scalars& scalars) const;
-  Work Exchange(ir::BufferId sum, int64_t parts) const;
+  Work Exchange(ir::BufferId sum, int64_t others) const;
   void FindGuarded(const ir::Block& block, const Facts& facts);
   double IndexOperations(std::span<const ir::ExprId> indices) const;
   // Instructions that each of `warps` warps issues.

@@ -27,6 +27,8 @@ RankReactor::RankReactor(ArrivingCall& call, const Parts& parts, const RankMemor
 void RankReactor::Recall() {
   const auto key = kept_.KeyOf(request_);
   auto known = key ? kept_.Find(caller_.tenant, *key) : std::nullopt;
+  // Of so many candidates as there are; who sends only the first one sees how many.
+  if (known && !request_.known_only() && known->candidates_size() != request_.candidates_size()) known.reset();
   {
     cache::MutexLock lock(mutex_);
     if (known) {

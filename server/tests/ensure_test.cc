@@ -334,6 +334,9 @@ TEST_F(RankTest, ASpaceIsRankedOnce) {
       daemon_->Start();
     }
   }
+  v1::RankRequest fewer = space;
+  fewer.mutable_candidates()->RemoveLast();
+  EXPECT_FALSE(Rank(fewer).known);
   v1::RankRequest other = first;
   other.set_space("other tiles");
   EXPECT_EQ(Rank(other).status.error_code(), StatusCode::NOT_FOUND);

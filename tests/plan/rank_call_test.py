@@ -55,6 +55,35 @@ def test_sizes_that_are_none_are_refused(daemon, symbols, problem):
     assert re.search(problem, one.problem) and one.microseconds == math.inf
 
 
+def test_a_space_is_ranked_once_and_then_takes_one_program(daemon):
+    client = daemon.start().client()
+    tiles, made = [(64, 64), (128, 128), (64, 128)], []
+
+    def candidate(tile):
+        def make():
+            made.append(tile)
+            return matmul(*tile)
+
+        return make
+
+    def rank(client, space=b"tiles", **how):
+        made.clear()
+        return [(one.index, one.microseconds) for one in client.rank([candidate(tile) for tile in tiles], TARGET, space=space, **how)]
+
+    first = rank(client)
+    assert len(first) == 3 and made == [tiles[0], *tiles]
+    assert rank(client) == first and made == [tiles[0]]
+    assert rank(client, b"") == first and made == tiles
+    assert daemon.stop() == 0
+    client = daemon.start().client()
+    assert rank(client) == first and made == [tiles[0]], "it is in the store"
+    for how in ({"space": b"others"}, {"board": "NVIDIA H100 PCIe"}, {"options": {"fast_math": True}}):
+        rank(client, **how)
+        assert made == [tiles[0], *tiles], how
+    tiles[1:1] = [(128, 64)]
+    assert len(rank(client)) == 4, "a ranking of fewer candidates is none of these"
+
+
 def test_every_target_ranks(daemon):
     client = daemon.start().client()
     for target in client.capabilities().targets:
