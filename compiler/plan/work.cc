@@ -224,10 +224,12 @@ Work Worker::Product(const ir::Gemm& gemm) const {
     const double bytes = double(row.k) * ((first_shared ? rows * (row.swapped ? other : element) : 0) +
                                           (second_shared ? columns * (row.swapped ? element : other) : 0));
     const double groups = warps_m * warps_n * double(std::max<int64_t>(1, grid.warps_k));
-    work[Unit::kMatrix] = count * std::max(row.cycles, bytes / kRow) + kFill * groups;
+    // Sums that are added in float32 wait for their instruction before the next one begins.
+    const double starts = gemm.plan->promoted ? m * n / (warps_m * warps_n) : 1;
+    work[Unit::kMatrix] = count * std::max(row.cycles, bytes / kRow) + kFill * groups * starts;
     work[Unit::kShared] = count * bytes / kRow;
     work[Unit::kIssue] = Issued(count * 4, 1);
-    work.latency = kGroupProduct;
+    work.latency = kGroupProduct * starts;
     if (gemm.plan->promoted) {
       const double sums = double(shape.m * shape.n);
       work[Unit::kLanes] += sums / machine_.lanes;
