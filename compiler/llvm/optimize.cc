@@ -25,6 +25,7 @@
 #include <algorithm>
 #include <map>
 
+#include "compiler/llvm/negations.h"
 #include "compiler/llvm/spins.h"
 
 namespace kiln::llvm_ir {
@@ -338,6 +339,7 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
     if (machine.getTargetTriple().isNVPTX()) {
       WidenBf16Comparisons(function);
       HideConstantOperands(function);
+      HideNegations(function);
       PartSpinsFromLoops(function);
       WidenBf16InWords(function);
     }
