@@ -188,7 +188,8 @@ TEST_F(ClientTest, ARankingHasTheFastestFirstAndWhatWasRefusedLast) {
     kernel.add_units()->set_name("matrix");
   };
   add(1, 0), add(2, 7), add(0, 9);
-  const RankRequest request{.candidates = {{.module = "a"}, {.module = "b"}, {.module = "c"}}, .board = "a board", .symbols = {{"M", 5}}, .space = "tiles"};
+  const RankRequest request{
+      .candidates = {{.module = "a"}, {.module = "b"}, {.module = "c"}}, .board = "a board", .symbols = {{"M", 5}}, .space = "tiles"};
   service_.refusals = 1;  // once the queue is full
   const auto ranked = Connect().Rank(request);
   ASSERT_TRUE(ranked) << ranked.error().message;

@@ -37,8 +37,8 @@ class RankReactor final : public PartsStream {
 
   const RankMemory& kept_;
   const v1::RankRequest request_;
-  v1::RankProgress progress_ KILN_GUARDED_BY(mutex_);            // to be written next
-  std::optional<cache::Digest> key_ KILN_GUARDED_BY(mutex_);     // under which it is to be kept
+  v1::RankProgress progress_ KILN_GUARDED_BY(mutex_);              // to be written next
+  std::optional<cache::Digest> key_ KILN_GUARDED_BY(mutex_);       // under which it is to be kept
   std::vector<v1::RankedCandidate> said_ KILN_GUARDED_BY(mutex_);  // of each candidate, for that
 };
 

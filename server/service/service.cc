@@ -262,7 +262,8 @@ void KilnService::Rank(ArrivingCall& call, Caller caller, const Bytes& request) 
   auto in_flight = parts_.quotas.Hold(caller.tenant);
   if (!in_flight) return refuse(in_flight.error());
   TellId(call.context());
-  call.SendBy(*new RankReactor(call, PartsOf(call), parts_.rankings, std::move(caller), std::move(*memory), std::move(*in_flight), std::move(candidates)));
+  call.SendBy(
+      *new RankReactor(call, PartsOf(call), parts_.rankings, std::move(caller), std::move(*memory), std::move(*in_flight), std::move(candidates)));
 }
 
 void KilnService::Watch(ArrivingCall& call, Caller caller, const Bytes& request) {

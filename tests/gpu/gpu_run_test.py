@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import plan  # noqa: E402
+import programs  # noqa: E402
 import runner  # noqa: E402
 from main import sweep_result  # noqa: E402
 
@@ -83,10 +84,18 @@ def test_the_plan_has_what_is_asked_of_it():
         if family in plan.GEMM_FAMILIES:
             shapes = [(c["data"]["M"], c["data"]["N"], c["data"]["K"]) for c in mine]
             assert plan.ODD in shapes and any(0 in shape for shape in shapes)
-            assert {c["builder"] for c in mine} == {"gemm", "gemm_strided"}
+            chosen = {"gemm_chosen"} if family in ("gemm_f16", "gemm_bf16") else set()
+            assert {c["builder"] for c in mine} == {"gemm", "gemm_strided", *chosen}
             assert any(c["data"].get("offset") for c in mine) and any(c["data"].get("trans_b") for c in mine)
     bars = {(c["data"]["kind"], c["dtype"]): c["bar"] for c in cases if c["family"] in plan.GEMM_FAMILIES}
     assert bars["gemm", "float16"] == 2e-3 and bars["gemm", "bfloat16"] == 1e-2 and bars["gemm", "int8"] == 0
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_90a", "cuda:sm_80"])
+def test_tiles_that_may_be_chosen_are_programs(target, monkeypatch):
+    monkeypatch.setenv("KILN_TARGET", target)  # which build changes
+    built = [(c["arguments"], programs.build(c["builder"], c["arguments"], target)) for c in plan.plan(7, 20) if c["builder"] == "gemm_chosen"]
+    assert len({func.serialized for _, func in built}) == len(built) > 8
 
 
 def test_selection():

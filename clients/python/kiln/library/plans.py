@@ -113,14 +113,15 @@ class Plan:
 
 _choices: dict = {}
 _MOST_CHOICES = 65536
+_ALIKE = 1.01  # times the least: what is expected to take no more is alike, as measurements of the same are, and the space's order counts
 
 
 def chosen(program: Program, space: tuple, options: tuple, target: str, symbols: dict) -> Program:
     """The program with those sizes of the space of which the daemon's planner expects most. It is asked once in a process; what it said, it keeps
     for the next ones, which send it one program.
 
-    ``space``: alternatives, each ((argument, value), …); one alone is nobody's choice. ``symbols``: the dimensions that only the launch knows, as
-    they count. KilnError where the daemon is too old to be asked, or refuses them all."""
+    ``space``: alternatives, each ((argument, value), …), the usual ones first; one alone is nobody's choice. ``symbols``: the dimensions that only
+    the launch knows, as they count. KilnError where the daemon is too old to be asked, or refuses them all."""
     if len(space) == 1:
         return program.sized(space[0])
     device = targets.current_device()
@@ -138,15 +139,16 @@ def _ask(program: Program, space: tuple, options: dict, target: str, board: str,
     client = default_client()
     candidates = [program.sized(sizes).trace for sizes in space]
     try:
-        first = client.rank(candidates, target, options=options, board=board, symbols=symbols, space=hashlib.sha256(repr(space).encode()).digest())[0]
+        name = hashlib.sha256(repr(space).encode()).digest()
+        ranked = client.rank(candidates, target, options=options, board=board, symbols=symbols, space=name)
     except CompileError as failure:
         if failure.code != "UNIMPLEMENTED":
             raise
         raise KilnError("the sizes of a matrix product are chosen by the planner of the daemon, and this kilnd is too old to have one: update it, or "
                         "set KILN_ADDRESS to another") from failure
-    if first.problem:
-        raise KilnError(f"the daemon's planner refuses all {len(space)} tiles of this product for {target}: {first.problem}")
-    return space[first.index]
+    if ranked[0].problem:
+        raise KilnError(f"the daemon's planner refuses all {len(space)} tiles of this product for {target}: {ranked[0].problem}")
+    return space[min(one.index for one in ranked if one.microseconds <= _ALIKE * ranked[0].microseconds)]
 
 
 _kernels: dict = {}

@@ -36,9 +36,9 @@ def one(tile: dict) -> tuple:
 
 
 def product(m: int, n: int, k: int, dtype: str, out: str, trans_a: bool, trans_b: bool, target: str, followed: bool = False,
-            copies: bool = False) -> tuple:
+            copies: bool = False, promoted: bool = False) -> tuple:
     """Of C (m × n) = op(A) · op(B). ``trans_a``: A is K × M; ``trans_b``: B is N × K; ``followed``: more is done with the sums; ``copies``: the
-    program can lay out operands anew (``copied``)."""
+    program can lay out operands anew (``copied``); ``promoted``: each step's sums go on in float32 (8-bit floats, without fast accumulation)."""
     if dtype == "float32":
         return one(SCALAR)
     element = as_dtype(dtype).bytes
@@ -46,7 +46,7 @@ def product(m: int, n: int, k: int, dtype: str, out: str, trans_a: bool, trans_b
     # Rows of one byte must run along k.
     if not has_wgmma(target) or element not in (1, 2) or (element == 1 and (trans_a or not trans_b)):
         return one(for_registers(UNALIGNED if not aligned and m <= 128 else PLAIN, target, followed))
-    tiles = _space(_hopper(m, n, k, element, as_dtype(out).bytes))
+    tiles = _space(_hopper(m, n, k, element, as_dtype(out).bytes, promoted))
     if aligned:
         return tiles
     direct = _space(tile for tile in _direct(m, n) if not followed or tile[4] > 128)
@@ -73,12 +73,13 @@ def batched(m: int, n: int, k: int, dtype: str, out: str, trans_a: bool, trans_b
     return one(for_registers(tile, target))
 
 
-def _hopper(m: int, n: int, k: int, element: int, out: int):
+def _hopper(m: int, n: int, k: int, element: int, out: int, promoted: bool):
     """Large blocks, whose rows may be any multiple of eight, as the columns of the product of the transposes: some that leave a turn of blocks less,
     or make the last one a full one. Of few rows all or half of them in a block, with long steps. Blocks of one group of warps hold half of the
     sums."""
     deep = LINE // element
-    shapes = [(128, 256, deep, 256)]
+    # Beside sums of 256 columns registers hold a step's of 128 only, and each step waits twice.
+    shapes = [(128, 192, deep, 256)] * promoted + [(128, 256, deep, 256)]
     if m > 128:
         shapes += [(256, 128, deep, 256)]
         if element == 2:

@@ -58,16 +58,16 @@ def test_the_target_has_the_same_limit():
 
 
 class Planner:
-    """A client that expects least of what comes first, or says what a daemon does that cannot."""
+    """A client that expects most of what comes last, by a microsecond for each, or says what a daemon does that cannot."""
 
-    def __init__(self, problem="", failure=None):
-        self.asked, self.problem, self.failure = [], problem, failure
+    def __init__(self, problem="", failure=None, most=100.0):
+        self.asked, self.problem, self.failure, self.most = [], problem, failure, most
 
     def rank(self, candidates, target, **how):
         if self.failure:
             raise self.failure
         self.asked.append((len(candidates), target, how))
-        return [Ranked(index, problem=self.problem) for index in reversed(range(len(candidates)))]
+        return [Ranked(index, self.most - index, self.problem) for index in reversed(range(len(candidates)))]
 
 
 @pytest.fixture
@@ -99,6 +99,18 @@ def test_the_planner_is_asked_once_for_a_program(planner):
     assert len(client.asked) == 2
     planned(trans_a=True, k=1000)
     assert client.asked[-1][2]["symbols"] == {"K": plans.bucket(1000)}
+
+
+def test_of_what_is_expected_to_be_alike_the_first_is_taken(planner):
+    planner(most=1e6)
+    space = spaces.product(4096, 4096, 4096, "bfloat16", "bfloat16", False, True, HOPPER)
+    assert dict(space[0]).items() <= dict(planned().program.arguments).items()
+
+
+def test_promoted_sums_leave_registers_for_narrower_tiles():
+    given = (8192, 8192, 8192, "float8_e4m3fn", "bfloat16", False, True, HOPPER)
+    widths = [dict(spaces.product(*given, promoted=promoted)[0])["block_n"] for promoted in (True, False)]
+    assert widths == [192, 256]
 
 
 def test_nobody_is_asked_where_there_is_no_choice(planner):
