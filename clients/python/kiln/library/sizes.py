@@ -55,24 +55,12 @@ def packed_product(m, k, target=None) -> dict:
     return {"block_m": 256, "block_n": 128, "block_k": 64, "stages": 5, "threads": 256}
 
 
-THIRD_GROUP = 1.15  # the speed of three groups of warps over that of two, on an H100, where all rows of their tiles are in use
-
-
-def _scores(rows: int, queries: int, keys: int, causal: bool) -> int:
-    """How many scores one head's tiles of so many rows compute, rows beyond the queries included."""
-    tiles = range(0, queries, rows)
-    return rows * sum(min(keys, first + rows + keys - queries) if causal else keys for first in tiles)
-
-
-def attention(dim: int, target=None, queries: int | None = None, keys: int | None = None, causal: bool = False, lse: bool = False) -> dict:
+def attention(dim: int, target=None, lse: bool = False) -> dict:
     """Of ``kiln.library.attention``. ``columns``: of the tiles of V and of the result, ``dim`` or more. ``exchanged``: whether weights lie in
     shared memory.
-    ``queries`` and ``keys`` of a head: many, if left out. ``backwards``: whether the last keys come first, which leaves one loop without masks; on
-    AMD's GPUs that takes more registers than it saves.
+    ``backwards``: whether the last keys come first, which leaves one loop without masks; on AMD's GPUs that takes more registers than it saves.
 
-    wgmma: each group of four warps has 64 rows. Up to 64 elements, exponentials take as long as products, and the registers hold three groups,
-    of which two compute exponentials while products of the third run. Two remain where three would compute too much that is not needed: their
-    tiles have more rows beyond the last query and above the diagonal. With more elements, the registers hold two.
+    wgmma: each group of four warps has 64 rows; two groups always fit (``spaces.attention`` has more).
 
     AMD's waves of 32 lanes: eight lie four by two on the result; each has 16 rows and half of the columns. ``columns`` is rounded up so that
     both halves are whole instructions; else no half is, and two waves compute the same, with all columns in the registers of each. Weights
@@ -87,9 +75,7 @@ def attention(dim: int, target=None, queries: int | None = None, keys: int | Non
     plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False,
              "backwards": not _name(target).startswith("hip:")}
     if has_wgmma(target):
-        fewer = queries is not None and _scores(192, queries, keys, causal) > THIRD_GROUP * _scores(128, queries, keys, causal)
-        groups = 2 if dim > 64 or fewer else 3
-        return {**plain, "block_m": 64 * groups, "block_n": 128 if dim <= 128 else 64, "threads": 128 * groups}
+        return {**plain, "block_m": 128, "block_n": 128 if dim <= 128 else 64, "threads": 256}
     if _has_waves_of(32, target):
         keys = {"block_m": 64 if dim <= 224 else 32, "block_n": 64 if dim <= 64 else 32, "stages": 2 if dim <= (96 if lse else 128) else 1}
         return {**plain, **keys, "threads": 256, "columns": -(-dim // 32) * 32, "exchanged": True}
