@@ -37,7 +37,8 @@ class RandomThreads(RandomTiles):
              "local array", "own loop", "left by single threads", "mask", "thread atomics", "shared atomics", "atomics with old values",
              "tickets", "old values",
              "atomics that meet apart", "element beyond the threads", "own element again",
-             "another thread's element of memory", "element of a fragment", "own element of a fragment", "local tile",
+             "another thread's element of memory", "element of a fragment", "own element of a fragment",
+             "own element of a fragment under a condition", "local tile",
              "gathered rows")
 
     def head(self):
@@ -149,8 +150,8 @@ class RandomThreads(RandomTiles):
         if way < 0.7 and (not self.in_loop or self.chance(0.1)):
             self.form("atomics that meet apart") if self.in_loop else None
             return self.thread_atomic()
-        if way < 0.78 and self.own_fragments and self.apart is None:
-            self.form("own element of a fragment")
+        if way < 0.78 and self.own_fragments:
+            self.form("own element of a fragment" if self.apart is None else "own element of a fragment under a condition")
             return self.tile_store(self.pick(*self.own_fragments))
         if way < 0.85 and written:
             return self.tile_store(self.pick(*written))

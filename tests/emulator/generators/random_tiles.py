@@ -25,6 +25,7 @@ class Tile:
     shape: tuple
     dtype: str
     wide: bool = False
+    is_view: bool = False
 
     @property
     def size(self):
@@ -35,7 +36,7 @@ class Tile:
 
 
 class RandomTiles(Expressions):
-    FORMS = ("local tile", "old values", "gathered rows")
+    FORMS = ("local tile", "old values", "gathered rows", "view")
     largest = 4  # of a tensor's elements
     of_locals = ()  # the tensors that show what local arrays hold
     of_sums = ()  # the tensors whose numbers are no longer small
@@ -222,6 +223,29 @@ class RandomTiles(Expressions):
         with self.block(f"for i, j in T.Parallel({shape[0]}, {shape[1]}):"):
             self.line(f"{tile.name}[i, j] = {value if mask is None else f'T.if_then_else({mask}, {value}, {self.pick(0, 0, 0, 1)})'}")
         self.line(f"T.copy({tile.name}, {self.region(out.name, ['by', 'bx', '0', '0'], shape)})")
+
+    # A tile under another shape, while no statement uses it under its own.
+
+    def viewed(self):
+        tiles = [tile for tile in self.those(wide=False) if not tile.is_view]
+        if not tiles:
+            return False
+        self.form("view")
+        tile, known = self.pick(*tiles), self.tiles
+        columns = self.pick(*[n for n in (tile.shape[-1], tile.shape[0], 2, 4, 8, 16, tile.size) if tile.size % n == 0])
+        rows = tile.size // columns
+        shape = (columns,) if rows == 1 else self.pick((rows, columns), (rows, columns), *[(2, rows // 2, columns)] * (rows % 2 == 0))
+        view = Tile(self.fresh("view"), tile.space, shape, tile.dtype, is_view=True)
+        self.line(f"{view.name} = T.reshape({tile.name}, {shape})")
+        self.tiles = [view, *[other for other in known if other is not tile]]
+        self.pick(self.elementwise_of, self.part_of_a_tile)(view)
+        if self.chance(0.6):
+            self.statement()
+        self.tiles = [*known, *[other for other in self.tiles if other not in known and other is not view]]
+        return True
+
+    def elementwise_of(self, tile):
+        self.elementwise(tile, whole=False)
 
     # Statements. Each says whether there was something to write.
 
@@ -500,4 +524,4 @@ class RandomTiles(Expressions):
         return True
 
     WEIGHTS = ((loop, 22), (branch, 9), (compute, 20), (gemm, 16), (reduce, 9), (copy, 9), (line_of_a_tile, 2), (store, 4), (atomic, 3), (scan, 3),
-               (element, 3), (fill, 3), (wide_tile, 2), (barrier, 1), (load_again, 8))
+               (element, 3), (fill, 3), (wide_tile, 2), (barrier, 1), (load_again, 8), (viewed, 4))
