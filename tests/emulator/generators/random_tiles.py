@@ -25,7 +25,6 @@ class Tile:
     shape: tuple
     dtype: str
     wide: bool = False
-    is_view: bool = False
 
     @property
     def size(self):
@@ -63,6 +62,9 @@ class RandomTiles(Expressions):
                 self.begin(self.allocate())
             for _ in range(self.random.randint(2, 6)):
                 self.statement()
+                with self.aside():
+                    if self.chance(0.08):
+                        self.viewed()
             with self.aside():
                 if self.chance(0.25):
                     self.local_tile()
@@ -224,28 +226,36 @@ class RandomTiles(Expressions):
             self.line(f"{tile.name}[i, j] = {value if mask is None else f'T.if_then_else({mask}, {value}, {self.pick(0, 0, 0, 1)})'}")
         self.line(f"T.copy({tile.name}, {self.region(out.name, ['by', 'bx', '0', '0'], shape)})")
 
-    # A tile under another shape, while no statement uses it under its own.
+    # A tile under another shape.
 
     def viewed(self):
-        tiles = [tile for tile in self.those(wide=False) if not tile.is_view]
+        tiles = [tile for tile in self.those(wide=False) if tile.size % 8 == 0]
         if not tiles:
-            return False
+            return
         self.form("view")
-        tile, known = self.pick(*tiles), self.tiles
-        columns = self.pick(*[n for n in (tile.shape[-1], tile.shape[0], 2, 4, 8, 16, tile.size) if tile.size % n == 0])
+        tile = self.pick(*tiles)
+        columns = self.pick(4, 8, tile.shape[-1], tile.shape[0], tile.size)
         rows = tile.size // columns
-        shape = (columns,) if rows == 1 else self.pick((rows, columns), (rows, columns), *[(2, rows // 2, columns)] * (rows % 2 == 0))
-        view = Tile(self.fresh("view"), tile.space, shape, tile.dtype, is_view=True)
+        shape = (columns,) if rows == 1 else (2, rows // 2, columns) if rows % 2 == 0 and self.chance(0.3) else (rows, columns)
+        view = Tile(self.fresh("view"), tile.space, shape, tile.dtype)
         self.line(f"{view.name} = T.reshape({tile.name}, {shape})")
-        self.tiles = [view, *[other for other in known if other is not tile]]
-        self.pick(self.elementwise_of, self.part_of_a_tile)(view)
-        if self.chance(0.6):
-            self.statement()
-        self.tiles = [*known, *[other for other in self.tiles if other not in known and other is not view]]
-        return True
+        for _ in range(self.pick(1, 1, 2)):
+            self.pick(self.part_of_a_view, self.elements_of_a_view, self.show)(view)
 
-    def elementwise_of(self, tile):
-        self.elementwise(tile, whole=False)
+    def part_of_a_view(self, view):
+        begins, extents = self.part(view.shape)
+        self.line(f"T.fill({self.region(view.name, begins, extents)}, {self.pick(0, 1, 2, self.loop_vars[-1] if self.loop_vars else 3)})")
+
+    def elements_of_a_view(self, view):
+        names = list("ijl"[: len(view.shape)])
+        with self.block(f"for {', '.join(names)} in T.Parallel({', '.join(map(str, view.shape))}):"):
+            value = f"{self.element_as(view, names)} {self.pick('+', '-')} {self.pick(1, *[f'{name} % 3' for name in names])}"
+            self.line(f"{view.name}[{', '.join(names)}] = {clamped(value, view.dtype)}")
+
+    def show(self, view):
+        out = self.tensor([max(1, self.gy), max(1, self.gx), *view.shape], view.dtype, "marks")
+        self.of_locals = (*self.of_locals, out)
+        self.line(f"T.copy({view.name}, {self.region(out.name, ['by', 'bx', *['0'] * len(view.shape)], view.shape)})")
 
     # Statements. Each says whether there was something to write.
 
@@ -454,6 +464,8 @@ class RandomTiles(Expressions):
             with self.aside():
                 if self.depth == 1 and self.chance(0.4):
                     self.gathered()
+                if self.depth == 1 and self.chance(0.1):
+                    self.viewed()
             for _ in range(self.random.randint(1, 4)):
                 self.statement()
             self.leave()
@@ -524,4 +536,4 @@ class RandomTiles(Expressions):
         return True
 
     WEIGHTS = ((loop, 22), (branch, 9), (compute, 20), (gemm, 16), (reduce, 9), (copy, 9), (line_of_a_tile, 2), (store, 4), (atomic, 3), (scan, 3),
-               (element, 3), (fill, 3), (wide_tile, 2), (barrier, 1), (load_again, 8), (viewed, 4))
+               (element, 3), (fill, 3), (wide_tile, 2), (barrier, 1), (load_again, 8))
