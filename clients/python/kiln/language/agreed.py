@@ -10,7 +10,7 @@ from .affine import finds
 from .buffer import Buffer
 from .expr import as_expr
 from .loops import Parallel, grid
-from .trace import emit
+from .trace import current, emit
 
 
 def may_differ(operand) -> bool:
@@ -36,7 +36,9 @@ def agreements(regions, values=()) -> list:
 
 
 def agree(*regions, values=()) -> None:
-    """In front of a loop over what the regions hold."""
+    """In front of a loop over what the regions hold. In a parallel loop it stands for an iteration, not for threads."""
+    if "parallel" in current("a tile operation").loops:
+        return
     for stmt in agreements(regions, values):
         emit(stmt)
 

@@ -93,10 +93,11 @@ def _atomic(kind: str, name: str, what: str, dtypes: str = "numbers of 16 bits o
     function.__doc__ = (
         f"{what}, atomically, for one element or for each element of a tile. {_OLD_DOC} {_ORDER_DOC} ``use_tma`` and ``annotations``: no effect, "
         "with a warning.\n"
-        "Shapes: ``dst`` is an element or a tile in global or shared memory; ``value`` is a scalar, or a tile of equal extents. \n"
+        "Shapes: ``dst`` is an element or a tile in global or shared memory; ``value`` is a scalar, or a tile of equal extents. Each thread does all "
+        "of a tile if ``value`` is a T.alloc_local. \n"
         f"Dtypes: {dtypes}; ``value`` is converted to the dtype of ``dst``. Targets: all.\n"
         "Errors: TraceError for another ``memory_order``, for ``return_prev=True`` of a tile, and where extents differ. CompileError for elements "
-        "of 8 bits, and for an element that is in neither global nor shared memory.").replace(". \n", ".\n")
+        "of 8 bits, for an element that is in neither global nor shared memory, and where a tile's offset or its scalar differs between threads.").replace(". \n", ".\n")
     return function
 
 
