@@ -87,7 +87,7 @@ TEST(LongKernels, BecomeFunctions) {
 
 TEST(LongKernels, OfOneBlockBecomeFunctionsToo) {
   TestKernel k(Sm80());
-  for (int i = 0; i < 3000; ++i) k.Store(k.builder.CreateFAdd(k.Load(k.builder.getFloatTy()), k.Load(k.builder.getFloatTy())));
+  for (int i = 0; i < 4000; ++i) k.Store(k.builder.CreateFAdd(k.Load(k.builder.getFloatTy()), llvm::ConstantFP::get(k.builder.getFloatTy(), 1.0)));
   ASSERT_EQ(k.Finish(), "");
   const size_t instructions = k.kernel->getInstructionCount();
   OutlineLongKernels(k.module);
