@@ -84,12 +84,12 @@ class Divergence {
   const ir::Module& module_;
   const ir::ThreadRange all_;
   const std::set<ir::BufferId> together_, elsewhere_;  // fragments (read_together.h)
-  std::set<ir::BufferId> exchanged_;  // of those that are read elsewhere: the ones of which a thread writes an element of its own
-  ir::ThreadRange scope_ = all_;                      // who come to the current statement, where nothing keeps some of them away
-  std::set<ir::VarId> vars_;                          // lets that differ
-  std::set<ir::VarId> of_thread_;                     // those of them that depend on the thread, not on the iteration alone
-  std::map<ir::BufferId, std::set<Writers>> locals_;  // but for what all threads of the block write together
-  size_t writers_ = 0;                                // of all locals
+  std::set<ir::BufferId> exchanged_;                   // of those that are read elsewhere: the ones of which a thread writes an element of its own
+  ir::ThreadRange scope_ = all_;                       // who come to the current statement, where nothing keeps some of them away
+  std::set<ir::VarId> vars_;                           // lets that differ
+  std::set<ir::VarId> of_thread_;                      // those of them that depend on the thread, not on the iteration alone
+  std::map<ir::BufferId, std::set<Writers>> locals_;   // but for what all threads of the block write together
+  size_t writers_ = 0;                                 // of all locals
   // Locals of one element: of those that the iteration of a parallel loop under way has given a value, each has it of the iteration alone, unless
   // some statement gives it one that depends on the thread.
   std::set<ir::BufferId> given_by_iteration_, kept_by_thread_;

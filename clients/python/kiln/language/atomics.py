@@ -97,7 +97,8 @@ def _atomic(kind: str, name: str, what: str, dtypes: str = "numbers of 16 bits o
         "of a tile if ``value`` is a T.alloc_local. \n"
         f"Dtypes: {dtypes}; ``value`` is converted to the dtype of ``dst``. Targets: all.\n"
         "Errors: TraceError for another ``memory_order``, for ``return_prev=True`` of a tile, and where extents differ. CompileError for elements "
-        "of 8 bits, for an element that is in neither global nor shared memory, and where a tile's offset or its scalar differs between threads.").replace(". \n", ".\n")
+        "of 8 bits, for an element that is in neither global nor shared memory, and where a tile's offset or its scalar differs between "
+        "threads.").replace(". \n", ".\n")
     return function
 
 
