@@ -17,7 +17,7 @@ from .dtypes import as_dtype
 from .expr import as_expr, binary, cast, constant_value
 from .loops import Parallel, grid, serial
 from .regions import closed, describe, operand, pair, shifted, tile_extents
-from .trace import allocate, current, emit, error, here, store
+from .trace import allocate, converted, current, emit, error, here, store
 
 
 class GemmWarpPolicy(enum.IntEnum):
@@ -118,15 +118,15 @@ def _copy_each(a: Region, b: Region):
 def fill(dst, value):
     """Every element of a buffer or of a slice becomes ``value``.
     Shapes: ``dst`` is any buffer, slice with constant extents, element or T.alloc_var. ``value`` is a scalar. Dtypes: any; ``value`` is
-    converted to the dtype of ``dst``. Targets: all. Errors: TraceError where an extent is known at run time only. CompileError for a tile
-    that only some threads reach, unless those are a range by number; and for a value that differs between threads, unless ``dst`` is a
-    T.alloc_local."""
+    converted to the dtype of ``dst``, with a warning for a constant of more bits. Targets: all. Errors: TraceError where an extent is known
+    at run time only. CompileError for a tile that only some threads reach, unless those are a range by number; and for a value that differs
+    between threads, unless ``dst`` is a T.alloc_local."""
     if isinstance(dst, LocalVar) or _element_of_tile(dst):
         store(*element(dst), value)
         return
     region = closed(operand(dst, "the destination of T.fill"))
     region.buffer.filled()
-    emit(ir.Fill(region, cast(value, region.dtype)))
+    emit(ir.Fill(region, converted(value, region.buffer)))
 
 
 def _element_of_tile(value) -> bool:
