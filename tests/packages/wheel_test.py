@@ -211,11 +211,11 @@ def client_works(root, wheels):
         ran = root.run("/venv/bin/python", root.write(f"/tmp/{name}.py", script))
         assert told in ran.stdout, ran.stdout + ran.stderr
     root.shell("kill $(cat $(find /root/.cache/kiln -name lock))")
-    for path in ("clients/conftest.py", "clients/python/tests", "tests/daemon.py"):
+    for path in ("clients/conftest.py", "clients/python/tests", "tests/daemon.py", "tests/interpreter.py"):
         root.bring_tree(ROOT / path, f"/src/{path}")
     root.shell("mkdir /build; ln -s /venv/lib/python3.*/site-packages/kiln/bin /build/bin")
-    tested = root.run("env", "KILN_BUILD=/build", "/venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "/src/clients/python/tests/service",
-                      check=False, timeout=1200)
+    tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=/src", "--confcutdir=/src", "/src/clients/python/tests/service")
+    tested = root.run("env", "KILN_BUILD=/build", "/venv/bin/python", *tests, check=False, timeout=1200)
     print(tested.stdout.splitlines()[-1])
     assert tested.returncode == 0, tested.stdout[-4000:]
     said = root.run("/venv/bin/python", root.write("/tmp/versions.py", VERSIONS)).stdout.splitlines()
