@@ -4,6 +4,7 @@
 import kiln.language as T
 
 from .rows import LOG2_E
+from .running import LOWEST, running_softmax, weigh
 
 LARGEST = 8.0  # the power of two of a row's largest weight: e4m3 holds up to 448, and keeps few bits of small numbers
 
@@ -17,7 +18,7 @@ def scaled_attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale
     thread has two neighbouring scores and would need four neighbouring weights: weights lie in shared memory, where the units read them."""
     dtype = "float8_e4m3fn"
     group = heads // kv_heads
-    lowest = -(2.0**100) if causal else -T.infinity("float32")
+    lowest = LOWEST if causal else -T.infinity("float32")
     keys = T.ceildiv(kv_len, block_n) * block_n
 
     @T.macro
@@ -47,18 +48,14 @@ def scaled_attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale
             scores = T.alloc_fragment((block_m, block_n), "float32")
             weights = T.alloc_shared((block_m, block_n), dtype)
             output = T.alloc_fragment((block_m, dim), "float32")
-            row_max = T.alloc_fragment((block_m,), "float32")
-            row_max_before = T.alloc_fragment((block_m,), "float32")
-            rescale = T.alloc_fragment((block_m,), "float32")
-            row_sum = T.alloc_fragment((block_m,), "float32")
-            total = T.alloc_fragment((block_m,), "float32")
+            running = running_softmax(block_m)
 
             # Of scales of 0 a number that leaves nothing of a score either, and leaves −∞ as it is.
             power = T.max(QS[by % q_scales] * KS[(by // group) % kv_scales] * (scale * LOG2_E), 2.0**-64)
             T.copy(Q[bz, bx * block_m : (bx + 1) * block_m, by, :], q_shared)
             T.clear(output)
-            T.clear(total)
-            T.fill(row_max, lowest)
+            T.clear(running.total)
+            T.fill(running.row_max, lowest)
             blocks = T.ceildiv(kv_len, block_n)
             last = T.min(blocks, T.ceildiv((bx + 1) * block_m + kv_len - seq_len, block_n)) if causal else blocks
             for step in T.Pipelined(last, num_stages=stages):
@@ -66,22 +63,11 @@ def scaled_attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale
                 T.copy(K[bz, k * block_n : (k + 1) * block_n, by // group, :], k_shared)
                 T.gemm(q_shared, k_shared, scores, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
                 mask(scores, bx * block_m, k)
-                T.copy(row_max, row_max_before)
-                T.reduce_max(scores, row_max, dim=1, clear=False)
-                for i in T.Parallel(block_m):
-                    rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * power)
-                for i, j in T.Parallel(block_m, block_n):
-                    scores[i, j] = T.exp2(scores[i, j] * power - (row_max[i] * power - LARGEST))
-                T.reduce_sum(scores, row_sum, dim=1)
-                for i in T.Parallel(block_m):
-                    total[i] = total[i] * rescale[i] + row_sum[i]
-                T.copy(scores, weights)
-                for i, j in T.Parallel(block_m, dim):
-                    output[i, j] *= rescale[i]
+                weigh(running, scores, weights, output, power, block_m, block_n, dim, LARGEST)
                 T.copy(VT[bz, by // group, :, k * block_n : (k + 1) * block_n], v_shared)
                 T.gemm(weights, v_shared, output, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
             for i, j in T.Parallel(block_m, dim):
-                output[i, j] *= VS[(by // group) % kv_scales] / total[i]
+                output[i, j] *= VS[(by // group) % kv_scales] / running.total[i]
             T.copy(output, O[bz, bx * block_m : (bx + 1) * block_m, by, :])
 
     return scaled_attention.with_outputs([6, 7])
