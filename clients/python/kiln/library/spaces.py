@@ -94,6 +94,8 @@ def _hopper(m: int, n: int, k: int, element: int, out: int, promoted: bool):
         # The least that results leave through: 32 rows of products of the transposes, else columns of a line.
         piece = min(block_m, 32) * block_n * out if block_m % 64 else block_m * min(block_n * out, LINE)
         stages = min(MOST_STAGES, (SHARED - BARRIERS - piece) // ((block_m + block_n) * block_k * element))
+        if block_m % 64 and threads == 256 and k <= 32 * block_k and _tiles(m, block_m) * _tiles(n, block_n) > MULTIPROCESSORS["sm_90a"]:
+            stages = min(stages, 3)  # results leave often: in larger pieces
         if stages >= 2:
             yield block_m, block_n, block_k, stages, threads
 
@@ -115,7 +117,9 @@ def _tiles(extent: int, tile: int) -> int:
 def _few_rows(m: int, deep: int):
     for rows in dict.fromkeys((_up(m, 8), _up(-(-m // 2), 8)) if m > 64 else (_up(m, 8),)):
         if rows <= 192:
-            yield from ((rows, 64, steps * deep, 128) for steps in (8, 4, 2, 1) if rows <= 64 or steps <= 2)
+            enough = lambda steps: SHARED >= 4 * (rows + 64) * steps * LINE  # stages
+            longest = sorted((8, 4, 2, 1), key=lambda steps: (not enough(steps), -steps))
+            yield from ((rows, 64, steps * deep, 128) for steps in longest if rows <= 64 or steps <= 2)
             yield from ((rows, columns, deep, 256) for columns in (128, 256))
         if rows <= 112:
             yield rows, 128, 2 * deep, 128
