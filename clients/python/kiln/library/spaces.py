@@ -36,13 +36,15 @@ def one(tile: dict) -> tuple:
 
 
 def product(m: int, n: int, k: int, dtype: str, out: str, trans_a: bool, trans_b: bool, target: str, followed: bool = False,
-            copies: bool = False, promoted: bool = False) -> tuple:
+            copies: bool = False, promoted: bool = False, aligned: bool | None = None) -> tuple:
     """Of C (m × n) = op(A) · op(B). ``trans_a``: A is K × M; ``trans_b``: B is N × K; ``followed``: more is done with the sums; ``copies``: the
-    program can lay out operands anew (``copied``); ``promoted``: each step's sums go on in float32 (8-bit floats, without fast accumulation)."""
+    program can lay out operands anew (``copied``); ``promoted``: each step's sums go on in float32 (8-bit floats, without fast accumulation);
+    ``aligned``: whether rows of both begin at multiples of 16 bytes, where these extents do not say it."""
     if dtype == "float32":
         return one(SCALAR)
     element = as_dtype(dtype).bytes
-    aligned = all(extent * element % 16 == 0 for extent in (m if trans_a else k, k if trans_b else n))
+    if aligned is None:
+        aligned = all(extent * element % 16 == 0 for extent in (m if trans_a else k, k if trans_b else n))
     # Rows of one byte must run along k.
     if not has_wgmma(target) or element not in (1, 2) or (element == 1 and (trans_a or not trans_b)):
         return one(for_registers(UNALIGNED if not aligned and m <= 128 else PLAIN, target, followed))
