@@ -23,7 +23,7 @@ inline constexpr std::array kMethodScopes = {
     MethodScope{"Lookup", Scope::kRead},            // of the caller's tenant
     MethodScope{"Fetch", Scope::kRead},             // of the caller's tenant
     MethodScope{"EnsureKernels", Scope::kCompile},  // compiles what is missing
-    MethodScope{"Rank", Scope::kCompile},           // runs the compiler's passes
+    MethodScope{"Rank", Scope::kRead},              // what is known of a space; to rank needs kCompile besides (CompileFlow)
     MethodScope{"Put", Scope::kCompile},            // what the caller has compiled
     MethodScope{"Run", Scope::kRun},                // on this host's devices
     MethodScope{"Tune", Scope::kTune},              // the same, with the compiles that it needs; a miss of these needs kCompile besides

@@ -111,8 +111,9 @@ def _plan(a, b, bias, residual, row_scale, activation, trans_a, trans_b, out_dty
         return Plan(program, sides.views() + (() if bias is None else (View(2, (sides.n,)),)), results, options)
     size, shorter = _first_dimension(sides, residual is not None, row_scale is not None)
     plain = residual is row_scale is None and bias_fits(bias, results[0].dtype)
-    space = spaces.product(size["M"], sides.n, size["K"], dtype, results[0].dtype, sides.trans_a, sides.trans_b, target, not plain, plain,
-                           promoted=dtype in FLOAT8 and not fast_accumulation)
+    space = spaces.product(size["M"], sides.n, size["K"], dtype, results[0].dtype, sides.trans_a, sides.trans_b, target, not plain,
+                           copies=plain and not (sides.trans_a and sides.trans_b), promoted=dtype in FLOAT8 and not fast_accumulation,
+                           aligned=all(extent * as_dtype(dtype).bytes % 16 == 0 for extent in (sides.a[-1], sides.b[-1])))
     symbols = {extent.name: size[extent.name] for extent, _ in shorter}
     if plain:
         program = chosen(Program.of(gemm, shorter, **size, bias=bias is not None, **common), space, options, target, symbols)

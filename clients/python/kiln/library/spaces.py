@@ -37,13 +37,15 @@ def one(tile: dict) -> tuple:
 
 
 def product(m: int, n: int, k: int, dtype: str, out: str, trans_a: bool, trans_b: bool, target: str, followed: bool = False,
-            copies: bool = False, promoted: bool = False) -> tuple:
+            copies: bool = False, promoted: bool = False, aligned: bool | None = None) -> tuple:
     """Of C (m × n) = op(A) · op(B). ``trans_a``: A is K × M; ``trans_b``: B is N × K; ``followed``: more is done with the sums; ``copies``: the
-    program can lay out operands anew (``copied``); ``promoted``: each step's sums go on in float32 (8-bit floats, without fast accumulation)."""
+    program can lay out operands anew (``copied``); ``promoted``: each step's sums go on in float32 (8-bit floats, without fast accumulation);
+    ``aligned``: whether rows of both begin at multiples of 16 bytes, where these extents do not say it."""
     if dtype == "float32":
         return one(SCALAR)
     element = as_dtype(dtype).bytes
-    aligned = all(extent * element % 16 == 0 for extent in (m if trans_a else k, k if trans_b else n))
+    if aligned is None:
+        aligned = all(extent * element % 16 == 0 for extent in (m if trans_a else k, k if trans_b else n))
     # Rows of one byte must run along k.
     if not has_wgmma(target) or element not in (1, 2) or (element == 1 and (trans_a or not trans_b)):
         return one(for_registers(UNALIGNED if not aligned and m <= 128 else PLAIN, target, followed))
@@ -95,6 +97,8 @@ def _hopper(m: int, n: int, k: int, element: int, out: int, promoted: bool):
         # The least that results leave through: 32 rows of products of the transposes, else columns of a line.
         piece = min(block_m, 32) * block_n * out if block_m % 64 else block_m * min(block_n * out, LINE)
         stages = min(MOST_STAGES, (SHARED - BARRIERS - piece) // ((block_m + block_n) * block_k * element))
+        if block_m % 64 and threads == 256 and k <= 32 * block_k and _tiles(m, block_m) * _tiles(n, block_n) > MULTIPROCESSORS["sm_90a"]:
+            stages = min(stages, 3)  # results leave often: in larger pieces
         if stages >= 2:
             yield block_m, block_n, block_k, stages, threads
 
@@ -116,7 +120,9 @@ def _tiles(extent: int, tile: int) -> int:
 def _few_rows(m: int, deep: int):
     for rows in dict.fromkeys((_up(m, 8), _up(-(-m // 2), 8)) if m > 64 else (_up(m, 8),)):
         if rows <= 192:
-            yield from ((rows, 64, steps * deep, 128) for steps in (8, 4, 2, 1) if rows <= 64 or steps <= 2)
+            enough = lambda steps: SHARED >= 4 * (rows + 64) * steps * LINE  # stages
+            longest = sorted((8, 4, 2, 1), key=lambda steps: (not enough(steps), -steps))
+            yield from ((rows, 64, steps * deep, 128) for steps in longest if rows <= 64 or steps <= 2)
             yield from ((rows, columns, deep, 256) for columns in (128, 256))
         if rows <= 112:
             yield rows, 128, 2 * deep, 128

@@ -9,6 +9,7 @@ from library_testing import FLOATS, RNG, TARGETS, error, near, needs_kilnd, norm
 
 import kiln
 from kiln import library
+from kiln.library import products
 
 pytestmark = needs_kilnd
 HOPPER = "emu:sm_90a"
@@ -29,6 +30,23 @@ def test_layouts(emulated, target, trans_a, trans_b):
     a, b = normal(37, 45, dtype="float16"), normal(45, 29, dtype="float16")
     given = (a.T.copy() if trans_a else a), (b.T.copy() if trans_b else b)
     near(library.matmul(*given, trans_a=trans_a, trans_b=trans_b), wide(a) @ wide(b), "float16")
+
+
+@pytest.mark.parametrize("trans_a, trans_b", [(False, False), (False, True), (True, False)])
+def test_operands_that_are_laid_out_anew_may_be_shorter(emulated, monkeypatch, trans_a, trans_b):
+    """The planner's choice for large ones, here for small ones: 37 rows of 40 and 77 steps of 80 for which the program is made."""
+    emulated(HOPPER)
+    asked = []
+
+    def copied(program, space, *others):
+        asked.append(space)
+        return program.sized(next(tile for tile in space if dict(tile).get("copied")))
+
+    monkeypatch.setattr(products, "chosen", copied)
+    a, b, bias = normal(37, 77, dtype="float16"), normal(77, 91, dtype="float16"), normal(91, dtype="float16")
+    given = (a.T.copy() if trans_a else a), (b.T.copy() if trans_b else b)
+    near(library.matmul(*given, bias, trans_a=trans_a, trans_b=trans_b), wide(a) @ wide(b) + wide(bias), "float16")
+    assert asked
 
 
 @pytest.mark.parametrize("target", TARGETS)

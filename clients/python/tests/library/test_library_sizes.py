@@ -101,6 +101,15 @@ def test_the_planner_is_asked_once_for_a_program(planner):
     assert client.asked[-1][2]["symbols"] == {"K": plans.bucket(1000)}
 
 
+def test_rows_of_any_length_at_launch_are_not_laid_out_anew(planner):
+    """The program is made for a rounded K, which says nothing of where rows begin."""
+    planner()
+    for trans_b, k, stages in ((True, 4095, 1), (True, 4096, None), (False, 4095, None)):
+        arguments = dict(planned(trans_a=True, trans_b=trans_b, k=k).program.arguments)
+        assert not arguments.get("copied") and (stages is None or arguments["stages"] == stages), (trans_b, k)
+    assert dict(planned(trans_b=False, n=1111).program.arguments)["copied"]
+
+
 def test_of_what_is_expected_to_be_alike_the_first_is_taken(planner):
     planner(most=1e6)
     space = spaces.product(4096, 4096, 4096, "bfloat16", "bfloat16", False, True, HOPPER)
