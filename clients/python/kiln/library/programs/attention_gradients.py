@@ -149,8 +149,8 @@ def attention_backward(batch, heads, kv_heads, seq_len, kv_len, dim, causal, sca
     def attention_backward(Q: T.Tensor(queries, dtype), K: T.Tensor(keys, dtype), V: T.Tensor(keys, dtype), O: T.Tensor(queries, dtype),
                            LSE: T.Tensor((batch, heads, seq_len), "float32"), dO: T.Tensor(queries, dtype), dQ: T.Tensor(queries, dtype),
                            dK: T.Tensor(keys, dtype), dV: T.Tensor(keys, dtype),
-                           ROWS: T.Tensor((batch, heads, blocks, 2 * block_m), "float32")):
-        SUMS = T.alloc_global((batch, heads, blocks, *((columns, block_m) if turned else (block_m, columns))), "float32")
+                           ROWS: T.Tensor((batch, heads, blocks, 2 * block_m), "float32"),
+                           SUMS: T.Tensor((batch, heads, blocks, *((columns, block_m) if turned else (block_m, columns))), "float32")):
         with T.Kernel(blocks, heads, batch, threads=256) as (bx, by, bz):
             prepare(O, LSE, dO, ROWS, bx, by, bz)
             for i, j in T.Parallel(*SUMS.shape[3:]):
@@ -161,4 +161,4 @@ def attention_backward(batch, heads, kv_heads, seq_len, kv_len, dim, causal, sca
             for i, j in T.Parallel(block_m, columns):
                 dQ[bz, bx * block_m + i, by, j] = (SUMS[bz, by, bx, j, i] if turned else SUMS[bz, by, bx, i, j]) * scale
 
-    return attention_backward.with_outputs([6, 7, 8, 9])
+    return attention_backward.with_outputs([6, 7, 8, 9, 10])
