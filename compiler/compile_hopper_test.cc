@@ -19,7 +19,7 @@ TEST(CompileHopper, TilesAreAddedByTheTensorUnit) {
   const v1::WorkerResult result = CompileText(golden::ReadFile("tests/golden/tensor_copies/added_tiles.sm_90a.kiln"), "cuda:sm_90a");
   ASSERT_TRUE(result.has_artifact()) << FirstError(result);
   EXPECT_GT(Count(result, "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group"), 0u);
-  EXPECT_GT(Count(result, "red.relaxed.gpu.global.add.f32"), 0u);
+  EXPECT_GT(Count(result, "atom.global.add.f32"), 0u);
   EXPECT_EQ(result.artifact().launch().tensor_maps_size(), 4);
 }
 
