@@ -230,6 +230,21 @@ class Chooser {
     return adds && to.space == Space::kGlobal && !to.may_alias && uses.reads == 0 && uses.writes == added_.at(atomic.buffer);
   }
 
+  // A shared tile of its own, or where there is no room the one of another addition, whose end is then waited for.
+  std::optional<BufferId> TileToAdd(BufferId to, const std::vector<int64_t>& shape) {
+    const ir::DType dtype = module_[to].dtype;
+    const int64_t bytes = std::accumulate(shape.begin(), shape.end(), ir::Bytes(dtype), std::multiplies<>());
+    if (bytes > Room(/*every_stage=*/true)) {
+      const auto is_like = [&](BufferId tile) { return module_[tile].dtype == dtype && module_.ShapeOf(tile) == shape; };
+      const auto like = std::ranges::find_if(to_add_, is_like);
+      return like == to_add_.end() ? std::nullopt : std::optional(*like);
+    }
+    const BufferId tile = FreshBuffer(module_, ir::Buffer{Space::kShared, dtype, ShapeOfConstants(module_, shape)}, module_[to].name + "_added");
+    staged_.insert(tile);
+    to_add_.insert(tile);
+    return tile;
+  }
+
   // Adds a tile through shared memory: the loop fills one, and the tensor unit adds it.
   bool AddTile(const ir::Stmt& stmt, const Facts& facts, ir::Block& result) {
     const ir::Atomic* atomic = AddsTile(stmt);
@@ -239,16 +254,13 @@ class Chooser {
     if (!added || !std::ranges::all_of(added->box.offsets, [&](ExprId offset) { return IsShared(offset); })) return false;
     std::vector<int64_t> shape;
     std::ranges::copy_if(added->box.extents, std::back_inserter(shape), [](int64_t extent) { return extent != 1; });
-    const int64_t bytes = std::accumulate(shape.begin(), shape.end(), ir::Bytes(module_[atomic->buffer].dtype), std::multiplies<>());
-    if (shape.size() != added->vars.size() || bytes > Room(/*every_stage=*/true)) return false;
-    if (!TensorFits(module_, facts, added->box, shape, context_.pointer_alignment())) return false;
-    ir::Buffer tile{Space::kShared, module_[atomic->buffer].dtype, ShapeOfConstants(module_, shape)};
-    const BufferId staged = FreshBuffer(module_, std::move(tile), module_[atomic->buffer].name + "_added");
-    staged_.insert(staged);
+    if (shape.size() != added->vars.size() || !TensorFits(module_, facts, added->box, shape, context_.pointer_alignment())) return false;
+    const std::optional<BufferId> staged = TileToAdd(atomic->buffer, shape);
+    if (!staged) return false;
     kernel_.decisions.push_back({"tensor_copies", atomic->buffer, "added from a shared tile", "the block works on meanwhile"});
-    ir::Store store{staged, {}, atomic->value};
+    ir::Store store{*staged, {}, atomic->value};
     for (ir::VarId var : added->vars) store.indices.push_back(module_.VarRef(var));
-    ir::Region whole{staged, std::vector<ExprId>(shape.size(), module_.exprs.Int(0)), shape};
+    ir::Region whole{*staged, std::vector<ExprId>(shape.size(), module_.exprs.Int(0)), shape};
     fill.body[0].op = std::move(store);
     fill.coalesced_width = 0;  // of global memory
     ir::Copy add{std::move(whole), added->box, 0, ir::CopyPlan{}};
@@ -444,7 +456,7 @@ class Chooser {
   std::set<BufferId> by_warps_;                         // operands of other products, which need other layouts
   std::map<BufferId, std::vector<ir::Region>> stored_;  // by copies
   std::map<BufferId, int64_t> added_;                   // how many loops add tiles to it
-  std::set<BufferId> staged_, long_;
+  std::set<BufferId> staged_, to_add_, long_;
   std::map<BufferId, int64_t> versions_;
   std::vector<ir::Gemm> grouped_;  // by wgmma
   std::set<ir::VarId> by_thread_;  // lets that differ between threads

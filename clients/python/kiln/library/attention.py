@@ -103,8 +103,8 @@ def _plan_backward(q, k, v, o, lse, do, causal, scale, deterministic, target):
     results = _check_backward(q, k, v, o, lse, do, causal, scale, deterministic)
     if q.size == 0:
         return Plan(None, (), results, fill=0.0)
-    built = Program.of(gradients, **arguments_of(q, k, causal, scale), **tiles.attention_backward(q.shape[3], target, deterministic),
-                       deterministic=deterministic)
+    tile = tiles.attention_backward(q.shape[3], target, deterministic, q.shape[2] // k.shape[2], k.shape[0] * k.shape[2] * -(-k.shape[1] // 128))
+    built = Program.of(gradients, **arguments_of(q, k, causal, scale), **tile)
     return Plan(built, tuple(whole(i, spec) for i, spec in enumerate((q, k, v, o, lse, do))), results, options=OPTIONS)
 
 
