@@ -160,5 +160,5 @@ def attention_backward(q, k, v, o, lse, do, causal=False, scale=None, determinis
 
     q, k, v, ``causal`` and ``scale``: as of ``attention``, D up to 128. o, do: like q. lse: (batch, heads, tokens) of float32. dq, dk and dv are like
     q, k and v, summed in float32. ``deterministic``: dq is summed in one order, so that equal calls give equal bits, which takes longer; else parts
-    are added in the order in which they come. No gradient. TypeError: another dtype. ValueError: another shape, and as of ``attention``."""
+    may be added in the order in which they come. No gradient. TypeError: another dtype. ValueError: another shape, and as of ``attention``."""
     return _attention_backward(q, k, v, o, lse, do, causal, scale, deterministic)

@@ -47,6 +47,12 @@ def attention_backward(batch, heads, kv_heads, seq_len, kv_len, dim, causal, sca
             ROWS[bz, by, bx, i] = T.if_then_else(bx * block_m + i < seq_len, LSE[bz, by, bx * block_m + i] * LOG2_E, T.infinity("float32"))
 
     @T.macro
+    def add(part, sums, bx, of, bz, column):
+        """`piece` columns from this one on."""
+        for i, j in T.Parallel(block_n, piece):
+            T.atomic_add(sums[bz, bx * block_n + i, of, column + j], part[i, column + j])
+
+    @T.macro
     def of_keys(Q, K, V, dO, ROWS, SUMS, dK, dV, bx, by, bz):
         of = by * in_turn // group  # the head of the keys
         k_shared = T.alloc_shared((block_n, columns), dtype)
@@ -102,11 +108,11 @@ def attention_backward(batch, heads, kv_heads, seq_len, kv_len, dim, causal, sca
                     for i, j in T.Parallel(block_m, columns):
                         T.atomic_add(SUMS[bz, head, row, j, i] if turned else SUMS[bz, head, row, i, j], dq[i, j])
         if heads_apart:
-            for first_column in range(0, columns, piece):
-                for i, j in T.Parallel(block_n, piece):
-                    T.atomic_add(dV[bz, bx * block_n + i, of, first_column + j], dv[i, first_column + j])
-                for i, j in T.Parallel(block_n, piece):
-                    T.atomic_add(dK[bz, bx * block_n + i, of, first_column + j], dk[i, first_column + j])
+            add(dv, dV, bx, of, bz, 0)
+            add(dk, dK, bx, of, bz, 0)
+            if piece < columns:
+                add(dv, dV, bx, of, bz, piece)
+                add(dk, dK, bx, of, bz, piece)
         else:
             T.copy(dv, dV[bz, bx * block_n : (bx + 1) * block_n, of, 0:columns])
             for i, j in T.Parallel(block_n, columns):
