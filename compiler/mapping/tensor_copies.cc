@@ -230,6 +230,21 @@ class Chooser {
     return adds && to.space == Space::kGlobal && !to.may_alias && uses.reads == 0 && uses.writes == added_.at(atomic.buffer);
   }
 
+  // Whether the loop finds elements of fragments at its own variables, but for constants. Elsewhere it becomes a loop over the whole fragment
+  // (shift_loops.h), of which a shared tile of several panels holds a part.
+  bool TakesPartsFromKnownPlaces(const ir::For& loop, ExprId value) const {
+    std::vector<Access> loads;
+    CollectLoads(module_.exprs, value, loads);
+    const auto is_own = [&](const auto& term) {
+      const ir::ExprNode& node = module_.exprs[ExprId(term.first)];
+      return node.op == ir::ExprOp::kVar && std::ranges::find(loop.vars, ir::VarId(node.ref)) != loop.vars.end();
+    };
+    return std::ranges::all_of(loads, [&](const Access& load) {
+      return module_[load.buffer].space != Space::kFragment ||
+             std::ranges::all_of(load.indices, [&](ExprId index) { return std::ranges::all_of(LinearOf(module_.exprs, index).terms, is_own); });
+    });
+  }
+
   // A shared tile of its own, or where there is no room the one of another addition, whose end is then waited for.
   std::optional<BufferId> TileToAdd(BufferId to, const std::vector<int64_t>& shape) {
     const ir::DType dtype = module_[to].dtype;
@@ -252,6 +267,7 @@ class Chooser {
     ir::For fill = std::get<ir::For>(stmt.op);
     const std::optional<Added> added = BoxOf(fill, *atomic);
     if (!added || !std::ranges::all_of(added->box.offsets, [&](ExprId offset) { return IsShared(offset); })) return false;
+    if (!TakesPartsFromKnownPlaces(fill, atomic->value)) return false;
     std::vector<int64_t> shape;
     std::ranges::copy_if(added->box.extents, std::back_inserter(shape), [](int64_t extent) { return extent != 1; });
     if (shape.size() != added->vars.size() || !TensorFits(module_, facts, added->box, shape, context_.pointer_alignment())) return false;
