@@ -76,7 +76,8 @@ def test_tiles_are_added_by_the_tensor_unit(as_ptx, turned, seed):
     a, b = random_array(rng, (m, k), "float16"), random_array(rng, (n, k), "float16")
     before = rng.standard_normal((n, m) if turned else (m, n)).astype(np.float32)
     program = in_parts(m, n, k, 4, turned)
-    after, answer = as_ptx.call(as_ptx.module(program.serialized), "emu:sm_90a", [(a, "float16"), (b, "float16"), (before.copy(), "float32")], seed=seed)
+    given = [(a, "float16"), (b, "float16"), (before.copy(), "float32")]
+    after, answer = as_ptx.call(as_ptx.module(program.serialized), "emu:sm_90a", given, seed=seed)
     assert "error" not in answer, answer["error"]
     assert answer["finished"] and answer["wgmma"] > 0 and answer["tensor_loads"] > 0
     product = a.astype(np.float64) @ b.astype(np.float64).T

@@ -16,9 +16,9 @@ def attention_backward(batch, heads, kv_heads, seq_len, kv_len, dim, causal, sca
     operands of dV and dK. It adds its part of dQ to float32 sums, in any order among blocks. ``by_rows``: blocks of their own, of `rows` queries,
     go over `row_keys` keys at a time and compute dQ, in one order. ROWS holds, for each `block_m` queries, LSE in powers of two, then Δ; no weight
     remains of queries beyond the last. ``turned``: the sums of a block of queries lie column by column, so that lanes which hold neighbouring rows
-    add to whole sectors of memory. ``in_flight``: products run while the threads compute. That of dV starts before dS is there, and that of dQ before that of dK, which runs
-    while the other is added. ``heads_apart``: each head has blocks of its own among those that share keys; they add their dK and dV to float32 sums. ``columns``,
-    ``exchanged``: as ``attention``'s."""
+    add to whole sectors of memory. ``in_flight``: products run while the threads compute. That of dV starts before dS is there, and that of dQ
+    before that of dK, which runs while the other is added. ``heads_apart``: each head has blocks of its own among those that share keys; they add
+    their dK and dV to float32 sums. ``columns``, ``exchanged``: as ``attention``'s."""
     group = heads // kv_heads
     power = scale * LOG2_E
     blocks = T.ceildiv(seq_len, block_m)
