@@ -28,9 +28,10 @@ def attention_backward(batch, heads, kv_heads, seq_len, kv_len, dim, causal, sca
 
     @T.macro
     def mask(weights, q, k, turned):
-        """Of queries from q and keys from k on. ``turned``: the first dimension is that of keys."""
+        """Of queries from q and keys from k on. ``turned``: the first dimension is that of keys. Where no dQ is added on the way, the compiler
+        divides the loop around: steps without masks have registers for their values."""
         rows_of, columns_of = weights.shape
-        if k + (rows_of if turned else columns_of) > (q + kv_len - seq_len + 1 if causal else kv_len):
+        if (causal and by_rows) or k + (rows_of if turned else columns_of) > (q + kv_len - seq_len + 1 if causal else kv_len):
             for i, j in T.Parallel(rows_of, columns_of):
                 key, query = (k + i, q + j) if turned else (k + j, q + i)
                 weights[i, j] = T.if_then_else(query + kv_len - seq_len >= key if causal else key < kv_len, weights[i, j], 0)
