@@ -8,6 +8,7 @@ from library_testing import TARGETS, near, needs_kilnd, normal, typed, wide
 
 import kiln
 from kiln import library, tiles
+from kiln.library.operation import OPERATIONS
 
 pytestmark = needs_kilnd
 HOPPER = "emu:sm_90a"
@@ -75,9 +76,9 @@ def test_gradients_of_heads_that_share_keys(emulated, monkeypatch, dim):
     assert tiles.attention_backward(dim, HOPPER, group=3, tiles_of_keys=2)["heads_apart"]
     compare(*given, causal=True)
     monkeypatch.setattr(tiles, "KEY_TURNS", 0)
+    OPERATIONS["attention_backward"]._ready.clear()
     assert not tiles.attention_backward(dim, HOPPER, group=3, tiles_of_keys=2)["heads_apart"]
-    found = compare(*given, causal=True)
-    assert found[1].shape == given[1].shape
+    compare(*given, causal=True)
 
 
 @pytest.mark.parametrize("target", ["emu:sm_80", HOPPER, "emu:gfx1100"])
