@@ -133,6 +133,7 @@ struct CopyPlan {
   std::optional<Ring> ring;      // kTensor, to shared memory
   bool multicast = false;        // into a ring: the blocks of the cluster take turns in loading for all of them
   bool panels = false;           // kTensor, to shared memory: a box takes all columns, even if they are wider than a swizzle
+  bool adds = false;             // kTensor, from shared memory: dst += src, each element atomically
   // kTensor, from shared memory: groups of four warps along the tile's rows and columns, each of which stores what it wrote. 0: one
   // thread stores all.
   uint32_t groups_m = 0, groups_n = 0;

@@ -256,6 +256,7 @@ CopyPlan Parser::ParseCopyPlan() {
   if (Accept("ring")) plan.ring = ParseRing();
   plan.multicast = Accept("multicast");
   plan.panels = Accept("panels");
+  plan.adds = Accept("adds");
   if (Accept("groups")) {
     plan.groups_m = uint32_t(ParseInt(1, 64, "groups along the rows"));
     Expect("x");

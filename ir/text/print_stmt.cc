@@ -76,6 +76,7 @@ class StmtPrinter::FieldPrinter {
     if (plan.ring) text += fmt::format(" ring {} at {}", exprs_(plan.ring->barriers), exprs_(plan.ring->position));
     if (plan.multicast) text += " multicast";
     if (plan.panels) text += " panels";
+    if (plan.adds) text += " adds";
     if (plan.groups_m != 0) text += fmt::format(" groups {} x {}", plan.groups_m, plan.groups_n);
     if (plan.layout) text += LayoutClause(*plan.layout);
     return text + " }";

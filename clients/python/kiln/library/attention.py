@@ -104,8 +104,8 @@ def _plan_backward(q, k, v, o, lse, do, causal, scale, deterministic, target):
     results = _check_backward(q, k, v, o, lse, do, causal, scale, deterministic)
     if q.size == 0:
         return Plan(None, (), results, fill=0.0)
-    built = Program.of(gradients, **arguments_of(q, k, causal, scale), **sizes.attention_backward(q.shape[3], target, deterministic),
-                       deterministic=deterministic)
+    tile = sizes.attention_backward(q.shape[3], target, deterministic, q.shape[2] // k.shape[2], k.shape[0] * k.shape[2] * -(-k.shape[1] // 128))
+    built = Program.of(gradients, **arguments_of(q, k, causal, scale), **tile)
     return Plan(built, tuple(whole(i, spec) for i, spec in enumerate((q, k, v, o, lse, do))), results, options=OPTIONS)
 
 
@@ -161,5 +161,5 @@ def attention_backward(q, k, v, o, lse, do, causal=False, scale=None, determinis
 
     q, k, v, ``causal`` and ``scale``: as of ``attention``, D up to 128. o, do: like q. lse: (batch, heads, tokens) of float32. dq, dk and dv are like
     q, k and v, summed in float32. ``deterministic``: dq is summed in one order, so that equal calls give equal bits, which takes longer; else parts
-    are added in the order in which they come. No gradient. TypeError: another dtype. ValueError: another shape, and as of ``attention``."""
+    may be added in the order in which they come. No gradient. TypeError: another dtype. ValueError: another shape, and as of ``attention``."""
     return _attention_backward(q, k, v, o, lse, do, causal, scale, deterministic)

@@ -157,18 +157,26 @@ def latent(rows: int, target=None) -> dict:
     return {**tile, "block_n": 16, "stages": 1} if ":gfx" in _name(target) else tile
 
 
-def attention_backward(dim: int, target=None, deterministic: bool = False) -> dict:
-    """Of ``kiln.library.attention_backward``, up to 128 elements. ``columns``, ``exchanged``: as in ``attention``. ``rows``, ``row_keys``: of the
-    blocks that compute dQ where that is done in order. ``turned``: whether lanes hold neighbouring rows of a part of dQ, not columns.
+KEY_TURNS = 8  # blocks of ``attention_backward`` for each multiprocessor; with fewer, some wait for the longest
 
-    wgmma: a block's 128 keys take two groups of warps, and their gradients half of the registers at 128 elements. The scores of 64 queries and their
-    part of dQ do not fit beside them, those of 48 do. Elsewhere the gradients of 64 keys fill the registers of four warps, or of eight with more
-    elements; waves of 32 lanes have fewer still, and their shared memory takes no copies under way."""
+
+def attention_backward(dim: int, target=None, deterministic: bool = False, group: int = 1, tiles_of_keys: int | None = None) -> dict:
+    """Of ``kiln.library.attention_backward``, up to 128 elements. ``group``: heads that share keys. ``tiles_of_keys``: of 128, of all heads that have
+    some; many, if left out. ``columns``, ``exchanged``: as in ``attention``. ``rows``, ``row_keys``: of the blocks that compute dQ where they are
+    others than those of dK and dV. ``turned``: whether lanes hold neighbouring rows of a part of dQ, not columns.
+
+    wgmma: a block's 128 keys take two groups of warps, and their gradients half of the registers at 128 elements, beside which the scores of 64
+    queries and their part of dQ fit. Up to 64 elements, blocks without a part of dQ have registers for the scores of 128 queries, and two more
+    products of such tiles take less time than sums of dQ in memory. Heads that share keys have blocks of their own where there are few of them, whose
+    lengths differ. Elsewhere the gradients of 64 keys fill the registers of four warps, or of eight with more elements; waves of 32 lanes have fewer
+    still, and their shared memory takes no copies under way."""
     plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False, "rows": 64, "row_keys": 64,
-             "turned": not _name(target).startswith("hip:")}
+             "turned": not _name(target).startswith("hip:"), "by_rows": deterministic, "in_flight": False, "heads_apart": False}
     if has_wgmma(target):
-        queries = {"block_m": 48, "turned": False} if dim > 96 and not deterministic else {}
-        return {**plain, "block_n": 128, "threads": 256, "rows": 128, "columns": 128 if dim > 96 else dim, **queries}
+        few = tiles_of_keys is not None and tiles_of_keys < KEY_TURNS * MULTIPROCESSORS[_name(target).split(":")[-1]]
+        tile = {**plain, "block_n": 128, "threads": 256, "rows": 128, "row_keys": 128, "columns": 128 if dim > 96 else dim, "turned": False,
+                "in_flight": True, "heads_apart": few and group > 1 and not deterministic}
+        return {**tile, "block_m": 128, "by_rows": True} if dim <= 64 else tile
     if _has_waves_of(32, target):
         small = {} if dim <= 64 else {"block_m": 32, "block_n": 32, "rows": 32, "row_keys": 32}
         return {**plain, "stages": 1, "threads": 256, "columns": -(-dim // 32) * 32, "exchanged": True, **small}
