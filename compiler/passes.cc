@@ -28,6 +28,7 @@
 #include "compiler/loops/split_operands.h"
 #include "compiler/loops/split_ranges.h"
 #include "compiler/loops/tile_reads.h"
+#include "compiler/mapping/depths.h"
 #include "compiler/mapping/instructions.h"
 #include "compiler/mapping/layouts.h"
 #include "compiler/mapping/split_rows.h"
@@ -62,6 +63,7 @@ constexpr Pass kPasses[] = {
     {"regions", Each<Regions>},       // needs: folded offsets; before anything is chosen: pointers and masks become copies
     {"split_rows", Each<SplitRows>},  // before anything is chosen: tiles become parts
     {"instructions", Instructions},
+    {"depths", Depths},                       // needs: the same; before parts of operands are told apart
     {"split_k", Each<SplitK>},                // needs: each gemm's instruction
     {"split_pairs", Each<SplitPairs>},        // needs: what split_k left undivided
     {"split_operands", Each<SplitOperands>},  // needs: how many groups of warps share a step
