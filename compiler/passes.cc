@@ -63,13 +63,13 @@ constexpr Pass kPasses[] = {
     {"regions", Each<Regions>},       // needs: folded offsets; before anything is chosen: pointers and masks become copies
     {"split_rows", Each<SplitRows>},  // before anything is chosen: tiles become parts
     {"instructions", Instructions},
-    {"depths", Depths},                       // needs: the same; before parts of operands are told apart
     {"split_k", Each<SplitK>},                // needs: each gemm's instruction
     {"split_pairs", Each<SplitPairs>},        // needs: what split_k left undivided
     {"split_operands", Each<SplitOperands>},  // needs: how many groups of warps share a step
     {"scale_sums", Each<ScaleSums>},          // needs: the pieces of operands
     {"tile_reads", Each<TileReads>},          // before other copies become tensor copies: these are part of a loop
     {"tensor_copies", Each<TensorCopies>},
+    {"depths", Depths},                   // needs: each gemm's instruction, and the pieces of operands
     {"layouts", Layouts},                 // needs: each gemm's instruction, and which tiles tensor copies move
     {"rings", Each<Rings>},               // needs: sizes of shared buffers, that is layouts
     {"prefetch", Each<Prefetch>},         // needs: rings

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/contains.h"
 #include "compiler/analysis/definitions.h"
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/threads/walk_together.h"
@@ -143,6 +144,7 @@ class Orders {
   Orders(ir::Module& module, const Context& context) : module_(module), context_(context) {}
 
   void Run() {
+    for (ir::Kernel& kernel : module_.kernels) TakeOrders(kernel);
     for (ir::Kernel& kernel : module_.kernels) Find(kernel);
     while (!products_.empty()) Try(products_.front());
   }
@@ -158,6 +160,70 @@ class Orders {
   // By fragment, the product as whose sum it lies: sums, and what is computed of them element by element.
   using Sums = std::map<BufferId, const ir::Gemm*>;
 
+  // Products whose A the program itself writes in the order: the loop then writes the columns as they come.
+  void TakeOrders(ir::Kernel& kernel) {
+    const AccessCounts uses = CountAllAccesses(module_, kernel.body);
+    const Sums sums = SumsOf(kernel);
+    std::map<BufferId, ir::For*> writers;
+    ir::Walk(kernel.body, [&](Stmt& stmt) {
+      auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->vars.size() != 2 || loop->body.size() != 1) return;
+      const auto* store = std::get_if<ir::Store>(&loop->body[0].op);
+      if (store != nullptr && IsOwnElement(module_, *loop, store->indices) && CoversElements(module_, *loop, store->buffer))
+        writers[store->buffer] = loop;
+    });
+    ir::Walk(kernel.body, [&](Stmt& stmt) {
+      auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+      if (gemm == nullptr || gemm->transpose_a || gemm->plan->as_sums || !writers.contains(gemm->a.buffer)) return;
+      const AccessCount& count = uses.at(gemm->a.buffer);
+      if (module_[gemm->a.buffer].space != Space::kFragment || count.reads != 1 || count.writes != 1) return;
+      if (gemm->a.extents == module_.ShapeOf(gemm->a.buffer)) TakeOrder(*gemm, *writers.at(gemm->a.buffer), sums, kernel, stmt.loc);
+    });
+  }
+
+  void TakeOrder(ir::Gemm& gemm, ir::For& loop, const Sums& sums, ir::Kernel& kernel, ir::SourceLoc loc) {
+    const target::MmaInstruction& mma = RowOf(gemm, *context_.target);
+    const std::optional<Depth> depth = DepthAsSums(mma, mma);
+    if (!depth) return;
+    const ExprId row = module_.VarRef(loop.vars[0]), place = module_.VarRef(loop.vars[1]);
+    const int64_t extent = module_.exprs.ConstInt(loop.extents[1]).value_or(0);
+    auto& store = std::get<ir::Store>(loop.body[0].op);
+    // Reads the sum at the column of the place; whatever else the value depends on, it is not the place.
+    bool ordered = false;
+    const auto read = [&](ExprId column) {
+      return module_.exprs.Rewrite(store.value, [&](ExprId leaf) -> std::optional<ExprId> {
+        const ir::ExprNode node = module_.exprs[leaf];
+        if (node.op != ir::ExprOp::kLoad || node.Args().size() != 2 || node.Args()[0] != row) return std::nullopt;
+        const auto sum = sums.find(BufferId(node.ref));
+        if (sum == sums.end() || !HaveSameWarps(gemm, *sum->second) || DepthAsSums(mma, RowOf(*sum->second, *context_.target)) != depth) {
+          return std::nullopt;
+        }
+        if (!IsOrder(node.Args()[1], loop.vars[1], extent, *depth)) return std::nullopt;
+        ordered = true;
+        return module_.exprs.Load(BufferId(node.ref), node.dtype, std::vector{row, column});
+      });
+    };
+    const ExprId none = read(module_.exprs.Int(0, module_.exprs.Type(place)));
+    if (!ordered || ContainsVar(module_.exprs, none, std::set{loop.vars[1]})) return;
+    store.value = read(place);
+    gemm.plan->as_sums = true;
+    kernel.decisions.push_back({"depths", gemm.a.buffer, "stays in the registers of the sum that it was",
+                                fmt::format("the program takes k in the order of these registers, as rows of '{}'", module_[gemm.b.buffer].name),
+                                loc});
+  }
+
+  // Whether the index is, for each place, the column that the depth has there.
+  bool IsOrder(ExprId index, ir::VarId var, int64_t extent, const Depth& depth) {
+    const ir::DType type = module_[var].dtype;
+    const ExprId column = depth.ColumnAt(module_.exprs, module_.VarRef(var));
+    for (int64_t place = 0; place < extent; ++place) {
+      const ExprId at = module_.exprs.Int(place, type);
+      const std::optional<int64_t> is = module_.exprs.ConstInt(module_.exprs.Substitute(index, var, at));
+      if (!is || is != module_.exprs.ConstInt(module_.exprs.Substitute(column, var, at))) return false;
+    }
+    return extent > 0;
+  }
+
   // Products whose A lies as a sum does but for the order of k.
   void Find(ir::Kernel& kernel) {
     const Sums sums = SumsOf(kernel);
@@ -165,7 +231,8 @@ class Orders {
       auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
       if (gemm == nullptr || gemm->transpose_a || module_[gemm->b.buffer].space != Space::kShared) return;
       const auto sum = sums.find(gemm->a.buffer);
-      if (sum == sums.end() || gemm->a.extents != module_.ShapeOf(gemm->a.buffer) || !HaveSameWarps(*gemm, *sum->second)) return;
+      if (sum == sums.end() || gemm->plan->as_sums || gemm->a.extents != module_.ShapeOf(gemm->a.buffer) || !HaveSameWarps(*gemm, *sum->second))
+        return;
       const target::MmaInstruction& mma = RowOf(*gemm, *context_.target);
       std::optional<Depth> depth = DepthAsSums(mma, RowOf(*sum->second, *context_.target));
       if (depth && depth == DepthAsSums(mma, mma)) products_.push_back({gemm, &kernel, stmt.loc, *std::move(depth)});
@@ -228,7 +295,8 @@ class Orders {
       if (!closed || !with(other)) continue;
       other.gemm->plan->as_sums = true;
       other.kernel->decisions.push_back({"depths", other.gemm->a.buffer, "stays in the registers of the sum that it was",
-                                         fmt::format("rows of '{}' are in the order of these registers", module_[other.gemm->b.buffer].name), other.loc});
+                                         fmt::format("rows of '{}' are in the order of these registers", module_[other.gemm->b.buffer].name),
+                                         other.loc});
     }
     std::erase_if(products_, with);
   }
