@@ -76,8 +76,8 @@ class Writer {
     PutAll(instruction, vector, layout, ring, multicast, panels, adds, groups_m, groups_n);
   }
   void Put(const GemmPlan& plan) {
-    const auto& [instruction, warps_m, warps_n, warps_k, in_flight, by_warps, promoted] = plan;
-    PutAll(instruction, warps_m, warps_n, warps_k, in_flight, by_warps, promoted);
+    const auto& [instruction, warps_m, warps_n, warps_k, in_flight, by_warps, promoted, as_sums] = plan;
+    PutAll(instruction, warps_m, warps_n, warps_k, in_flight, by_warps, promoted, as_sums);
   }
   void Put(const LoadPlan& plan) {
     const auto& [buffer, form, width, across, once] = plan;

@@ -156,6 +156,7 @@ struct GemmPlan {
   bool in_flight = false;  // wgmma only: keeps running until an AsyncWait for c, or until the next product that adds to c has ended
   bool by_warps = false;   // each warp of a group computes its rows with mma.sync: faster than wgmma for few columns
   bool promoted = false;   // summed separately, then added to c, because the instruction's own sums have fewer bits than c
+  bool as_sums = false;    // a's columns, in registers, lie as a sum's do, and b's rows are in the order in which the instruction then takes them
 };
 // c += op(a) · op(b), m × n from m × k and k × n: the last two dimensions of each region; the others are of extent 1. a and b are shared or
 // fragments of one float type, or both of 8-bit floats, or of integers of 8 or 4 bits; c is a fragment of floats at least as wide, or of i32.

@@ -246,9 +246,9 @@ class Stager {
     const WarpGrid grid = GridOf(gemm, threads_.Count(), *context_.target);
     const int swapped[] = {1, 0};
     if (mma.ReadsA()) {
-      Layout a = OperandALayout(mma, shape, grid);
+      Layout a = OperandALayout(mma, shape, grid, gemm.plan->as_sums);
       if (gemm.transpose_a) a = a.Permuted(swapped);
-      Operand(gemm.a, &a);
+      gemm.plan->as_sums ? Held(gemm.a, a) : Operand(gemm.a, &a);
     }
     if (mma.ReadsB()) {
       Layout b = OperandBLayout(mma, shape, grid);
@@ -272,6 +272,16 @@ class Stager {
     const bool whole = region.extents == module_.ShapeOf(region.buffer);
     if (wanted != nullptr && whole && *buffer.layout == Fitted(*wanted, region)) return;
     region.buffer = ToShared(region.buffer);
+  }
+
+  // An operand that only registers can hold.
+  void Held(ir::Region& region, const Layout& wanted) {
+    const Layout layout = Fitted(wanted, region).Normalized();
+    if (*module_[region.buffer].layout == layout) return;
+    const BufferId shared = ToShared(region.buffer), fitted = FreshLike(module_, region.buffer, Space::kFragment, "_fitted");
+    module_[fitted].layout = layout;
+    before_.push_back(Move(shared, fitted, layout));
+    region.buffer = fitted;
   }
 
   void Accumulator(ir::Gemm& gemm, const Layout& wanted) {

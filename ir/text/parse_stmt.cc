@@ -279,6 +279,7 @@ GemmPlan Parser::ParseGemmPlan() {
   plan.by_warps = Accept("by_warps");
   plan.in_flight = Accept("in_flight");
   plan.promoted = Accept("promoted");
+  plan.as_sums = Accept("as_sums");
   Expect("}");
   return plan;
 }

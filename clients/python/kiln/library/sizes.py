@@ -188,10 +188,13 @@ def attention_backward(dim: int, target=None, deterministic: bool = False, group
 
 
 def scaled_attention(dim: int, target=None) -> dict:
-    """Of ``kiln.library.scaled_attention``. A tile of keys lies along k of the second product, whose instructions take 32 of it."""
+    """Of ``kiln.library.scaled_attention``. A tile of keys lies along k of the second product, whose instructions take 32 of it. ``ordered``:
+    weights stay in registers. wgmma: a thread has half as many registers of scores as there are keys, and of results as there are elements; up to 96
+    elements the scores of two steps lie beside each other."""
     if has_wgmma(target):
-        return {"block_m": 128, "block_n": 128 if dim <= 128 else 64, "stages": 2, "threads": 256}
-    return {"block_m": 64, "block_n": 64 if dim <= 128 else 32, "stages": 2 if dim <= 128 else 1, "threads": 128 if dim <= 64 else 256}
+        return {"block_m": 128, "block_n": 192 if dim == 128 else 128 if dim <= 192 else 96, "stages": 2, "threads": 256, "ordered": True}
+    small = dim <= 128
+    return {"block_m": 64, "block_n": 64 if small else 32, "stages": 2 if small else 1, "threads": 128 if dim <= 64 else 256, "ordered": False}
 
 
 def plain_attention(target=None, known=True) -> dict:

@@ -73,11 +73,11 @@ def test_gradients_of_heads_that_share_keys(emulated, monkeypatch, dim):
     """A block goes over these heads where there are many blocks; each head has blocks of its own where there are few."""
     emulated(HOPPER)
     given = tensors(1, 70, 133, 3, 1, dim, "float16")
-    assert tiles.attention_backward(dim, HOPPER, group=3, tiles_of_keys=2)["heads_apart"]
+    assert sizes.attention_backward(dim, HOPPER, group=3, tiles_of_keys=2)["heads_apart"]
     compare(*given, causal=True)
     monkeypatch.setattr(tiles, "KEY_TURNS", 0)
     OPERATIONS["attention_backward"]._ready.clear()
-    assert not tiles.attention_backward(dim, HOPPER, group=3, tiles_of_keys=2)["heads_apart"]
+    assert not sizes.attention_backward(dim, HOPPER, group=3, tiles_of_keys=2)["heads_apart"]
     compare(*given, causal=True)
 
 

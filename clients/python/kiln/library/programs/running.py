@@ -30,9 +30,9 @@ def running_softmax(block_m):
 
 
 @T.macro
-def weigh(running, scores, weights, output, power, block_m, block_n, columns, largest=0.0):
+def weigh(running, scores, weights, output, power, block_m, block_n, columns, largest=0.0, key_at=None):
     """One step: scores become weights 2^((score − maximum) · power + largest), and ``output``, of which each row has ``columns``, is what it was
-    before by the new maxima."""
+    before by the new maxima. ``key_at``: which key weights of each column are of; the same, if left out."""
     row_max, row_max_before, rescale, row_sum, total = running
     T.copy(row_max, row_max_before)
     T.reduce_max(scores, row_max, dim=1, clear=False)
@@ -43,6 +43,10 @@ def weigh(running, scores, weights, output, power, block_m, block_n, columns, la
     T.reduce_sum(scores, row_sum, dim=1)
     for i in T.Parallel(block_m):
         total[i] = total[i] * rescale[i] + row_sum[i]
-    T.copy(scores, weights)
+    if key_at is None:
+        T.copy(scores, weights)
+    else:
+        for i, j in T.Parallel(block_m, block_n):
+            weights[i, j] = scores[i, key_at(j)]
     for i, j in T.Parallel(block_m, columns):
         output[i, j] *= rescale[i]
