@@ -400,11 +400,11 @@ class Interpreter(Expressions):
         self._behind(node, carried, op, [])
 
 
-def graph_of(jit, values: dict, runtime: dict, num_warps: int, target: str) -> tuple:
+def graph_of(jit, values: dict, runtime: dict, options: dict, target: str) -> tuple:
     """(the graph, the globals it used). ``values``: what is known of the parameters; ``runtime``: parameter → nested tuples of types
-    where some part is not known."""
+    where some part is not known. ``options``: of the launch."""
     function = Function(jit.__name__, jit.file)
-    builder = Builder(jit.file, function.body, num_warps, target)
+    builder = Builder(jit.file, function.body, options["num_warps"], target, bool(options["debug"]))
     scope = dict(values)
     for name, parts in runtime.items():
         scope[name] = _argument(function, name, parts)

@@ -21,7 +21,7 @@ from .shapes import (  # noqa: F401
     broadcast, broadcast_to, expand_dims, integer_of as _integer, item, permute, ravel, reshape, shape_of as _shape, squeeze, trans, unsqueeze, view)
 from .types import (  # noqa: F401
     bfloat16, block_type, dtype, float16, float32, float64, float8e4b8, float8e4nv, float8e5, float8e5b16, int1, int8, int16, int32, int64,
-    pointer_type, str_to_ty, uint8, uint16, uint32, uint64)
+    pi32_t, pointer_type, str_to_ty, uint8, uint16, uint32, uint64)
 
 _INFERRED = "which cache keeps what is inferred; leave it out"
 
@@ -442,16 +442,6 @@ def static_print(b, *values, sep=" ", end="\n", file=None, flush=False):
     print(*values, sep=sep, end=end, file=file, flush=flush)
 
 
-@_builtin
-def device_assert(b, cond, msg="", mask=None):
-    _no_effect(b, "tl.device_assert", "assertions are not checked on the device; store what they speak of, and look at it on the host")
-
-
-@_builtin
-def device_print(b, prefix, *args, hex=False):
-    _no_effect(b, "tl.device_print", "kernels do not print; store the values to a tensor")
-
-
 class range:
     """``for i in tl.range(n)``; ``num_stages`` says how many iterations' loads are under way at one time."""
 
@@ -498,6 +488,7 @@ from .reductions import argmax, argmin, dot, max, min, reduce, reduce_or, softma
 from .assembly import inline_asm_elementwise  # noqa: E402,F401
 from .inner import _constexpr_to_value, _log2, _unwrap_if_constexpr, get_int_dtype  # noqa: E402,F401
 from .mapped import map_elementwise  # noqa: E402,F401
+from .messages import device_assert, device_print  # noqa: E402,F401
 from .scaled import dot_scaled  # noqa: E402,F401
 from .scans import associative_scan, cat, cumprod, cumsum, flip, gather, histogram, interleave, join, split  # noqa: E402,F401
 
