@@ -27,6 +27,11 @@ class BlockPointer(NamedTuple):
     def dtype(self):
         return self.base.element.element_ty
 
+    @property
+    def type(self):
+        """As Triton's, that of a pointer to a block."""
+        return ty.pointer_type(ty.block_type(self.dtype, self.block_shape))
+
 
 class Descriptor(NamedTuple):
     """tl.make_tensor_descriptor's, and what a kernel sees of a TensorDescriptor."""

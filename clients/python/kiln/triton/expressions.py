@@ -74,6 +74,12 @@ def known_number(x):
     return x.op.attrs["value"] if isinstance(x, Value) and x.op is not None and x.op.name == "arith.constant" else x
 
 
+def _constant(x):
+    """What a tl.constexpr holds; a Python function in one computes with constants."""
+    held = unwrapped(x)
+    return StaticFunction(held) if held is not x and isinstance(held, python_types.FunctionType) else held
+
+
 class Expressions:
     """``visit`` gives what an expression is. ``used``: (globals, name, value) of each global that was read."""
 
@@ -122,7 +128,7 @@ class Expressions:
             raise Refusal(f"the global {name} is {describe(value)}; kernels see globals that are constants: write {name} = tl.constexpr(…), or pass "
                           "it as a parameter")
         self.used.append((names, name, value))
-        return unwrapped(as_ours(value))
+        return _constant(as_ours(value))
 
     def expr_Constant(self, node):
         return node.value
@@ -160,10 +166,12 @@ class Expressions:
             value = getattr(owner, name)
             if isinstance(owner, _CHANGES) and vars(owner).get(name) is value and not getattr(owner, "__name__", "").startswith("kiln."):
                 self.used.append((vars(owner), name, value))
-            return unwrapped(as_ours(value))
+            return _constant(as_ours(value))
         except AttributeError as problem:
             if name == "type" and isinstance(owner, (tuple, list)) and static(owner):
                 return constexpr(owner)
+            if name == "value" and isinstance(owner, (ty.dtype, str, tuple, list)) and static(owner):  # what a tl.constexpr holds
+                return owner
             raise Refusal(str(problem)) from None
 
     def _of_value(self, x, name: str):

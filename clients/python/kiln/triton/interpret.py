@@ -428,14 +428,19 @@ def _argument(function: Function, name: str, parts):
     function.params.append((name, value))
     if parts.divisor > 1:
         function.assumed.append((value, parts.divisor))
+    if parts.is_inside:
+        place = function.body.argument(tl.int64)
+        place.name = f"{name}_place"
+        function.params.append((place.name, place))
+        return Builder(function.file, function.body).binary("+", value, place)
     return value
 
 
 class Parameter:
     """A parameter that is known at launch only. ``divisor``: of all its values, or of the number of elements that a pointer leads to.
-    ``is_one``: it is compiled in as a 1 of its type."""
+    ``is_one``: it is compiled in as a 1 of its type. ``is_inside``: it points into the middle of its memory, and the launch gives the place."""
 
-    __slots__ = ("element", "divisor", "is_one")
+    __slots__ = ("divisor", "element", "is_inside", "is_one")
 
-    def __init__(self, element, divisor: int = 1, is_one: bool = False):
-        self.element, self.divisor, self.is_one = element, divisor, is_one
+    def __init__(self, element, divisor: int = 1, is_one: bool = False, is_inside: bool = False):
+        self.element, self.divisor, self.is_one, self.is_inside = element, divisor, is_one, is_inside

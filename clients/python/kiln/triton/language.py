@@ -207,6 +207,7 @@ def _wider(pointer, value, mask, what: str = "a block is stored to") -> tuple:
 def cast(b, input, dtype, fp_downcast_rounding=None, bitcast=False):
     if isinstance(dtype, _Absent):
         raise dtype.refusal()
+    dtype = dtype.element_ty if isinstance(dtype, block_type) else dtype
     if not isinstance(dtype, (_ty.dtype, pointer_type)):
         raise _Refusal(f"a cast needs an element type such as tl.float32, not {_describe(dtype)}")
     if fp_downcast_rounding is not None:
@@ -497,11 +498,12 @@ core = standard = math
 
 # What is a method of values as well: x.sum(0), x.to(tl.float16).
 METHODS = {name: globals()[name] for name in (
-    "abs", "argmax", "argmin", "associative_scan", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or",
+    "abs", "argmax", "argmin", "associative_scan", "cdiv", "reduce_or", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or",
     "atomic_xchg", "atomic_xor", "broadcast_to", "cast", "ceil", "cos", "cumprod", "cumsum", "erf", "exp", "exp2", "expand_dims", "flip", "floor",
     "gather", "histogram", "item", "log", "log2", "max", "min", "permute", "ravel", "reduce", "reshape", "rsqrt", "sigmoid", "sin", "softmax",
     "split", "sqrt", "sqrt_rn", "store", "sum", "trans", "view", "xor_sum")}
-METHODS["to"] = cast
+METHODS |= {"to": cast, "logical_and": _Builtin(lambda b, self, other: b.logical("AND", self, other), "logical_and"),
+            "logical_or": _Builtin(lambda b, self, other: b.logical("OR", self, other), "logical_or")}
 # Written in Triton's language (library.py), which is read when one of them is used.
 _LIBRARY = ("philox", "philox_impl", "rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "uint_to_uniform_float", "pair_uniform_to_normal",
             "sort", "topk", "bitonic_merge", "swizzle2d", "atomic_poll")

@@ -193,6 +193,8 @@ class JITFunction(KernelInterface):
                 value._gather(found)
             elif isinstance(value, StaticFunction):
                 found[value] = inspect.getsource(value.function)
+            elif isinstance(value, constexpr) and inspect.isfunction(value.value):
+                found[value.value] = inspect.getsource(value.value)
             elif isinstance(value, constexpr):
                 text = f"{ast.unparse(node)} = {value.value!r}"
                 found[text] = text
