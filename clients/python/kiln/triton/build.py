@@ -217,7 +217,7 @@ class Builder:
         """As a bool: whether it is not zero."""
         x = self.value(x)
         if x.element.is_ptr():
-            raise Refusal("a pointer is used as a condition; compare it with None")
+            return self.condition(self.cast(x, ty.int64))
         return x if x.element.is_bool() else self._compare("NE", x, self.constant(0, x.element))
 
     def pair(self, a, b, division: bool = False):

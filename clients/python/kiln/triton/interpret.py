@@ -123,7 +123,7 @@ class Interpreter(Expressions):
         return Returned(None if node.value is None else self.visit(node.value))
 
     def do_Assert(self, node):
-        condition = known_number(self.visit(node.test))
+        condition = self.test(node.test)
         tl.static_assert.run(self.b, condition, "" if node.msg is None else self.visit(node.msg)) if static(condition) else \
             tl.device_assert.run(self.b, condition)
 
@@ -186,7 +186,7 @@ class Interpreter(Expressions):
     # Branches.
 
     def do_If(self, node):
-        condition = known_number(self.visit(node.test))
+        condition = self.test(node.test)
         if static(condition):
             return self.block(node.body if condition else node.orelse)
         blocks, scopes = [], []
@@ -258,7 +258,7 @@ class Interpreter(Expressions):
     def _if_that_returns(self, node, rest):
         """What stands behind it is read on both sides, for a side may have returned."""
         self.b.line = node.lineno
-        condition = known_number(self.visit(node.test))
+        condition = self.test(node.test)
         if static(condition):
             return self.block([*(node.body if condition else node.orelse), *rest])
         blocks, results = [], []

@@ -87,3 +87,64 @@ def test_what_a_pointer_may_not_become():
     x, z = np.zeros(4, np.float32), np.zeros(1, np.int64)
     with pytest.raises(triton.CompilationError, match="do not see where a tensor lies"):
         an_argument_as_a_number[(1,)](x, z)
+
+
+@triton.jit
+def with_a_bias(X, BIAS, Z, N: tl.constexpr):
+    at = tl.arange(0, N)
+    x = tl.load(X + at)
+    if BIAS:
+        x += tl.load(BIAS + at)
+    if not BIAS:
+        x *= 3
+    first = tl.load(X)
+    tl.store(Z + at, x + (2 if BIAS + 1 else 0) + first[None, :])
+
+
+def test_whether_there_is_a_tensor():
+    x, bias, z = rng.normal(size=16).astype("f"), rng.normal(size=16).astype("f"), np.zeros(16, "f")
+    with_a_bias[(1,)](x, bias, z, 16)
+    np.testing.assert_allclose(z, x + bias + 2 + x[0], rtol=1e-6)
+
+
+@triton.jit
+def perhaps(POINTERS, Z, N: tl.constexpr):
+    for i in range(N):
+        pointer = tl.load(POINTERS + i).to(tl.pointer_type(tl.float32))
+        if pointer:
+            tl.store(Z + i, 1)
+
+
+def test_whether_an_address_is_0():
+    pointers, z = np.array([0, 4096, 0, 8], np.int64), np.zeros(4, np.int32)
+    perhaps[(1,)](pointers, z, 4)
+    assert z.tolist() == [0, 1, 0, 1]
+
+
+@triton.jit
+def joined(A, B, C, Z, a, b, c, N: tl.constexpr):
+    which = tl.program_id(0)
+    if which == 0:
+        source = A
+        count = a
+    elif which == 1:
+        source = B + tl.load(Z + 3 * N).to(tl.int32) * 0
+        count = b
+    else:
+        shift = c * 0
+        source = C + shift
+        count = c
+    at = tl.arange(0, N)
+    tl.store(Z + which * N + at, tl.load(source + at, at < count, other=9))
+    for _ in range(2):
+        old = tl.atomic_add(source, 1)
+        tl.store(Z + which * N, old + 1)
+
+
+def test_a_pointer_that_branches_choose():
+    a, b, c = (rng.integers(0, 100, n).astype(np.int32) for n in (5, 16, 9))
+    before, z = [x.copy() for x in (a, b, c)], np.zeros(64, np.int32)
+    joined[(3,)](a, b, c, z, 5, 16, 9, 16)
+    for i, (x, old) in enumerate(zip((a, b, c), before)):
+        assert x[0] == old[0] + 2 and z[16 * i] == x[0]
+        np.testing.assert_array_equal(z[16 * i + 1 : 16 * i + 16], np.concatenate([old, np.full(16 - len(old), 9)])[1:])
