@@ -11,7 +11,7 @@ import types as python_types
 from . import language as tl
 from . import types as ty
 from .blocks import METHODS as DESCRIPTOR_METHODS
-from .blocks import Descriptor
+from .blocks import POINTER_METHODS, BlockPointer, Descriptor
 from .build import Builder, describe, is_number
 from .builtin import Absent, Builtin, constexpr, unwrapped
 from .errors import CompilationError, CompileTimeAssertionFailure, FailedAssertion, Refusal, at
@@ -167,8 +167,9 @@ class Expressions:
             return self._of_value(owner, name)
         if isinstance(owner, Absent):
             raise owner.refusal()
-        if isinstance(owner, Descriptor) and name in DESCRIPTOR_METHODS:
-            return Bound(DESCRIPTOR_METHODS[name], owner)
+        methods = DESCRIPTOR_METHODS if isinstance(owner, Descriptor) else POINTER_METHODS if isinstance(owner, BlockPointer) else {}
+        if name in methods:
+            return Bound(methods[name], owner)
         try:
             value = getattr(owner, name)
             if isinstance(owner, _CHANGES) and vars(owner).get(name) is value and not getattr(owner, "__name__", "").startswith("kiln."):

@@ -141,11 +141,12 @@ class Interpreter(Expressions):
         return x
 
     def assign(self, target, value, kept: bool = False):
-        """``kept``: by a statement that gives names values which may change."""
+        """``kept``: by a statement that gives names values which may change. What a name that is annotated tl.constexpr gets may be known only when
+        the kernel runs, as for parameters; what needs a constant then refuses it."""
         if isinstance(target, ast.Name):
             if target.id in self.frame.constants:
                 self.frame.constants.discard(target.id)
-                value = self._constant(target, value)
+                value = known_number(value)
             elif kept:
                 value = self._kept(value)
             self.frame.scope[target.id] = value
@@ -158,12 +159,6 @@ class Interpreter(Expressions):
             raise Refusal(f"{describe(value)} is assigned to {len(target.elts)} names")
         for part, one in zip(target.elts, value):
             self.assign(part, one, kept)
-
-    def _constant(self, target, value):
-        """What a name that is annotated tl.constexpr holds."""
-        if not static(known_number(value)):
-            raise Refusal(f"{ast.unparse(target)}: tl.constexpr is given {describe(value)}, which is known only when the kernel runs")
-        return known_number(value)
 
     def do_AugAssign(self, node):
         if not isinstance(node.target, ast.Name):
@@ -179,7 +174,7 @@ class Interpreter(Expressions):
             return
         value = self.visit(node.value)
         if annotation is constexpr:
-            self.assign(node.target, self._constant(node.target, value))
+            self.assign(node.target, known_number(value))
         else:
             self.assign(node.target, value, kept=True)
 

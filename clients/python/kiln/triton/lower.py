@@ -449,7 +449,8 @@ class Lowering:
         held = place.buffer if isinstance(place, Held) and place.buffer.dtype == dtype else None
         if held is not None and (held.space == "SHARED" or left and not transposed):
             return held.whole(), transposed
-        return self.materialize(value, "FRAGMENT" if left and not transposed else "SHARED", dtype).whole(), transposed
+        in_registers = left and not transposed and dtype.bits < 64  # numbers of 64 bits are read one by one, from wherever they are
+        return self.materialize(value, "FRAGMENT" if in_registers else "SHARED", dtype).whole(), transposed
 
     @staticmethod
     def _operand_type(value: Value, op: Op):
