@@ -154,7 +154,7 @@ class _Split:
 
     def run(self) -> None:
         op, pointer, place = self.op, self.op.operands[0], _ACCESSES[self.op.name]
-        place = 3 if op.attrs.get("compares") else place
+        place = 1 + op.attrs.get("values", place - 1)
         first = self._rebuilt(pointer, self.choice.operands[0], False)
         second = self._emit("arith.unary", [first], [(ty.int1, first.shape)], {"fn": "NOT"}).result
         made = []

@@ -95,9 +95,9 @@ def _caches(b, what, **given):
 
 @_builtin
 def load(b, pointer, mask=None, other=None, boundary_check=(), padding_option="", cache_modifier="", eviction_policy="", volatile=False):
-    if volatile:
-        raise _Refusal("tl.load(volatile=True): a plain load does not see what other programs store meanwhile; read it by tl.atomic_add(pointer, 0)")
     if isinstance(pointer, _blocks.BlockPointer):
+        if volatile:
+            raise _Refusal("tl.load(volatile=True) of a block pointer; add offsets to the pointer itself")
         if mask is not None or other is not None:
             raise _Refusal("tl.load of a block pointer takes boundary_check= and padding_option=, no mask= and other=")
         _caches(b, "tl.load", cache_modifier=cache_modifier, eviction_policy=eviction_policy)
@@ -116,7 +116,17 @@ def load(b, pointer, mask=None, other=None, boundary_check=(), padding_option=""
     if other is not None:
         operands.append(b.constant(other, element) if _is_number(other) else b.cast(other, element))
     operands = b.together(*operands)
+    if volatile:
+        return _volatile(b, element, operands)
     return b.emit("tt.load", operands, [(element, operands[0].shape)]).result
+
+
+def _volatile(b, element, operands: list):
+    """Reads what other programs have stored meanwhile, each time anew."""
+    if element.primitive_bitwidth < 16:
+        raise _Refusal(f"tl.load(volatile=True) of {element}: what other programs store meanwhile is read in words of 16 bits and more")
+    found = b.emit("tt.atomic_rmw", operands[:2], [(element, operands[0].shape)], kind="ATOMIC_LOAD", order="MEMORY_ORDER_RELAXED", values=0).result
+    return found if len(operands) < 3 else b.select(operands[1], found, operands[2])
 
 
 @_builtin
@@ -165,7 +175,7 @@ def _atomic_parts(b, name: str, pointer, values: list, mask, sem, scope, fits) -
 def _atomic(name: str, kind: str, fits):
     def function(b, pointer, val, mask=None, sem=None, scope=None):
         operands, order = _atomic_parts(b, name, pointer, [val], mask, sem, scope, fits)
-        return b.emit("tt.atomic_rmw", operands, [(operands[0].element.element_ty, operands[0].shape)], kind=kind, order=order, compares=False).result
+        return b.emit("tt.atomic_rmw", operands, [(operands[0].element.element_ty, operands[0].shape)], kind=kind, order=order, values=1).result
 
     return _Builtin(function, name)
 
@@ -189,7 +199,7 @@ atomic_xchg = _atomic("atomic_xchg", "ATOMIC_EXCHANGE", lambda element: element.
 def atomic_cas(b, pointer, cmp, val, sem=None, scope=None):
     operands, order = _atomic_parts(b, "atomic_cas", pointer, [cmp, val], None, sem, scope, lambda element: element.primitive_bitwidth >= 16)
     return b.emit("tt.atomic_rmw", operands, [(operands[0].element.element_ty, operands[0].shape)], kind="ATOMIC_COMPARE_EXCHANGE", order=order,
-                  compares=True).result
+                  values=2).result
 
 
 def _wider(pointer, value, mask, what: str = "a block is stored to") -> tuple:

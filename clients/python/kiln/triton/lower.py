@@ -380,13 +380,13 @@ class Lowering:
             self.emit(ir.Fill(held.whole(), const(0, dtype)))
 
         def made(indices, buffer, index, *values):
-            compare = values[0] if op.attrs["compares"] else None
+            compare = values[0] if len(values) > 1 else None
             old = None if held is None else ir.Element(self.allocate("LOCAL", (), dtype, "old"), [as_expr(0)])
-            self.emit(ir.Atomic(op.attrs["kind"], buffer, [index], values[-1], False, compare, old, op.attrs["order"]))
+            self.emit(ir.Atomic(op.attrs["kind"], buffer, [index], values[-1] if values else None, False, compare, old, op.attrs["order"]))
             if old is not None:
                 self.put(held, value.shape, indices, load(old.buffer, old.indices))
 
-        self.guarded(op, made, 3 if op.attrs["compares"] else 2)
+        self.guarded(op, made, 1 + op.attrs["values"])
         if held is None:
             return
         if value.shape:

@@ -148,3 +148,22 @@ def test_a_pointer_that_branches_choose():
     for i, (x, old) in enumerate(zip((a, b, c), before)):
         assert x[0] == old[0] + 2 and z[16 * i] == x[0]
         np.testing.assert_array_equal(z[16 * i + 1 : 16 * i + 16], np.concatenate([old, np.full(16 - len(old), 9)])[1:])
+
+
+@triton.jit
+def waits(FLAG, X, Z, N: tl.constexpr):
+    at = tl.arange(0, N)
+    if tl.program_id(0) == 0:
+        while tl.load(FLAG, volatile=True) == 0:
+            pass
+        tl.store(Z + at, tl.load(X + at, mask=at > 2, other=5.0, volatile=True))
+    else:
+        for i in range(N):
+            tl.atomic_xchg(X + i, i * 1.0, sem="relaxed")
+        tl.atomic_xchg(FLAG, 1, sem="release")
+
+
+def test_a_volatile_load_sees_what_another_program_stores():
+    flag, x, z = np.zeros(1, np.int32), np.zeros(8, np.float32), np.zeros(8, np.float32)
+    waits[(2,)](flag, x, z, 8)
+    np.testing.assert_array_equal(z, np.where(np.arange(8) > 2, np.arange(8), 5))

@@ -313,7 +313,7 @@ def recursion(x, i, n):
 
 @triton.jit
 def volatile(x, i, n):
-    tl.store(x, tl.load(x, volatile=True))  # here: a plain load does not see what other programs store meanwhile
+    tl.store(x, tl.load(x.to(tl.int64).to(tl.pointer_type(tl.int8)), volatile=True))  # here: is read in words of 16 bits and more
 
 
 @triton.jit
