@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``triton.knobs``: settings of Triton's compiler. Kiln has ``runtime.debug`` of them; each other one reads as not set, and setting it is warned of."""
+"""``triton.knobs``: settings of Triton's compiler. Kiln has ``runtime.debug`` of them; each other one reads as not set, and
+setting it is warned of."""
 
 from __future__ import annotations
 

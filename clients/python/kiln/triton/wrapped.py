@@ -24,7 +24,8 @@ def memory_of(name: str, x, element: dtype, emulated: bool) -> tuple:
     known = hasattr(storage, "nbytes")
     start, count = (storage.data_ptr(), storage.nbytes() // width) if known else (address, Memory.BYTES // width)
     if (address - start) % width:
-        raise ValueError(f"argument {name}: it points {(address - start) % width} bytes behind an element of {element}; pointers lead to whole elements")
+        raise ValueError(f"argument {name}: it points {(address - start) % width} bytes behind an element of {element}, and pointers lead to whole "
+                         "elements")
     if not emulated:
         return Place(start, element.kiln, (count,), (1,), current_device()), start, count
     if not known:

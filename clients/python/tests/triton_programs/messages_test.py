@@ -70,7 +70,8 @@ def test_an_assertion_that_does_not_hold():
     x, z = np.arange(32, dtype=np.int32), np.zeros(32, np.int32)
     asserts[(2,)](x, z, 16, False)  # assertions are checked for those who ask for them
     np.testing.assert_array_equal(x, z)
-    with pytest.raises(RuntimeError, match=r"messages_test.py:\d+: device-side assert in program \(1, 0, 0\), element \( 4\): x is too large\nand 3 more"):
+    found = r"messages_test.py:\d+: device-side assert in program \(1, 0, 0\), element \( 4\): x is too large\nand 3 more"
+    with pytest.raises(RuntimeError, match=found):
         asserts[(2,)](x, z, 16, True, debug=True)
     asserts[(1,)](x, z, 16, False, debug=True)
 

@@ -78,8 +78,11 @@ class Picks(triton.runtime.Autotuner):
 def test_a_tuner_that_derives_from_tritons():
     x, z, hooked = rng.normal(size=40).astype(np.float32), np.full(64, 3, np.float32), []
     configs = [triton.Config({"BLOCK": block}) for block in (48, 64, 128)]
+    def pruned(configs, given, **more):
+        return [config for config in configs if config.kwargs["BLOCK"] < 4 * given["stride"]]
+
     kernel = Picks(scaled, scaled.arg_names, configs, ["n"], ["Z"], None, lambda given, reset_only: hooked.append((given["BLOCK"], reset_only)),
-                   prune_configs_by={"early_config_prune": lambda configs, given, **more: [c for c in configs if c.kwargs["BLOCK"] < 4 * given["stride"]]})
+                   prune_configs_by={"early_config_prune": pruned})
     kernel[(1,)](x, z, 20, 20)
     assert sorted(kernel.seen) == [48, 64] and hooked[-1] == (48, True)
     np.testing.assert_array_equal(z[:2], 2 * x[:40:20])
@@ -120,3 +123,21 @@ def test_methods_of_values():
     x, z, at = rng.integers(0, 8, 16).astype(np.int32), np.zeros(16, np.int32), np.arange(16)
     with_methods[(1,)](x, z, 16)
     np.testing.assert_array_equal(z, ((x > 3) & (at > 0)) * 2 + ((x != 0) | (at == 2)) + (x + 3) // 4 * 10)
+
+
+@tl.constexpr
+def word_of(bits, signed):
+    return tl.core.get_int_dtype(bits, signed)
+
+
+@triton.jit
+def as_words(X, Z, N: tl.constexpr):
+    element: tl.constexpr = X.dtype.element_ty
+    word: tl.constexpr = word_of(element.primitive_bitwidth, False)
+    tl.store(Z + tl.arange(0, N), tl.load(X + tl.arange(0, N)).to(word, bitcast=True))
+
+
+def test_a_function_of_constants_asks_for_a_type():
+    x, z = rng.normal(size=16).astype(np.float16), np.zeros(16, np.uint16)
+    as_words[(1,)](x, z, 16)
+    np.testing.assert_array_equal(z, x.view(np.uint16))
