@@ -509,9 +509,9 @@ core = standard = math
 # What is a method of values as well: x.sum(0), x.to(tl.float16).
 METHODS = {name: globals()[name] for name in (
     "abs", "argmax", "argmin", "associative_scan", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or",
-    "atomic_xchg", "atomic_xor", "broadcast_to", "cast", "cdiv", "ceil", "cos", "cumprod", "cumsum", "erf", "exp", "exp2", "expand_dims", "flip", "floor",
-    "gather", "histogram", "item", "log", "log2", "max", "min", "permute", "ravel", "reduce", "reduce_or", "reshape", "rsqrt", "sigmoid", "sin", "softmax",
-    "split", "sqrt", "sqrt_rn", "store", "sum", "trans", "view", "xor_sum")}
+    "atomic_xchg", "atomic_xor", "broadcast_to", "cast", "cdiv", "ceil", "cos", "cumprod", "cumsum", "erf", "exp", "exp2", "expand_dims",
+    "flip", "floor", "gather", "histogram", "item", "log", "log2", "max", "min", "permute", "ravel", "reduce", "reduce_or", "reshape",
+    "rsqrt", "sigmoid", "sin", "softmax", "split", "sqrt", "sqrt_rn", "store", "sum", "trans", "view", "xor_sum")}
 METHODS |= {"to": cast, "logical_and": _Builtin(lambda b, self, other: b.logical("AND", self, other), "logical_and"),
             "logical_or": _Builtin(lambda b, self, other: b.logical("OR", self, other), "logical_or")}
 # Written in Triton's language (library.py), which is read when one of them is used.
