@@ -14,7 +14,7 @@ from ..errors import NoEffectWarning
 from .blocks import TensorDescriptor
 from .builtin import unwrapped
 from .runtime import KernelInterface
-from .specialize import TensorWrapper, element_of, is_tensor
+from .specialize import TensorWrapper, element_of, emulated, is_tensor
 
 
 class Config:
@@ -156,15 +156,16 @@ class Autotuner(_Around):
 
     def _found(self, configs, args, kwargs, given, grid) -> Config:
         """The fastest of those that compile."""
+        if emulated():
+            config = self._first(configs, args, kwargs, given, grid)
+            if config is not None:
+                warnings.warn(f"{self.__name__}: kernels are emulated, and their times say nothing; the first configuration that compiles is "
+                              f"taken: {config}", stacklevel=5)
+                return config
         compiled, failures = self._compiled(configs, args, kwargs, given, grid)
         if not compiled:
             config, failure = failures[0]
             raise RuntimeError(f"{self.__name__}: none of {len(configs)} configurations compiles; {config}: {failure}") from failure
-        if _is_emulated(compiled[0][1]):
-            config = compiled[0][0]
-            warnings.warn(f"{self.__name__}: kernels are emulated, and their times say nothing; the first configuration that compiles is "
-                          f"taken: {config}", stacklevel=5)
-            return config
         times = [(self._times(config, args, kwargs, given, grid, (0.5,))[0], i) for i, (config, _) in enumerate(compiled)]
         best = compiled[min(times)[1]][0]
         self._reset(best, given, reset_only=True)  # the launch that follows must not find what the measurements left
@@ -176,6 +177,14 @@ class Autotuner(_Around):
             self._own_pre_hook(given, reset_only=reset_only)
         for name in self.reset_to_zero:
             _zero(given[name])
+
+    def _first(self, configs, args, kwargs, given, grid):
+        """The first configuration whose kernel compiles, for the emulator; None where there is none."""
+        for config in configs:
+            compiled, _ = self._compiled([config], args, kwargs, given, grid)
+            if compiled:
+                return config if _is_emulated(compiled[0][1]) else None
+        return None
 
     def _reset(self, config: Config, given: dict, reset_only: bool) -> None:
         self.pre_hook({**given, **config.all_kwargs()}, reset_only=reset_only)

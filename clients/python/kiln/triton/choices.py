@@ -35,7 +35,7 @@ def _chosen_by(op: Op) -> int:
     moved: list = []
     for i, result in enumerate(op.results):
         ends = [region.ends[i] for region in op.regions]
-        if not result.element.is_ptr() or len(_roots(ends[0]) | _roots(ends[1])) == 1:
+        if not result.element.is_ptr() or len(_roots(*ends)) == 1:
             continue
         starts = [_start(end) for end in ends]
         if not all(_moves(start, op) for start in starts):
@@ -110,22 +110,35 @@ def _move_before(value: Value, op: Op, moved: list) -> None:
 
 def _choice(pointer: Value):
     """The operation on the way to a pointer that chooses between arguments."""
-    op = pointer.op
-    if op is None:
-        return None
-    if op.name == "arith.select":
-        return op if len(_roots(pointer)) > 1 else _choice(op.operands[1])
-    return _choice(op.operands[0]) if op.name in _MOVES else None
+    while pointer.op is not None:
+        op = pointer.op
+        if op.name == "arith.select":
+            if len(_roots(pointer)) > 1:
+                return op
+            pointer = op.operands[1]
+        elif op.name in _MOVES:
+            pointer = op.operands[0]
+        else:
+            return None
+    return None
 
 
-def _roots(pointer: Value) -> set:
-    """What a pointer may lead into: arguments, and for all integers one."""
-    op = pointer.op
-    if op is not None and op.name == "arith.select":
-        return _roots(op.operands[1]) | _roots(op.operands[2])
-    if op is not None and op.name in _MOVES:
-        return _roots(op.operands[0])
-    return {pointer.element.element_ty if op is not None and op.name == "tt.int_to_ptr" else pointer}
+def _roots(*pointers: Value) -> set:
+    """What pointers may lead into: arguments, and for all integers one."""
+    found, open_, seen = set(), list(pointers), set()
+    while open_:
+        value = open_.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        op = value.op
+        if op is not None and op.name == "arith.select":
+            open_ += op.operands[1:]
+        elif op is not None and op.name in _MOVES:
+            open_.append(op.operands[0])
+        else:
+            found.add(value.element.element_ty if op is not None and op.name == "tt.int_to_ptr" else value)
+    return found
 
 
 class _Split:

@@ -141,3 +141,20 @@ def test_a_function_of_constants_asks_for_a_type():
     x, z = rng.normal(size=16).astype(np.float16), np.zeros(16, np.uint16)
     as_words[(1,)](x, z, 16)
     np.testing.assert_array_equal(z, x.view(np.uint16))
+
+
+def test_on_the_emulator_one_configuration_is_compiled():
+    seen = []
+
+    class Seen(triton.runtime.Autotuner):
+        def _warmed(self, config, *rest):
+            seen.append(config.kwargs["BLOCK"])
+            if config.kwargs["BLOCK"] < 64:
+                raise RuntimeError("too small")
+            return super()._warmed(config, *rest)
+
+    x, z = rng.normal(size=64).astype(np.float32), np.zeros(64, np.float32)
+    kernel = Seen(scaled, scaled.arg_names, [triton.Config({"BLOCK": block}) for block in (16, 32, 64, 128, 256)], [], None, None)
+    with pytest.warns(UserWarning, match="first configuration that compiles is taken: .*BLOCK: 64"):
+        kernel[(1,)](x, z, 64, 1)
+    assert seen == [16, 32, 64] and np.array_equal(z, 2 * x)
