@@ -60,7 +60,7 @@ class Reporter {
                     "of blocks that share the steps of a tile, in the order of their numbers", "", stmt);
                 Exchange(op.sum, op.vector, stmt);
               },
-              ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::AnyElementwise, ir::Atomic, ir::Break, ir::Continue, ir::AsyncCommit>{},
+              ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::AnyElementwise, ir::Atomic, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit>{},
           },
           stmt.op);
     }
@@ -241,7 +241,7 @@ void CollectUsers(const ir::Module& module, const ir::Block& block, bool in_para
                      if (op.scratch) users[ir::Index(*op.scratch)].insert(number);
                    },
                    ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Atomic, ir::Barrier, ir::Break,
-                               ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+                               ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
                },
                stmt.op);
   }

@@ -63,7 +63,7 @@ class Checker {
                                 [&](const ir::If& op) { VisitBranch(op, facts); }, [&](const ir::Let& op) { facts.Bind(op); },
                                 [&](const ir::Assume& op) { facts.Assume(op.cond); },
                                 ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier,
-                                            ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
+                                            ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
                  stmt.op);
     }
   }

@@ -11,12 +11,14 @@
 #include <tuple>
 
 #include "compiler/analysis/facts.h"
+#include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/analysis/threads/walk_together.h"
 #include "compiler/mapping/register_budget.h"
 #include "compiler/mapping/tensor_copies.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/roles.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -295,9 +297,26 @@ class Chooser {
   std::set<BufferId> mixed_;  // operands that must stay readable by single warps
 };
 
+// What the program pins and the target has no instruction for.
+void RefusePinned(const ir::Module& module, const target::Target& target, ir::Diagnostics& diagnostics) {
+  if (target.Has(target::Feature::kTma)) return;
+  for (const ir::Kernel& kernel : module.kernels) {
+    bool told = false;
+    ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+      if (told || !IsSignal(stmt)) return;
+      told = true;
+      diagnostics.Unsupported(fmt::format("'{}' with barriers of the program: {} has no mbarriers that threads wait for", ir::Name(stmt.op), target.name),
+                              "leave the barriers out, so that each statement sees the effects of those before, or compile for cuda:sm_90a", stmt.loc,
+                              ir::PrintStmt(module, stmt));
+    });
+  }
+}
+
 }  // namespace
 
 ir::Result Instructions(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
+  RefusePinned(module, *context.target, diagnostics);
+  if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
   Chooser(module, context, diagnostics).Run();
   if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
   return {};

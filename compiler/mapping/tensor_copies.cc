@@ -13,6 +13,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/definitions.h"
+#include "compiler/analysis/signals.h"
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
@@ -40,12 +41,12 @@ struct Pieces {
 
 class Chooser {
  public:
-  Chooser(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
+  Chooser(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context), has_signals_(HasSignals(kernel)) {}
 
   void Run() {
     Count(kernel_.body);
     CountVersions(kernel_.body);
-    if (!has_wgmma_) return;
+    if (!has_wgmma_ && !has_signals_) return;
     Place place{Facts(module_)};
     place.facts.EnterKernel(kernel_);
     const size_t buffers = module_.buffers.size();
@@ -153,12 +154,13 @@ class Chooser {
                      },
                      [&](ir::Assume& op) { place.facts.Assume(op.cond); },
                      ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break,
-                                 ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+                                 ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
                  },
                  stmt.op);
       auto* copy = std::get_if<ir::Copy>(&stmt.op);
       const bool once = &block == &kernel_.body && copy != nullptr && by_groups_.contains(copy->dst.buffer);
-      if (copy != nullptr && (place.pipelined || once) && place.together && IsLoad(*copy, place.facts)) {
+      const bool loads = has_signals_ ? copy != nullptr && copy->signals : copy != nullptr && (place.pipelined || once) && place.together;
+      if (loads && IsLoad(*copy, place.facts)) {
         copy->plan->instruction = ir::CopyInstruction::kTensor;
         copy->plan->panels = PanelsFit(module_, place.facts, *copy, *context_.target);
       }
@@ -363,6 +365,7 @@ class Chooser {
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
+  const bool has_signals_;
   AccessCounts uses_;
   std::set<BufferId> by_groups_;                        // operands of wgmma
   std::set<BufferId> by_warps_;                         // operands of other products, which need other layouts

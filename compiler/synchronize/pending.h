@@ -26,6 +26,9 @@ struct Pending {
   const ir::Stmt* stmt;
   bool within_group = false;  // each group had its own barrier since: only other buffers on the same bytes can still conflict
   int met = 0;                // depth of the enclosing narrowed branch whose barrier has passed since; 0: no such barrier
+  // In a kernel with barriers of its own: the threads that came, and whether they have arrived at one since.
+  uint32_t begin = 0, end = 0;
+  bool released = false;
   auto operator<=>(const Pending&) const = default;
 };
 using State = std::vector<Pending>;  // sorted, unique

@@ -28,7 +28,7 @@ void Find(const ir::Block& block, size_t depth, ByDepth& all) {
 
 bool IsTensor(const ir::Stmt& stmt) {
   const auto* copy = std::get_if<ir::Copy>(&stmt.op);
-  return copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor;
+  return copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor && !copy->signals;
 }
 
 bool IsOfSingleThreads(const ir::Stmt& stmt) {

@@ -16,7 +16,7 @@ inline bool IsMemory(ir::Space space) { return space == ir::Space::kShared || sp
 
 inline Access Whole(ir::BufferId buffer, bool write) { return {buffer, write, false, {}, true, {}, {}}; }
 
-bool IsTensor(const ir::Stmt& stmt);  // a tensor copy
+bool IsTensor(const ir::Stmt& stmt);  // a tensor copy that signals none of the program's barriers
 
 // Of single threads, each with elements of its own: no parallel loop.
 bool IsOfSingleThreads(const ir::Stmt& stmt);

@@ -15,6 +15,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/digits.h"
 #include "compiler/analysis/iterations.h"
+#include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/divergence.h"
 #include "compiler/analysis/threads/encounters.h"
 #include "compiler/analysis/threads/thread_range.h"
@@ -62,6 +63,7 @@ class Analysis {
   // a barrier stands as late as it can. But in a loop, a need that a later iteration finds further up may cover one found earlier.
   void Run(const Block& body) {
     ir::Walk(body, [&](const Stmt& stmt) {
+      signals_ |= IsSignal(stmt);
       if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.op)) orders_ |= atomic->order != ir::MemoryOrder::kRelaxed;
       const auto* copy = std::get_if<ir::Copy>(&stmt.op);
       if (copy != nullptr && copy->plan && copy->plan->ring) in_rings_.insert(copy->dst.buffer);
@@ -111,6 +113,7 @@ class Analysis {
     std::visit(ir::Overloaded{
                    [&](const ir::Barrier& barrier) { Clear(state, barrier.by_group ? Need::kGroup : Need::kBarrier | Need::kGlobal); },
                    // What is pending leaves the loop or meets its next iteration; none of it reaches the statement after this one.
+                   [&](const ir::Arrive&) { Arrive(stmt, state); },
                    [&](const ir::Break&) { Leave(exits_.back().by_break, state); },
                    [&](const ir::Continue&) { Leave(exits_.back().by_continue, state); },
                    [&](const ir::AsyncCommit&) {
@@ -124,15 +127,16 @@ class Analysis {
                    },
                    [&](const ir::For& loop) {
                      if (loop.kind == ir::LoopKind::kParallel) return Simple(stmt, state);
-                     const DivergentScope scope = Enter(stmt, loop.body, IsRunApart(loop.extents.front(), &loop), state);
+                     const DivergentScope scope = Enter(stmt, IsRunApart(loop.extents.front(), &loop), state);
                      Repeat(stmt, loop.body, loop.vars.front(), state);
                    },
                    [&](const ir::While& loop) {
-                     const DivergentScope scope = Enter(stmt, loop.body, IsRunApart(loop.cond, &loop), state);
+                     const DivergentScope scope = Enter(stmt, IsRunApart(loop.cond, &loop), state);
                      Repeat(stmt, loop.body, std::nullopt, state);
                    },
                    [&](const ir::If& branch) {
-                     MeetBefore(stmt, {&branch.then_body, &branch.else_body}, state);
+                     MeetBefore(stmt, state);
+                     ReleaseBefore(stmt, branch, state);
                      State other = state;
                      const DivergentScope scope(divergent_, divergence_.Differs(branch.cond, scopes_.back()));
                      VisitBranch(branch, true, state);
@@ -142,11 +146,44 @@ class Analysis {
                    },
                    [&](const ir::PairSum& sum) { Exchange(stmt, sum.scratch, state); },
                    [&]<ir::OneOf<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic,
-                                 ir::RingStep, ir::StreamSum>
+                                 ir::Await, ir::Registers, ir::RingStep, ir::StreamSum>
                            T>(const T&) { Simple(stmt, state); },
                },
                stmt.op);
   }
+
+  // Who arrives has waited for its own copies; the other threads of the scope arrive for themselves. From here on what they all did is the
+  // program's to hand over to threads of other branches.
+  void Arrive(const Stmt& stmt, State& state) {
+    Simple(stmt, state);
+    Need need;
+    for (const Pending& p : state)
+      if (p.age != kDone && IsBy(p, scopes_.back())) need.Add(WaitFor(p));
+    Demand(stmt, need, state);
+    for (Pending& p : state) p.released |= p.age == kDone && IsBy(p, scopes_.back());
+    Normalize(state);
+  }
+
+  // Some of the threads that come to the branch arrive in it for all: these must have done what stands before.
+  void ReleaseBefore(const Stmt& stmt, const ir::If& branch, State& state) {
+    if (!signals_ || !(branch.IsNarrowed() || divergence_.Differs(branch.cond, scopes_.back()))) return;
+    for (const bool then : {true, false}) {
+      const Block& body = then ? branch.then_body : branch.else_body;
+      const std::optional<ir::ThreadRange>& threads = then ? branch.then_threads : branch.else_threads;
+      bool arrives = false;
+      ir::Walk(body, [&](const Stmt& inner) { arrives |= std::holds_alternative<ir::Arrive>(inner.op); });
+      if (!arrives) continue;
+      Need need;
+      for (const Pending& p : state) {
+        const bool theirs = threads && (IsBy(p, *threads) || AreApart(p, *threads));
+        if (p.met == 0 && !p.released && !theirs) need.Add({Need::kBarrier | (by_memory_ ? Need::kGlobal : 0)}), need.Add(WaitFor(p));
+      }
+      Demand(stmt, need, state);
+    }
+  }
+
+  static bool IsBy(const Pending& p, const ir::ThreadRange& threads) { return threads.begin <= p.begin && p.end <= threads.end; }
+  static bool AreApart(const Pending& p, const ir::ThreadRange& threads) { return p.end <= threads.begin || threads.end <= p.begin; }
 
   // A product in flight may read its operands until the wait for its sum, whatever barriers passed before.
   void EndProducts(BufferId sum, State& state) {
@@ -272,12 +309,33 @@ class Analysis {
 
   void Simple(const Stmt& stmt, State& state) { Meet(stmt, Accesses(stmt), state); }
 
-  // The accesses a branch may make before its first own barrier. To be safe, all of its accesses.
-  void FirstAccesses(const Block& block, std::vector<Access>& all) const {
-    ir::Walk(block, [&](const Stmt& stmt) {
-      std::ranges::copy(Accesses(stmt), std::back_inserter(all));
-      if (const std::optional<BufferId> scratch = ScratchOf(stmt)) all.push_back(Whole(*scratch, /*write=*/true));
-    });
+  // Who does accesses. `branch`: the outermost branch around them, within the current scope, that only some threads enter; they meet in it.
+  struct Comers {
+    ir::ThreadRange threads;
+    std::optional<ir::ThreadRange> branch = {};
+  };
+  struct Coming {
+    Comers who;
+    std::vector<Access> accesses;
+  };
+
+  // The accesses that the blocks of a statement may make before their first own barrier. To be safe, all of them.
+  void FirstAccesses(const Stmt& stmt, const Comers& who, std::vector<Coming>& all) const {
+    const auto* branch = std::get_if<ir::If>(&stmt.op);
+    if (!signals_ || branch == nullptr) return ir::ForEachBody(stmt.op, [&](const Block& block) { FirstAccesses(block, who, all); });
+    const auto enter = [&](const Block& block, const std::optional<ir::ThreadRange>& threads) {
+      FirstAccesses(block, threads ? Comers{*threads, who.branch ? who.branch : threads} : who, all);
+    };
+    enter(branch->then_body, branch->then_threads);
+    enter(branch->else_body, branch->else_threads);
+  }
+  void FirstAccesses(const Block& block, const Comers& who, std::vector<Coming>& all) const {
+    for (const Stmt& stmt : block) {
+      if (!all.back().who.threads.IsSame(who.threads)) all.push_back({who, {}});
+      std::ranges::copy(Accesses(stmt), std::back_inserter(all.back().accesses));
+      if (const std::optional<BufferId> scratch = ScratchOf(stmt)) all.back().accesses.push_back(Whole(*scratch, /*write=*/true));
+      FirstAccesses(stmt, who, all);
+    }
   }
 
   // Within such a scope not all threads take part.
@@ -290,10 +348,12 @@ class Analysis {
   };
 
   // The blocks inside can have no barrier, so whatever they need of earlier statements goes before this statement.
-  void MeetBefore(const Stmt& stmt, std::initializer_list<const Block*> blocks, State& state) {
-    std::vector<Access> all = Accesses(stmt);
-    for (const Block* block : blocks) FirstAccesses(*block, all);
-    Meet(stmt, all, state, /*record=*/false);
+  void MeetBefore(const Stmt& stmt, State& state) {
+    std::vector<Coming> all{{{scopes_.back()}, Accesses(stmt)}};
+    FirstAccesses(stmt, {scopes_.back()}, all);
+    Need need;
+    for (const Coming& coming : all) Compare(stmt, coming.accesses, coming.who, state, need);
+    Conclude(stmt, need, state);
     for (const Access& access : Accesses(stmt)) Record(stmt, access, state);
   }
 
@@ -301,22 +361,38 @@ class Analysis {
   bool IsRunApart(ir::ExprId header, const void* loop) const { return divergence_.Differs(header, scopes_.back()) || divergence_.IsLeftEarly(loop); }
 
   // Enters a loop. `differs`: not all threads run the same iterations, so they cannot meet within the loop.
-  DivergentScope Enter(const Stmt& stmt, const Block& body, bool differs, State& state) {
-    differs ? MeetBefore(stmt, {&body}, state) : Meet(stmt, Accesses(stmt), state);
+  DivergentScope Enter(const Stmt& stmt, bool differs, State& state) {
+    differs ? MeetBefore(stmt, state) : Meet(stmt, Accesses(stmt), state);
     return DivergentScope(divergent_, differs);
   }
 
   void Meet(const Stmt& stmt, const std::vector<Access>& accesses, State& state, bool record = true) {
     Need need;
+    Compare(stmt, accesses, {scopes_.back()}, state, need);
+    Conclude(stmt, need, state);
     for (const Access& access : accesses)
-      for (const Pending& p : state)
-        if (Conflict(p, stmt, access)) {
-          need.Add(NeedOf(p, stmt, access));
-          causes_[&stmt].insert(p.stmt);
-        }
+      if (record) Record(stmt, access, state);
+  }
+
+  void Compare(const Stmt& stmt, const std::vector<Access>& accesses, const Comers& who, const State& state, Need& need) {
+    for (const Access& access : accesses)
+      for (const Pending& p : state) {
+        // Threads of other branches have these by the program's own barriers; those of the branch meet within it.
+        if ((p.released && AreApart(p, who.threads)) || (who.branch && IsBy(p, *who.branch)) || !Conflict(p, stmt, access)) continue;
+        need.Add(NeedOf(p, stmt, access));
+        causes_[&stmt].insert(p.stmt);
+      }
+  }
+
+  void Conclude(const Stmt& stmt, Need need, State& state) {
     if (divergent_ == 0 && Depth() == 0 && std::ranges::count(state, kDone, &Pending::age) > kMostPending) {
       need.Add({by_memory_ ? Need::kBarrier | Need::kGlobal : Need::kBarrier});
     }
+    Demand(stmt, need, state);
+  }
+
+  // The statement needs it, here and on every path.
+  void Demand(const Stmt& stmt, const Need& need, State& state) {
     Settle(need, state);
     if (need.what > 0 && fixed_) {
       const auto it = needs_.find(&stmt);
@@ -331,8 +407,6 @@ class Analysis {
     }
     // A need found on another path holds on this one too.
     if (const auto it = needs_.find(&stmt); it != needs_.end()) Settle(it->second, state), Clear(state, it->second.what);
-    for (const Access& access : accesses)
-      if (record) Record(stmt, access, state);
   }
 
   // What it takes to keep an access apart from a pending one.
@@ -341,9 +415,15 @@ class Analysis {
     // Until TellMemoriesApart has the say, each barrier orders all memory.
     const bool global = module_[p.buffer].space == Space::kGlobal || module_[access.buffer].space == Space::kGlobal;
     if (by_memory_ && need.Has(Need::kBarrier) && (!fixed_ || global)) need.what |= Need::kGlobal;
-    if (p.age == kStoring) need.what |= Need::kStores;
-    if (p.age < kStoring) need.what |= Need::kCopies | (p.age < 0 ? Need::kCommit : 0), need.groups = std::max(p.age, 0);
+    need.Add(WaitFor(p));
     return need;
+  }
+
+  // Until what is under way is done.
+  static Need WaitFor(const Pending& p) {
+    if (p.age == kDone) return {};
+    if (p.age == kStoring) return {Need::kStores};
+    return {Need::kCopies | (p.age < 0 ? Need::kCommit : 0), std::max(p.age, 0)};
   }
 
   void Record(const Stmt& stmt, const Access& access, State& state) {
@@ -352,7 +432,8 @@ class Analysis {
     const int age = IsTensor(stmt) ? kStoring : access.async ? -1 : kDone;
     // Nothing else touches what a tensor store leaves in global memory (mapping/tensor_copies.h).
     if (age == kStoring && space == Space::kGlobal) return;
-    const Pending pending{access.buffer, access.write, VersionOf(module_, access, loops_), age, &stmt};
+    Pending pending{access.buffer, access.write, VersionOf(module_, access, loops_), age, &stmt};
+    if (signals_) pending.begin = scopes_.back().begin, pending.end = scopes_.back().end;
     const auto at = std::ranges::lower_bound(state, pending);
     if (at == state.end() || *at != pending) state.insert(at, pending);
   }
@@ -513,7 +594,8 @@ class Analysis {
   int64_t visits_ = 0, limit_ = kMostVisited;
   const Stmt* beyond_ = nullptr;  // where the limit was reached
   const Stmt* endless_ = nullptr;
-  bool orders_ = false;  // an atomic acquires or releases
+  bool orders_ = false;   // an atomic acquires or releases
+  bool signals_ = false;  // the program has barriers of its own
   bool fixed_ = false;   // needs are given; only check whether they are enough
   bool met_ = true;
   std::set<ir::VarId> loops_;  // serial loops entered so far
