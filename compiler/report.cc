@@ -39,6 +39,12 @@ class Reporter {
                     "", stmt);
               },
               [&](const ir::Barrier&) { ++barriers_; },
+              [&](const ir::Alloc& op) {
+                const std::vector<uint32_t>& arrivals = module_[op.buffer].arrivals;
+                if (arrivals.empty()) return;
+                Add("synchronize", module_[op.buffer].name, fmt::format("the program's barriers, of {} arrivals", fmt::join(arrivals, ", ")),
+                    "threads of different branches wait for each other", stmt);
+              },
               [&](const ir::AsyncWait& op) {
                 if (op.product) {
                   return Add("synchronize", "wait", fmt::format("for {}, {} products in flight behind it", module_[*op.product].name, op.pending),
@@ -60,7 +66,7 @@ class Reporter {
                     "of blocks that share the steps of a tile, in the order of their numbers", "", stmt);
                 Exchange(op.sum, op.vector, stmt);
               },
-              ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::AnyElementwise, ir::Atomic, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit>{},
+              ir::Ignored<ir::Let, ir::Store, ir::Assume, ir::AnyElementwise, ir::Atomic, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit>{},
           },
           stmt.op);
     }

@@ -182,7 +182,6 @@ void Fields(Same<Atomic> auto& op, auto&& v) {
 void Fields(Same<Barrier> auto& op, auto&& v) {
   v.Decided(op.by_group, "groups");
   v.Decided(op.shared_only, "shared_only");
-  v.Is(op.grid, {"grid", "grid"});
 }
 void Fields(Same<Break> auto&, auto&&) {}
 void Fields(Same<Continue> auto&, auto&&) {}

@@ -228,7 +228,6 @@ struct Atomic {
 struct Barrier {
   bool by_group = false;     // decided: each group of four warps for itself
   bool shared_only = false;  // decided: what they did to shared memory alone; accesses of global memory may still be under way
-  bool grid = false;         // of all blocks of the launch, which must all fit on the device at once
 };
 
 // A barrier buffer holds barriers of the program's own. A turn of one is over when as many threads have arrived as Buffer::arrivals says, and what

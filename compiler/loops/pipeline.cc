@@ -377,6 +377,7 @@ class Pass {
   ir::Kernel& kernel_;
   const Context& context_;
   ir::ThreadRange threads_;  // the threads that come to the statement
+  const bool has_signals_;   // the program's own barriers order what its loops do
 };
 
 // The tile of an async copy; nullopt: the statement is none.

@@ -183,8 +183,22 @@ class Chooser {
   bool IsLoad(const ir::Copy& copy, const Facts& facts) const {
     const ir::Buffer &src = module_[copy.src.buffer], &dst = module_[copy.dst.buffer];
     return src.space == Space::kGlobal && dst.space == Space::kShared && src.dtype == dst.dtype && !by_warps_.contains(copy.dst.buffer) &&
-           copy.dst.extents == module_.ShapeOf(copy.dst.buffer) &&
+           (copy.dst.extents == module_.ShapeOf(copy.dst.buffer) || (copy.signals && IsOfPanels(copy.dst, facts))) &&
            TensorFits(module_, facts, copy.src, copy.dst.extents, context_.pointer_alignment());
+  }
+
+  // Whether the region is all of one of the tile's matrices, or some of its columns, which lie in whole panels.
+  bool IsOfPanels(const ir::Region& region, const Facts& facts) const {
+    const std::vector<int64_t> shape = module_.ShapeOf(region.buffer);
+    const size_t rank = shape.size();
+    if (rank < 2 || region.extents[rank - 2] != shape[rank - 2] || !module_.exprs.IsConst(region.offsets[rank - 2], 0)) return false;
+    for (size_t d = 0; d + 2 < rank; ++d)
+      if (region.extents[d] != 1) return false;
+    if (region.extents.back() == shape.back()) return module_.exprs.IsConst(region.offsets.back(), 0);
+    const int64_t bytes = std::max<int64_t>(1, ir::Bits(module_[region.buffer].dtype) / 8);
+    const int64_t panel = PanelBytes(shape.back() * bytes), width = panel / bytes;
+    if (panel == 0 || PanelBytes(region.extents.back() * bytes) != panel) return false;
+    return region.extents.back() % width == 0 && facts.DivisorOf(region.offsets.back()) % width == 0;
   }
 
   // The stored tensor must be touched by such stores only, and their boxes must not overlap: then nobody waits for the elements.

@@ -349,8 +349,10 @@ class Analysis {
 
   // The blocks inside can have no barrier, so whatever they need of earlier statements goes before this statement.
   void MeetBefore(const Stmt& stmt, State& state) {
-    std::vector<Coming> all{{{scopes_.back()}, Accesses(stmt)}};
-    FirstAccesses(stmt, {scopes_.back()}, all);
+    const Comers here{scopes_.back()};
+    std::vector<Coming> all;
+    all.push_back({here, Accesses(stmt)});
+    FirstAccesses(stmt, here, all);
     Need need;
     for (const Coming& coming : all) Compare(stmt, coming.accesses, coming.who, state, need);
     Conclude(stmt, need, state);

@@ -114,6 +114,7 @@ class Writer {
   // How often an operation of the whole block occurs here. Sometimes also where it is not allowed, to test the refusal.
   int Together(int weight) const { return place.parallel ? 0 : place.some_threads ? weight / 8 : weight; }
   bool decisions() const { return options_.decisions; }
+  bool odd() const { return options_.odd; }
   const Sizes& sizes() const { return sizes_; }
   uint32_t threads() const { return threads_; }
 
