@@ -373,25 +373,29 @@ def set_max_nreg(reg_count, is_inc):
     compiler gives out the registers, and it has no effect, with a warning. Nor has it where the groups ask for more than there are.
     Shapes: two Python ints. Dtypes: none. Targets: sm_90a; no effect elsewhere. Errors: TraceError for another number than a multiple of 8 from
     24 to 256."""
+    _ask_for_registers("set_max_nreg", reg_count, is_inc)
+
+
+def _ask_for_registers(name: str, reg_count, is_inc) -> None:
     count, more = constant_value(as_expr(reg_count)), constant_value(as_expr(is_inc))
     if not isinstance(count, int) or not 24 <= count <= 256 or count % 8:
-        raise tr.error(f"T.set_max_nreg({reg_count!r}): the number is a multiple of 8 from 24 to 256")
+        raise tr.error(f"T.{name}({reg_count!r}): the number is a multiple of 8 from 24 to 256")
     if more is None:
-        raise tr.error(f"T.set_max_nreg(…, is_inc={is_inc!r}): it is known while the program is traced")
-    _kernel("T.set_max_nreg")
-    tr.current("T.set_max_nreg").emit(ir.Registers(count, bool(more)))
+        raise tr.error(f"T.{name}(…, is_inc={is_inc!r}): it is known while the program is traced")
+    _kernel(f"T.{name}")
+    tr.current(f"T.{name}").emit(signals.Wish(count, bool(more), name))
 
 
 def inc_max_nreg(reg_count):
     """T.set_max_nreg(reg_count, True).
     Shapes: as of it. Dtypes: as of it. Targets: as of it. Errors: as of it."""
-    set_max_nreg(reg_count, True)
+    _ask_for_registers("inc_max_nreg", reg_count, True)
 
 
 def dec_max_nreg(reg_count):
     """T.set_max_nreg(reg_count, False).
     Shapes: as of it. Dtypes: as of it. Targets: as of it. Errors: as of it."""
-    set_max_nreg(reg_count, False)
+    _ask_for_registers("dec_max_nreg", reg_count, False)
 
 
 pdl_trigger = _accepted("pdl_trigger", _LAUNCHES)

@@ -38,6 +38,13 @@ class Signal(ir.Stmt):
     name: str = ""
 
 
+@dataclass(slots=True)
+class Wish(ir.Registers):
+    """Registers that warp groups ask for, until the kernel is complete. ``name``: the function that the program calls."""
+
+    name: str = ""
+
+
 class Late(Exception):
     """A wait that is not over where it stands."""
 
@@ -321,6 +328,8 @@ def _pinned(stmts) -> list:
         if isinstance(s, Signal):
             buffer, at = s.barrier.buffer, [s.index]
             s = ir.Arrive(buffer, at, location=s.location) if s.parity is None else ir.Await(buffer, at, s.parity, location=s.location)
+        if isinstance(s, Wish):
+            s = ir.Registers(s.count, s.more, location=s.location)
         for part in fields(s):
             if part.type == "list[Stmt]":
                 setattr(s, part.name, _pinned(getattr(s, part.name)))
@@ -356,8 +365,8 @@ def _tell(stmts) -> None:
     for s in stmts:
         if isinstance(s, Signal):
             notices.no_effect(f"T.{s.name}", "the next statement sees the data of a copy and the sums of a product anyway; leave it out", s.location)
-        if isinstance(s, ir.Registers):
-            notices.no_effect("T.set_max_nreg", "registers are given to warp groups that have barriers; elsewhere the compiler gives them", s.location)
+        if isinstance(s, Wish):
+            notices.no_effect(f"T.{s.name}", "registers are given to warp groups that have barriers; elsewhere the compiler gives them", s.location)
         _tell(_all(s))
 
 
