@@ -75,6 +75,7 @@ class Chooser {
       }
       if (!LocalsFit(kernel)) continue;
       kernel_ = &kernel;
+      filling_ = HasSignals(kernel) ? 0 : kProducers;
       fragment_words_.clear();
       Choose(kernel);
       // A shared tile has one layout, so it must suit every product that reads the tile.
@@ -203,7 +204,7 @@ class Chooser {
   // ptxas demands registers for an instruction's results and 26 more at the kernel's start, before the warp roles exchange registers.
   bool HasRegisters(const target::MmaInstruction& mma) const {
     constexpr int64_t kMore = 26;
-    const int64_t start = int64_t(context_.target->registers_per_multiprocessor) / (threads_ + kProducers) / 8 * 8;
+    const int64_t start = int64_t(context_.target->registers_per_multiprocessor) / (threads_ + filling_) / 8 * 8;
     return mma.c_layout.Registers() * ir::Bits(mma.c) / 32 + kMore <= start;
   }
 
@@ -292,6 +293,7 @@ class Chooser {
   int64_t threads_ = 0;      // of the block
   ir::ThreadRange range_{};  // of these, the threads that come to the statement
   ir::Kernel* kernel_ = nullptr;
+  int64_t filling_ = 0;                        // threads that may fill rings
   std::map<int64_t, int64_t> fragment_words_;  // by the number of threads
   ir::SourceLoc loc_;
   std::set<BufferId> mixed_;  // operands that must stay readable by single warps

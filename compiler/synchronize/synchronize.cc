@@ -152,15 +152,15 @@ class Analysis {
                stmt.op);
   }
 
-  // Who arrives has waited for its own copies; the other threads of the scope arrive for themselves. From here on what they all did is the
-  // program's to hand over to threads of other branches.
+  // Who arrives has waited for its own copies; the other threads of the scope arrive for themselves, or have met since. From here on what they
+  // all did is the program's to hand over to threads of other branches.
   void Arrive(const Stmt& stmt, State& state) {
     Simple(stmt, state);
     Need need;
     for (const Pending& p : state)
       if (p.age != kDone && IsBy(p, scopes_.back())) need.Add(WaitFor(p));
     Demand(stmt, need, state);
-    for (Pending& p : state) p.released |= p.age == kDone && IsBy(p, scopes_.back());
+    for (Pending& p : state) p.released |= p.age == kDone && (p.met > 0 || IsBy(p, scopes_.back()));
     Normalize(state);
   }
 
