@@ -179,6 +179,8 @@ class Analysis {
         if (p.met == 0 && !p.released && !theirs) need.Add({Need::kBarrier | (by_memory_ ? Need::kGlobal : 0)}), need.Add(WaitFor(p));
       }
       Demand(stmt, need, state);
+      for (Pending& p : state) p.released |= p.age == kDone && p.met > 0;
+      Normalize(state);
     }
   }
 
