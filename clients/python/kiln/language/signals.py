@@ -321,10 +321,21 @@ def _same(stmts) -> list:
     return [replace(s, **{part.name: _same(getattr(s, part.name)) for part in fields(s) if part.type == "list[Stmt]"}) for s in stmts]
 
 
+def _turns_of(loop) -> list:
+    """The statements of an unrolled loop with barriers, turn by turn: which barrier and which part of a tile is then a number."""
+    from .copies import Names
+
+    turns = range(int(constant_value(loop.extents[0])))
+    return [s for turn in turns for s in Names({loop.vars[0].expr: const(turn, loop.vars[0].dtype)}).copied(loop.body)]
+
+
 def _pinned(stmts) -> list:
     """The statements with the barriers that they name."""
     result = []
     for s in stmts:
+        if isinstance(s, ir.For) and s.kind == "UNROLL" and constant_value(s.extents[0]) is not None and has_signals([s]) and not leaves(s.body):
+            result += _pinned(_turns_of(s))
+            continue
         if isinstance(s, Signal):
             buffer, at = s.barrier.buffer, [s.index]
             s = ir.Arrive(buffer, at, location=s.location) if s.parity is None else ir.Await(buffer, at, s.parity, location=s.location)
