@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/synchronize/synchronize.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <initializer_list>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -102,6 +103,7 @@ class Analysis {
   }
 
   const std::map<const Stmt*, Need>& needs() const { return needs_; }
+  const std::map<BufferId, std::pair<const Stmt*, const Stmt*>>& unreleased() const { return unreleased_; }
   // The statement at which the analysis gave up, or nullptr.
   const Stmt* endless() const { return endless_; }
 
@@ -141,6 +143,10 @@ class Analysis {
                      const DivergentScope scope(divergent_, divergence_.Differs(branch.cond, scopes_.back()));
                      VisitBranch(branch, true, state);
                      VisitBranch(branch, false, other);
+                     if (signals_ && !fixed_ && branch.then_threads && branch.else_threads) {
+                       FindUnreleased(state, *branch.then_threads, branch.else_body);
+                       FindUnreleased(other, *branch.else_threads, branch.then_body);
+                     }
                      state.insert(state.end(), other.begin(), other.end());
                      Normalize(state);
                    },
@@ -181,6 +187,17 @@ class Analysis {
       Demand(stmt, need, state);
       for (Pending& p : state) p.released |= p.age == kDone && p.met > 0;
       Normalize(state);
+    }
+  }
+
+  // What the threads of one branch have written and not arrived for since, and those of the other branch, who run beside them, use.
+  void FindUnreleased(const State& state, const ir::ThreadRange& threads, const Block& beside) {
+    for (const Pending& p : state) {
+      if (!p.write || p.released || !IsBy(p, threads) || unreleased_.contains(p.buffer)) continue;
+      ir::Walk(beside, [&](const Stmt& stmt) {
+        for (const Access& access : Accesses(stmt))
+          if (access.buffer == p.buffer && Conflict(p, stmt, access)) unreleased_.try_emplace(p.buffer, p.stmt, &stmt);
+      });
     }
   }
 
@@ -583,6 +600,7 @@ class Analysis {
   std::map<const Stmt*, Need> needs_;
   std::map<const Stmt*, std::set<const Stmt*>> causes_;  // for each need, the statements it keeps this one apart from
   VisitedLoops loops_visited_;
+  std::map<BufferId, std::pair<const Stmt*, const Stmt*>> unreleased_;  // written in one branch, with no arrival since, and used in another
   std::vector<const Stmt*> order_;     // needs as they were found
   std::vector<const Stmt*> doubtful_;  // needs that a later iteration of their loop may have covered
   bool raised_ = false;                // a need grew, e.g. from a barrier to a wait and a barrier
@@ -618,6 +636,14 @@ ir::Result Synchronize(ir::Module& module, const Context& context, ir::Diagnosti
                               "split some of the loops, or merge two nested loops into one", stmt->loc, ir::PrintStmt(module, *stmt).substr(0, 400));
     }
     if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
+    for (const auto& [buffer, both] : analysis.unreleased()) {
+      diagnostics.Warning(fmt::format("threads of one branch write '{}', and threads of another, which run at the same time, use it; no arrival at a "
+                                      "barrier follows the write",
+                                      module[buffer].name),
+                          fmt::format("arrive at a barrier behind the write, and wait for it before: {}",
+                                      ir::PrintStmt(module, *both.second).substr(0, 200)),
+                          both.first->loc);
+    }
     InsertNeeds(kernel, kernel.body, analysis.needs(), by_memory);
     BindBarriers(module, kernel, *context.target, diagnostics);
     if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
