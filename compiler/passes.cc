@@ -64,11 +64,11 @@ ir::Result Inferred(ir::Module& module, const Context& context, ir::Diagnostics&
 constexpr Pass kPasses[] = {
     {"verify", Verify},
     {"canonicalize", Canonicalize},
-    {"together", Together},           // which threads reach what; needs: folded conditions
-    {"bounds", Bounds},               // needs: folded expressions, lets in their places
-    {"conflicts", Conflicts},         // needs: the same, and indices that are inside
-    {"hand_over", HandOver},          // needs: which threads reach what, and fragments of their last shapes
-    {"regions", Each<Regions>},       // needs: folded offsets; before anything is chosen: pointers and masks become copies
+    {"together", Together},               // which threads reach what; needs: folded conditions
+    {"bounds", Bounds},                   // needs: folded expressions, lets in their places
+    {"conflicts", Conflicts},             // needs: the same, and indices that are inside
+    {"hand_over", HandOver},              // needs: which threads reach what, and fragments of their last shapes
+    {"regions", Each<Regions>},           // needs: folded offsets; before anything is chosen: pointers and masks become copies
     {"split_rows", Inferred<SplitRows>},  // before anything is chosen: tiles become parts
     {"instructions", Instructions},
     {"split_k", Inferred<SplitK>},                // needs: each gemm's instruction
@@ -77,7 +77,7 @@ constexpr Pass kPasses[] = {
     {"scale_sums", Inferred<ScaleSums>},          // needs: the pieces of operands
     {"tile_reads", Inferred<TileReads>},          // before other copies become tensor copies: these are part of a loop
     {"tensor_copies", Each<TensorCopies>},
-    {"layouts", Layouts},                 // needs: each gemm's instruction, and which tiles tensor copies move
+    {"layouts", Layouts},                     // needs: each gemm's instruction, and which tiles tensor copies move
     {"rings", Inferred<Rings>},               // needs: sizes of shared buffers, that is layouts
     {"prefetch", Inferred<Prefetch>},         // needs: rings
     {"overlap", Inferred<Overlap>},           // needs: bodies that prefetch repeated
@@ -88,11 +88,11 @@ constexpr Pass kPasses[] = {
     {"split_stores", Inferred<SplitStores>},  // needs: rings, for warp roles
     {"persist", Inferred<Persist>},           // needs: which blocks are paired
     {"gathers", Inferred<Gathers>},           // needs: layouts, and the threads that fill no ring
-    {"pipeline", Pipeline},               // takes the loops that have no ring
+    {"pipeline", Pipeline},                   // takes the loops that have no ring
     {"split_ranges", Inferred<SplitRanges>},  // needs: layouts, and all loops in their last order
-    {"clear_sums", Each<ClearSums>},      // needs: masks removed where they hold
-    {"shared_memory", SharedMemory},      // needs: versions
-    {"synchronize", Synchronize},         // needs: which buffers share bytes
+    {"clear_sums", Each<ClearSums>},          // needs: masks removed where they hold
+    {"shared_memory", SharedMemory},          // needs: versions
+    {"synchronize", Synchronize},             // needs: which buffers share bytes
     {"threads", Threads},
     {"accesses", Each<Accesses>},  // needs: the layout of every loop, and where shared buffers lie
 };

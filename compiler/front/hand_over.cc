@@ -33,7 +33,8 @@ using UsesOf = std::map<BufferId, Uses>;
 
 class Handing {
  public:
-  Handing(ir::Module& module, ir::Kernel& kernel, ir::Diagnostics& diagnostics) : module_(module), kernel_(kernel), diagnostics_(diagnostics), has_signals_(HasSignals(kernel)) {}
+  Handing(ir::Module& module, ir::Kernel& kernel, ir::Diagnostics& diagnostics)
+      : module_(module), kernel_(kernel), diagnostics_(diagnostics), has_signals_(HasSignals(kernel)) {}
 
   void Run() {
     const size_t buffers = module_.buffers.size();

@@ -107,15 +107,16 @@ class Round {
   void Visit(ir::Block& block, const Scope& scope) {
     for (ir::Stmt& stmt : block) {
       if (diagnostics_ != nullptr) Check(stmt, scope);
-      std::visit(ir::Overloaded{
-                     [&](ir::For& op) { VisitLoop(op, scope); }, [&](ir::While& op) { Visit(op.body, Within(&op, {op.cond}, "while", scope)); },
-                     [&](ir::If& op) {
-                       VisitBranch(stmt, op, true, scope);
-                       VisitBranch(stmt, op, false, scope);
-                     },
-                     ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic,
-                                 ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
-                 stmt.op);
+      std::visit(
+          ir::Overloaded{[&](ir::For& op) { VisitLoop(op, scope); }, [&](ir::While& op) { Visit(op.body, Within(&op, {op.cond}, "while", scope)); },
+                         [&](ir::If& op) {
+                           VisitBranch(stmt, op, true, scope);
+                           VisitBranch(stmt, op, false, scope);
+                         },
+                         ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic,
+                                     ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait,
+                                     ir::RingStep, ir::PairSum, ir::StreamSum>{}},
+          stmt.op);
     }
   }
 

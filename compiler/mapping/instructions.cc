@@ -307,9 +307,10 @@ void RefusePinned(const ir::Module& module, const target::Target& target, ir::Di
     ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
       if (told || !IsSignal(stmt)) return;
       told = true;
-      diagnostics.Unsupported(fmt::format("'{}' with barriers of the program: {} has no mbarriers that threads wait for", ir::Name(stmt.op), target.name),
-                              "leave the barriers out, so that each statement sees the effects of those before, or compile for cuda:sm_90a", stmt.loc,
-                              ir::PrintStmt(module, stmt));
+      diagnostics.Unsupported(
+          fmt::format("'{}' with barriers of the program: {} has no mbarriers that threads wait for", ir::Name(stmt.op), target.name),
+          "leave the barriers out, so that each statement sees the effects of those before, or compile for cuda:sm_90a", stmt.loc,
+          ir::PrintStmt(module, stmt));
     });
   }
 }

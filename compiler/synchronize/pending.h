@@ -66,4 +66,23 @@ struct Need {
   }
 };
 
+// Whether the access is by some of the threads, or by none of them.
+inline bool IsBy(const Pending& p, const ir::ThreadRange& threads) { return threads.begin <= p.begin && p.end <= threads.end; }
+inline bool AreApart(const Pending& p, const ir::ThreadRange& threads) { return p.end <= threads.begin || threads.end <= p.begin; }
+
+// Until what is under way is done.
+inline Need WaitFor(const Pending& p) {
+  if (p.age == kDone) return {};
+  if (p.age == kStoring) return {Need::kStores};
+  return {Need::kCopies | (p.age < 0 ? Need::kCommit : 0), std::max(p.age, 0)};
+}
+
+// A copy that has been waited for counts as done.
+inline void Settle(const Need& need, State& state) {
+  for (Pending& p : state) {
+    const bool waits = need.Has(p.age == kStoring ? Need::kStores : p.age < 0 ? Need::kCommit : Need::kCopies);
+    if (waits && (p.age == kStoring || p.age < 0 || p.age >= need.groups)) p.age = kDone;
+  }
+}
+
 }  // namespace kiln::compiler

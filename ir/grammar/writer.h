@@ -88,7 +88,7 @@ class Writer {
   BufferId AddTile(Space space, DType type, const std::vector<int64_t>& shape);
   BufferId AddTile(Space space, const std::vector<int64_t>& shape);  // of some type
   Ring AddRing();
-  BufferId AddBarriers();  // of the program
+  BufferId AddBarriers();                                    // of the program
   static bool HasLayout(const std::vector<int64_t>& shape);  // a layout says where elements are, of which there are some
   Layout SomeLayout(const std::vector<int64_t>& shape) { return Layout::Distributed(shape, 32, 1); }
   std::vector<ExprId> Indices(BufferId buffer);

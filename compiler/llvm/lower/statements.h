@@ -18,8 +18,8 @@ namespace kiln::llvm_ir {
 
 class Statements : Part {
  public:
-  Statements(KernelContext& context, Evaluator& evaluator, Memory& memory, Barriers& barriers, Reductions& reductions, Rings& rings,
-             Signals& signals, TensorCopies& copies)
+  Statements(KernelContext& context, Evaluator& evaluator, Memory& memory, Barriers& barriers, Reductions& reductions, Rings& rings, Signals& signals,
+             TensorCopies& copies)
       : Part(context),
         evaluator_(evaluator),
         memory_(memory),

@@ -96,8 +96,8 @@ def barrier_wait(mbarrier, parity):
     """Each thread that comes to it waits until the turn of the barrier of this ``parity`` is over, and sees what those did who arrived. Turns are
     counted from 0; at first that of parity 1 is over. In a kernel where all threads come to its barriers it does nothing, with a warning: what it
     waits for is complete.
-    Shapes: one barrier, and a scalar. Dtypes: an integer or bool. Targets: as of T.ws. Errors: as of T.barrier_arrive. TypeError for a ``parity`` that
-    is no scalar."""
+    Shapes: one barrier, and a scalar. Dtypes: an integer or bool. Targets: as of T.ws. Errors: as of T.barrier_arrive. TypeError for a
+    ``parity`` that is no scalar."""
     _signal("barrier_wait", mbarrier, as_expr(parity))
 
 

@@ -28,8 +28,8 @@ class Signals : Part {
   Evaluator& evaluator_;
   const Places& places_;
   std::vector<std::pair<ir::BufferId, uint32_t>> barriers_;  // and the statement that allocates them
-  int64_t at_start_ = 0;  // registers of a thread
-  bool fits_ = true;      // the registers that groups ask for are there
+  int64_t at_start_ = 0;                                     // registers of a thread
+  bool fits_ = true;                                         // the registers that groups ask for are there
   bool async_ = false;                                       // products or tensor copies access shared memory beside the threads
 };
 
