@@ -130,6 +130,14 @@ def test_groups_whose_loops_differ(emulator, target):
     agrees(emulator, loops_of_different_lengths(), target)
 
 
+def test_tiles_of_several_stages_are_read_by_the_matrix_unit(emulator):
+    tensors, _ = product(np.random.default_rng(9))
+    for program in (in_one_loop(), loops_of_their_own(), loops_of_different_lengths()):
+        _, answer = run(emulator, program, "emu:sm_90a", tensors)
+        assert any(decision.startswith("wgmma") for decision in answer["decisions"]), answer["decisions"]
+        assert any(decision.startswith("tensor copy (TMA)") for decision in answer["decisions"]), answer["decisions"]
+
+
 @pytest.mark.parametrize("program", [in_one_loop(), loops_of_their_own(), loops_of_their_own(by_hand=True), loops_of_different_lengths()],
                          ids=["one", "own", "by_hand", "lengths"])
 def test_as_ptx(emulator, program):
