@@ -51,7 +51,7 @@ struct Sizes {
 
 class Writer {
  public:
-  Writer(uint64_t seed, const Options& options) : options_(options), random_(seed) {}
+  Writer(uint64_t seed, const Options& options) : options_(options), random_(seed), signals_(options.odd && seed % 13 == 5) {}
   Module Make();
 
   // --- chance ---
@@ -114,7 +114,7 @@ class Writer {
   // How often an operation of the whole block occurs here. Sometimes also where it is not allowed, to test the refusal.
   int Together(int weight) const { return place.parallel ? 0 : place.some_threads ? weight / 8 : weight; }
   bool decisions() const { return options_.decisions; }
-  bool odd() const { return options_.odd; }
+  bool signals() const { return signals_; }  // few modules have barriers of their own, for many targets refuse these
   const Sizes& sizes() const { return sizes_; }
   uint32_t threads() const { return threads_; }
 
@@ -147,6 +147,7 @@ class Writer {
 
   const Options options_;
   std::mt19937_64 random_;
+  const bool signals_;
   Sizes sizes_;
   std::vector<VarId> symbols_;
   std::optional<VarId> thread_;
