@@ -22,7 +22,8 @@ inline bool HasSignals(const ir::Block& block) {
 }
 inline bool HasSignals(const ir::Kernel& kernel) { return HasSignals(kernel.body); }
 
-// A load by the tensor unit that signals a barrier when it is there.
+// A load by the tensor unit that signals a barrier when it is there. Who awaits that barrier has the elements; barriers of threads say nothing of
+// them.
 inline bool IsSignallingLoad(const ir::Stmt& stmt) {
   const auto* copy = std::get_if<ir::Copy>(&stmt.op);
   return copy != nullptr && copy->signals && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor;

@@ -5,7 +5,6 @@
 #include <iterator>
 
 #include "compiler/analysis/iterations.h"
-#include "compiler/analysis/signals.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/synchronize/shared_memory.h"
 #include "ir/visit.h"

@@ -10,6 +10,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/digits.h"
+#include "compiler/analysis/signals.h"
 #include "ir/module.h"
 #include "ir/op.h"
 

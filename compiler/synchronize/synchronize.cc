@@ -377,7 +377,7 @@ class Analysis {
 
   void Record(const Stmt& stmt, const Access& access, State& state) {
     const Space space = module_[access.buffer].space;
-    if (!IsMemory(space)) return;
+    if (!IsMemory(space) || IsSignallingLoad(stmt)) return;
     const int age = IsTensor(stmt) ? kStoring : access.async ? -1 : kDone;
     // Nothing else touches what a tensor store leaves in global memory (mapping/tensor_copies.h).
     if (age == kStoring && space == Space::kGlobal) return;
