@@ -5,6 +5,7 @@
 #include <string>
 
 #include "compiler/accesses/accesses.h"
+#include "compiler/analysis/signals.h"
 #include "compiler/dump.h"
 #include "compiler/front/bounds.h"
 #include "compiler/front/canonicalize.h"
@@ -53,39 +54,47 @@ ir::Result Each(ir::Module& module, const Context& context, ir::Diagnostics&) {
   return {};
 }
 
+// The same for what gives statements other places or threads: a kernel with barriers of its own keeps those of the program.
+template <void (*kTransform)(ir::Module&, ir::Kernel&, const Context&)>
+ir::Result Inferred(ir::Module& module, const Context& context, ir::Diagnostics&) {
+  for (ir::Kernel& kernel : module.kernels)
+    if (!HasSignals(kernel)) kTransform(module, kernel, context);
+  return {};
+}
+
 constexpr Pass kPasses[] = {
     {"verify", Verify},
     {"canonicalize", Canonicalize},
-    {"together", Together},           // which threads reach what; needs: folded conditions
-    {"bounds", Bounds},               // needs: folded expressions, lets in their places
-    {"conflicts", Conflicts},         // needs: the same, and indices that are inside
-    {"hand_over", HandOver},          // needs: which threads reach what, and fragments of their last shapes
-    {"regions", Each<Regions>},       // needs: folded offsets; before anything is chosen: pointers and masks become copies
-    {"split_rows", Each<SplitRows>},  // before anything is chosen: tiles become parts
+    {"together", Together},               // which threads reach what; needs: folded conditions
+    {"bounds", Bounds},                   // needs: folded expressions, lets in their places
+    {"conflicts", Conflicts},             // needs: the same, and indices that are inside
+    {"hand_over", HandOver},              // needs: which threads reach what, and fragments of their last shapes
+    {"regions", Each<Regions>},           // needs: folded offsets; before anything is chosen: pointers and masks become copies
+    {"split_rows", Inferred<SplitRows>},  // before anything is chosen: tiles become parts
     {"instructions", Instructions},
-    {"split_k", Each<SplitK>},                // needs: each gemm's instruction
-    {"split_pairs", Each<SplitPairs>},        // needs: what split_k left undivided
-    {"split_operands", Each<SplitOperands>},  // needs: how many groups of warps share a step
-    {"scale_sums", Each<ScaleSums>},          // needs: the pieces of operands
-    {"tile_reads", Each<TileReads>},          // before other copies become tensor copies: these are part of a loop
+    {"split_k", Inferred<SplitK>},                // needs: each gemm's instruction
+    {"split_pairs", Inferred<SplitPairs>},        // needs: what split_k left undivided
+    {"split_operands", Inferred<SplitOperands>},  // needs: how many groups of warps share a step
+    {"scale_sums", Inferred<ScaleSums>},          // needs: the pieces of operands
+    {"tile_reads", Inferred<TileReads>},          // before other copies become tensor copies: these are part of a loop
     {"tensor_copies", Each<TensorCopies>},
-    {"depths", Depths},                   // needs: each gemm's instruction, and the pieces of operands
-    {"layouts", Layouts},                 // needs: each gemm's instruction, and which tiles tensor copies move
-    {"rings", Each<Rings>},               // needs: sizes of shared buffers, that is layouts
-    {"prefetch", Each<Prefetch>},         // needs: rings
-    {"overlap", Each<Overlap>},           // needs: bodies that prefetch repeated
-    {"schedule", Each<Schedule>},         // needs: rings, and what overlap left in order
-    {"release", Each<Release>},           // needs: loops that schedule has taken apart
-    {"stream_k", Each<StreamK>},          // needs: rings; before blocks are paired, for it deals steps to single ones
-    {"multicast", Each<Multicast>},       // needs: rings
-    {"split_stores", Each<SplitStores>},  // needs: rings, for warp roles
-    {"persist", Each<Persist>},           // needs: which blocks are paired
-    {"gathers", Each<Gathers>},           // needs: layouts, and the threads that fill no ring
-    {"pipeline", Pipeline},               // takes the loops that have no ring
-    {"split_ranges", Each<SplitRanges>},  // needs: layouts, and all loops in their last order
-    {"clear_sums", Each<ClearSums>},      // needs: masks removed where they hold
-    {"shared_memory", SharedMemory},      // needs: versions
-    {"synchronize", Synchronize},         // needs: which buffers share bytes
+    {"depths", Depths},                       // needs: each gemm's instruction, and the pieces of operands
+    {"layouts", Layouts},                     // needs: each gemm's instruction, and which tiles tensor copies move
+    {"rings", Inferred<Rings>},               // needs: sizes of shared buffers, that is layouts
+    {"prefetch", Inferred<Prefetch>},         // needs: rings
+    {"overlap", Inferred<Overlap>},           // needs: bodies that prefetch repeated
+    {"schedule", Inferred<Schedule>},         // needs: rings, and what overlap left in order
+    {"release", Inferred<Release>},           // needs: loops that schedule has taken apart
+    {"stream_k", Inferred<StreamK>},          // needs: rings; before blocks are paired, for it deals steps to single ones
+    {"multicast", Inferred<Multicast>},       // needs: rings
+    {"split_stores", Inferred<SplitStores>},  // needs: rings, for warp roles
+    {"persist", Inferred<Persist>},           // needs: which blocks are paired
+    {"gathers", Inferred<Gathers>},           // needs: layouts, and the threads that fill no ring
+    {"pipeline", Pipeline},                   // takes the loops that have no ring
+    {"split_ranges", Inferred<SplitRanges>},  // needs: layouts, and all loops in their last order
+    {"clear_sums", Each<ClearSums>},          // needs: masks removed where they hold
+    {"shared_memory", SharedMemory},          // needs: versions
+    {"synchronize", Synchronize},             // needs: which buffers share bytes
     {"threads", Threads},
     {"accesses", Each<Accesses>},  // needs: the layout of every loop, and where shared buffers lie
 };

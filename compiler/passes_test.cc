@@ -173,6 +173,22 @@ TEST(Passes, TogetherWarnsOfCopiesThatDiffer) {
   EXPECT_EQ(told, expected);
 }
 
+// Of the tile that no arrival follows; not of the one that is handed over.
+TEST(Passes, SynchronizeWarnsOfWhatABranchDoesNotRelease) {
+  ir::Module module = Parsed("tests/golden/synchronize/unreleased.sm_90a.kiln");
+  const Context context{&TargetOf("unreleased.sm_90a.kiln"), {}};
+  ir::Diagnostics diagnostics;
+  for (const Pass& pass : Passes()) {
+    ASSERT_TRUE(pass.run(module, context, diagnostics)) << pass.name;
+    if (pass.name == "synchronize") break;
+  }
+  ASSERT_EQ(diagnostics.all().size(), 1u);
+  const ir::Diagnostic& warning = diagnostics.all()[0];
+  EXPECT_EQ(warning.severity, ir::Severity::kWarning);
+  EXPECT_EQ(warning.loc.line, 10u);
+  EXPECT_TRUE(warning.message.contains("'w'")) << warning.message;
+}
+
 // A plan names its row, as the text form does.
 TEST(Passes, ProductsNameRowsOfTheirTarget) {
   std::set<target::Team> teams;

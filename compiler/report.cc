@@ -25,44 +25,51 @@ class Reporter {
 
   void Statements(const ir::Block& block) {
     for (const ir::Stmt& stmt : block) {
-      std::visit(
-          ir::Overloaded{
-              [&](const ir::For& op) { Loop(stmt, op); },
-              [&](const ir::While& op) { Statements(op.body); },
-              [&](const ir::If& op) { Statements(op.then_body), Statements(op.else_body); },
-              [&](const ir::Gemm& op) { Gemm(stmt, op); },
-              [&](const ir::Reduce& op) {
-                Add("instructions", fmt::format("reduce {} → {}", Named(op.src), Named(op.dst)),
-                    op.cluster   ? "registers, lanes, then the warps of the cluster's blocks, each of which has a part of the row"
-                    : op.scratch ? "registers, lanes, then warps through shared memory"
-                                 : "registers, then lanes",
-                    "", stmt);
-              },
-              [&](const ir::Barrier&) { ++barriers_; },
-              [&](const ir::AsyncWait& op) {
-                if (op.product) {
-                  return Add("synchronize", "wait", fmt::format("for {}, {} products in flight behind it", module_[*op.product].name, op.pending),
-                             "one sum is used while the next product is computed", stmt);
-                }
-                if (op.stores) Add("synchronize", "wait", "until tensor stores have read their tiles", "", stmt);
-              },
-              [&](const ir::Copy& op) { TensorCopy(stmt, op); },
-              [&](const ir::RingStep& op) { Ring(stmt, op); },
-              [&](const ir::PairSum& op) {
-                Add("split_pairs", fmt::format("sum of {}", module_[op.sum].name),
-                    op.half ? "of two blocks that take half of k each and finish half of the tile each, through each other's shared memory"
-                            : "of two blocks that take half of k each, through shared memory of the first",
-                    "", stmt);
-                Exchange(op.sum, op.vector, stmt);
-              },
-              [&](const ir::StreamSum& op) {
-                Add("stream_k", fmt::format("sum of {}", module_[op.sum].name),
-                    "of blocks that share the steps of a tile, in the order of their numbers", "", stmt);
-                Exchange(op.sum, op.vector, stmt);
-              },
-              ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::AnyElementwise, ir::Atomic, ir::Break, ir::Continue, ir::AsyncCommit>{},
-          },
-          stmt.op);
+      std::visit(ir::Overloaded{
+                     [&](const ir::For& op) { Loop(stmt, op); },
+                     [&](const ir::While& op) { Statements(op.body); },
+                     [&](const ir::If& op) { Statements(op.then_body), Statements(op.else_body); },
+                     [&](const ir::Gemm& op) { Gemm(stmt, op); },
+                     [&](const ir::Reduce& op) {
+                       Add("instructions", fmt::format("reduce {} → {}", Named(op.src), Named(op.dst)),
+                           op.cluster   ? "registers, lanes, then the warps of the cluster's blocks, each of which has a part of the row"
+                           : op.scratch ? "registers, lanes, then warps through shared memory"
+                                        : "registers, then lanes",
+                           "", stmt);
+                     },
+                     [&](const ir::Barrier&) { ++barriers_; },
+                     [&](const ir::Alloc& op) {
+                       const std::vector<uint32_t>& arrivals = module_[op.buffer].arrivals;
+                       if (arrivals.empty()) return;
+                       Add("synchronize", module_[op.buffer].name, fmt::format("the program's barriers, of {} arrivals", fmt::join(arrivals, ", ")),
+                           "threads of different branches wait for each other", stmt);
+                     },
+                     [&](const ir::AsyncWait& op) {
+                       if (op.product) {
+                         return Add("synchronize", "wait",
+                                    fmt::format("for {}, {} products in flight behind it", module_[*op.product].name, op.pending),
+                                    "one sum is used while the next product is computed", stmt);
+                       }
+                       if (op.stores) Add("synchronize", "wait", "until tensor stores have read their tiles", "", stmt);
+                     },
+                     [&](const ir::Copy& op) { TensorCopy(stmt, op); },
+                     [&](const ir::RingStep& op) { Ring(stmt, op); },
+                     [&](const ir::PairSum& op) {
+                       Add("split_pairs", fmt::format("sum of {}", module_[op.sum].name),
+                           op.half ? "of two blocks that take half of k each and finish half of the tile each, through each other's shared memory"
+                                   : "of two blocks that take half of k each, through shared memory of the first",
+                           "", stmt);
+                       Exchange(op.sum, op.vector, stmt);
+                     },
+                     [&](const ir::StreamSum& op) {
+                       Add("stream_k", fmt::format("sum of {}", module_[op.sum].name),
+                           "of blocks that share the steps of a tile, in the order of their numbers", "", stmt);
+                       Exchange(op.sum, op.vector, stmt);
+                     },
+                     ir::Ignored<ir::Let, ir::Store, ir::Assume, ir::AnyElementwise, ir::Atomic, ir::Break, ir::Continue, ir::Arrive, ir::Await,
+                                 ir::Registers, ir::AsyncCommit>{},
+                 },
+                 stmt.op);
     }
   }
 
@@ -241,7 +248,8 @@ void CollectUsers(const ir::Module& module, const ir::Block& block, bool in_para
                      if (op.scratch) users[ir::Index(*op.scratch)].insert(number);
                    },
                    ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Atomic, ir::Barrier, ir::Break,
-                               ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+                               ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum,
+                               ir::StreamSum>{},
                },
                stmt.op);
   }

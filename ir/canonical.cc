@@ -131,6 +131,7 @@ class Writer {
     Put(buffer.pad_value.has_value());
     if (buffer.pad_value) Put(std::bit_cast<uint64_t>(*buffer.pad_value));
     Put(buffer.may_alias);
+    if (buffer.space == Space::kBarrier) List(buffer.arrivals);
     Put(buffer.layout);
     Put(uint64_t(buffer.shared_offset.value_or(-1)));
     Put(buffer.view);

@@ -136,6 +136,7 @@ void Fields(Same<Copy> auto& op, auto&& v) {
   v.Region(op.src, "src", Use::kRead);
   v.Says("->");
   v.Region(op.dst, "dst", Use::kWrite);
+  ElementIfAny(v, op.signals, "signals");
   v.Is(op.coalesced_width, {"coalesced_width", "coalesced"});
   v.Decided(op.plan, "plan");
   if (op.plan && op.plan->ring) v.Uses(op.plan->ring->barriers), v.Uses(op.plan->ring->position);
@@ -184,6 +185,16 @@ void Fields(Same<Barrier> auto& op, auto&& v) {
 }
 void Fields(Same<Break> auto&, auto&&) {}
 void Fields(Same<Continue> auto&, auto&&) {}
+void Fields(Same<Arrive> auto& op, auto&& v) { v.Element(op.buffer, op.indices, Use::kAtomic); }
+void Fields(Same<Await> auto& op, auto&& v) {
+  v.Element(op.buffer, op.indices, Use::kAtomic);
+  v.Says("parity");
+  v.Evaluates(op.parity, "parity");
+}
+void Fields(Same<Registers> auto& op, auto&& v) {
+  v.Is(op.count, {"count"});
+  v.Is(op.more, {"more", "more"});
+}
 void Fields(Same<AsyncCommit> auto&, auto&&) {}
 void Fields(Same<AsyncWait> auto& op, auto&& v) {
   v.Is(op.pending, {"pending"});

@@ -14,6 +14,7 @@ inline constexpr size_t kMaxModuleMemory = 64 << 20;  // of the message, once pa
 inline constexpr size_t kMaxExprs = 250'000;
 inline constexpr size_t kMaxVars = 50'000;
 inline constexpr size_t kMaxBuffers = 10'000;
+inline constexpr size_t kMaxBarriers = 256;  // of one buffer
 inline constexpr size_t kMaxParams = 1'000;
 inline constexpr size_t kMaxKernels = 64;
 inline constexpr size_t kMaxStmts = 100'000;

@@ -3,7 +3,8 @@
 // A tile function: parameters, and the kernels it launches in order. Plain values; a copy is independent.
 //
 // Meaning. A kernel's body runs once for each block of the grid, by all its threads together: a tile operation is one step of the block.
-// Each statement sees the effects of those before it, whatever threads did them; waits and barriers are the compiler's business. Loads
+// Each statement sees the effects of those before it, whatever threads did them; waits and barriers are the compiler's business, but for those
+// that the program pins between threads of different branches (Arrive in ir/op.h). Loads
 // outside a global buffer's shape give the pad value, stores there do nothing; an index outside a shared, fragment or local buffer is an
 // error of the program. Two accesses race, and the result is unspecified, if two iterations of a parallel loop or two blocks touch one
 // element, at least one of them writes it, and not both are Atomic. If a kernel writes a tensor, it does not overlap the tensor of another
@@ -47,7 +48,8 @@ struct Buffer {
   std::vector<ExprId> strides;  // elements; empty: row-major
   bool workspace = false;
   std::optional<double> pad_value;
-  bool may_alias = false;  // of a tensor: it may overlap the others that say so
+  bool may_alias = false;          // of a tensor: it may overlap the others that say so
+  std::vector<uint32_t> arrivals;  // of the program's barriers: how many threads arrive in a turn of each (Arrive)
   std::string name;
 
   // Decided by the passes.

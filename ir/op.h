@@ -25,6 +25,11 @@ struct Region {
   std::vector<int64_t> extents;
 };
 
+struct Element {
+  BufferId buffer{};
+  std::vector<ExprId> indices;
+};
+
 struct Stmt;
 using Block = std::vector<Stmt>;
 
@@ -144,7 +149,8 @@ struct Copy {
   Region src;
   Region dst;
   uint32_t coalesced_width = 0;
-  std::optional<CopyPlan> plan;
+  std::optional<CopyPlan> plan = {};
+  std::optional<Element> signals = {};  // one of the program's barriers: its turn under way is not over before the elements are there (Arrive)
 };
 
 enum class WarpPolicy : uint8_t { kSquare = 0, kFullRow = 1, kFullCol = 2 };
@@ -201,10 +207,6 @@ enum class AtomicKind : uint8_t {
 // What else an atomic orders, for all threads of the device. kRelease: whoever acquires what it leaves sees all that the block did before it.
 // kAcquire: the block then sees what was done before the release of what it read. kSeqCst: those of all threads are in one order, too.
 enum class MemoryOrder : uint8_t { kRelaxed = 0, kAcquire = 1, kRelease = 2, kAcqRel = 3, kSeqCst = 4 };
-struct Element {
-  BufferId buffer{};
-  std::vector<ExprId> indices;
-};
 // buffer[indices] = kind(buffer[indices], value), in one step for all threads that see the buffer. Global or shared, of 16 bits or more.
 // Those of one kind on one buffer, but for exchanges, come in any order, except within a thread; so do all where threads run apart.
 struct Atomic {
@@ -228,6 +230,29 @@ struct Atomic {
 struct Barrier {
   bool by_group = false;     // decided: each group of four warps for itself
   bool shared_only = false;  // decided: what they did to shared memory alone; accesses of global memory may still be under way
+};
+
+// A barrier buffer holds barriers of the program's own. A turn of one is over when as many threads have arrived as Buffer::arrivals says, and what
+// the copies that signal it bring is there; then the next turn begins. Turns count from 0.
+// Arrive: each thread that comes to it has done what stands before it. From there on the program itself orders that for threads of other
+// branches: they see it after an Await, and the compiler puts no barrier between them.
+struct Arrive {
+  BufferId buffer{};
+  std::vector<ExprId> indices;
+};
+// Each thread that comes to it waits until the latest turn of this parity is over, and sees what those who arrived had done. (At first the turn
+// before the first, of parity 1, is over.)
+struct Await {
+  BufferId buffer{};
+  std::vector<ExprId> indices;
+  ExprId parity{};  // an integer, of which the lowest bit counts
+};
+// The threads that come to it, whole groups of four warps, have so many registers each from here on. `more`: they wait until others have given up
+// as many as they lack; else they give up what they have beyond. No effect where a multiprocessor does not share out registers, or where it does
+// not have as many as all groups ask for.
+struct Registers {
+  uint32_t count = 0;
+  bool more = false;
 };
 // Leave the innermost loop, or its iteration; not of a parallel or vectorized one.
 struct Break {};

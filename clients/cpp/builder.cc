@@ -153,6 +153,23 @@ Tile Builder::Local(std::string name, DType dtype, std::vector<std::int64_t> sha
   return AddTile(std::uint8_t(ir::Space::kLocal), std::move(name), dtype, std::move(shape), where);
 }
 
+Tile Builder::Barriers(std::string name, std::vector<std::uint32_t> arrivals, Where where) {
+  ir::Module& module = state_->module;
+  ir::Buffer buffer{.space = ir::Space::kBarrier, .dtype = ir::DType::kI64, .shape = {}, .strides = {}, .name = std::move(name)};
+  buffer.shape.push_back(module.exprs.Int(std::int64_t(arrivals.size())));
+  buffer.arrivals = std::move(arrivals);
+  const ir::BufferId id = module.AddBuffer(std::move(buffer));
+  state_->Append(ir::Alloc{id}, where);
+  return Tile(state_.get(), ir::Index(id));
+}
+
+Expr Builder::Thread() {
+  ir::Module& module = state_->module;
+  const auto known = std::ranges::find(module.vars, ir::VarKind::kThread, &ir::Var::kind);
+  if (known != module.vars.end()) return state_->Give(module.VarRef(ir::VarId(std::uint32_t(known - module.vars.begin()))));
+  return state_->Give(module.VarRef(module.AddVar({.kind = ir::VarKind::kThread, .dtype = ir::DType::kI32, .name = "tx"})));
+}
+
 // --- the end
 
 std::expected<std::string, Error> Builder::Finish() const {

@@ -154,11 +154,18 @@ class Builder {
   Tile Fragment(std::string name, DType dtype, std::vector<std::int64_t> shape, Where where = Where::current());
   Tile Local(std::string name, DType dtype, std::vector<std::int64_t> shape, Where where = Where::current());
 
+  // Barriers of the program's own, for threads of different branches (Arrive): how many threads arrive in a turn of each.
+  Tile Barriers(std::string name, std::vector<std::uint32_t> arrivals, Where where = Where::current());
+  // The thread's number in its block: conditions on it tell warp groups apart.
+  Expr Thread();
+
   // A number with a type of its own.
   Expr Number(DType dtype, const Expr& number);
 
   // Converts as Cast does where the types differ. Apart from extents of 1, both have the same extents in the same order.
   void Copy(const Region& from, const Region& to, Where where = Where::current());
+  // From a tensor to shared memory; the turn of the barrier that is under way is not over before the elements are there.
+  void CopySignalling(const Region& from, const Region& to, const Element& barrier, Where where = Where::current());
   // c += op(a) · op(b): m × k by k × n into m × n, in the last two dimensions of each; those before have one element. a and b are in shared
   // memory or fragments, c is in a fragment. Types: a and b of one float type, or both 8-bit floats, and c a float at least as wide and of
   // 16 bits at least; or a and b integers of one width, 8 or 4 bits, and c kI32.
@@ -177,6 +184,14 @@ class Builder {
   Expr Let(std::string name, const Expr& value, Where where = Where::current());
   void Assume(const Expr& condition, Where where = Where::current());
   void Barrier(Where where = Where::current());
+  // Each thread that comes to it has done what stands before it. From here on the program itself orders that for threads of other branches: they
+  // see it after an Await.
+  void Arrive(const Element& barrier, Where where = Where::current());
+  // Each thread that comes to it waits until the latest turn of this parity is over; turns count from 0.
+  void Await(const Element& barrier, const Expr& parity, Where where = Where::current());
+  // The warp groups that come to it have so many registers for each thread from here on. `more`: they wait until others have given up as many as
+  // they lack.
+  void Registers(std::uint32_t count, bool more, Where where = Where::current());
   void Break(Where where = Where::current());
   void Continue(Where where = Where::current());
 

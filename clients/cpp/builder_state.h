@@ -52,6 +52,7 @@ struct BuilderState {
   Operand Open(const Region& region, const std::source_location& where);
   // The operand of an operation on one tile, which must give its own size.
   ir::Region Closed(const Region& region, const std::source_location& where);
+  ir::Element ElementOf(const Element& element);
   // But for its operands.
   ir::Atomic AtomicOf(AtomicKind kind, const Element& to, const AtomicOptions& options);
   // fn(block) with `block` the innermost.

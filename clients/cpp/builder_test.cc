@@ -74,6 +74,43 @@ TEST(Builder, TensorsMayOverlap) {
   EXPECT_THAT(TextOf(b), HasSubstr("@shift(%x: global f32[64] may_alias, %y: global f32[64] may_alias, %z: global f32[64]) outputs(1)"));
 }
 
+TEST(Builder, WarpGroupsWithBarriersOfTheirOwn) {
+  Builder b("roles");
+  const Tile x = b.Tensor("x", DType::kF32, {64, 64}), y = b.Output("y", DType::kF32, {64, 64});
+  b.Launch({.grid = {1}, .threads = 256, .name = "roles"}, [&](Expr) {
+    const Tile full = b.Barriers("full", {128, 1}), tile = b.Shared("tile", DType::kF32, {64, 64});
+    b.If(
+        b.Thread() < 128,
+        [&] {
+          b.Registers(40, false);
+          b.CopySignalling(x, tile, full[0]);
+          b.Arrive(full[0]);
+        },
+        [&] {
+          b.Registers(232, true);
+          b.Await(full[0], 0);
+          b.Copy(tile, y);
+        });
+  });
+  EXPECT_EQ(TextOf(b), R"(kiln 1
+func @roles(%x: global f32[64, 64], %y: global f32[64, 64]) outputs(1) thread(%tx) {
+  kernel @roles grid(1) threads 256 blocks(%bx) {
+    %full = alloc barrier i64[2] arrivals(128, 1)
+    %tile = alloc shared f32[64, 64]
+    if %tx < 128 {
+      registers 40
+      copy %x[0, 0; 64, 64] -> %tile[0, 0; 64, 64] -> %full[0]
+      arrive %full[0]
+    } else {
+      registers 232 more
+      await %full[0] parity 0
+      copy %tile[0, 0; 64, 64] -> %y[0, 0; 64, 64]
+    }
+  }
+}
+)");
+}
+
 TEST(Builder, OnlyParametersMayOverlap) {
   Builder b("shift"), other("other");
   const Tile x = b.Tensor("x", DType::kF32, {64}), w = b.Workspace("w", DType::kF32, {64});

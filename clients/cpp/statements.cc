@@ -68,6 +68,18 @@ ir::Block BuilderState::Nested(const std::function<void()>& body) {
   return block;
 }
 
+void Builder::CopySignalling(const Region& from, const Region& to, const Element& barrier, Where where) {
+  Operand src = state_->Open(from, where), dst = state_->Open(to, where);
+  if (src.open && dst.open) {
+    return state_->Report("neither operand of the copy says how large the tile is", "give one of them as a whole tile, or a Slice", where);
+  }
+  if (src.open) Close(src, dst.region);
+  if (dst.open) Close(dst, src.region);
+  ir::Copy copy{.src = std::move(src.region), .dst = std::move(dst.region)};
+  copy.signals = state_->ElementOf(barrier);
+  state_->Append(std::move(copy), where);
+}
+
 void Builder::Copy(const Region& from, const Region& to, Where where) {
   Operand src = state_->Open(from, where), dst = state_->Open(to, where);
   if (src.open && dst.open) {
@@ -112,10 +124,12 @@ void Builder::Store(const Element& to, const Expr& value, Where where) {
                  where);
 }
 
+ir::Element BuilderState::ElementOf(const Element& element) { return {ir::BufferId{element.tile_.id_}, TakeAll(element.index_)}; }
+
 ir::Atomic BuilderState::AtomicOf(AtomicKind kind, const Element& to, const AtomicOptions& options) {
   ir::Atomic atomic{.kind = ir::AtomicKind(kind), .buffer = ir::BufferId{to.tile_.id_}, .indices = TakeAll(to.index_)};
   atomic.each_thread = options.each_thread;
-  if (options.old) atomic.old = ir::Element{ir::BufferId{options.old->tile_.id_}, TakeAll(options.old->index_)};
+  if (options.old) atomic.old = ElementOf(*options.old);
   atomic.order = ir::MemoryOrder(options.order);
   return atomic;
 }
@@ -149,6 +163,15 @@ Expr Builder::Number(DType dtype, const Expr& number) { return state_->Give(stat
 
 void Builder::Assume(const Expr& condition, Where where) { state_->Append(ir::Assume{state_->Take(condition)}, where); }
 void Builder::Barrier(Where where) { state_->Append(ir::Barrier{}, where); }
+void Builder::Arrive(const Element& barrier, Where where) {
+  auto [buffer, indices] = state_->ElementOf(barrier);
+  state_->Append(ir::Arrive{buffer, std::move(indices)}, where);
+}
+void Builder::Await(const Element& barrier, const Expr& parity, Where where) {
+  auto [buffer, indices] = state_->ElementOf(barrier);
+  state_->Append(ir::Await{buffer, std::move(indices), state_->Take(parity)}, where);
+}
+void Builder::Registers(std::uint32_t count, bool more, Where where) { state_->Append(ir::Registers{count, more}, where); }
 void Builder::Break(Where where) { state_->Append(ir::Break{}, where); }
 void Builder::Continue(Where where) { state_->Append(ir::Continue{}, where); }
 

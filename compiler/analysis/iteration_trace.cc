@@ -33,12 +33,12 @@ class Tracer {
   void Run(const ir::Block& body) {
     for (const ir::Stmt& stmt : body) {
       stmt_ = &stmt;
-      std::visit(
-          ir::Overloaded{[&](const ir::Let& op) { Bind(op.var, Read(op.value)); }, [&](const ir::Store& op) { Write(op); },
-                         [&](const ir::If& op) { Choose(op); }, [&](const ir::For& op) { FirstRound(op); },
-                         ir::Ignored<ir::Alloc, ir::While, ir::Assume, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier,
-                                     ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
-          stmt.op);
+      std::visit(ir::Overloaded{[&](const ir::Let& op) { Bind(op.var, Read(op.value)); }, [&](const ir::Store& op) { Write(op); },
+                                [&](const ir::If& op) { Choose(op); }, [&](const ir::For& op) { FirstRound(op); },
+                                ir::Ignored<ir::Alloc, ir::While, ir::Assume, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic,
+                                            ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit,
+                                            ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
+                 stmt.op);
     }
   }
 

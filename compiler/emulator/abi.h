@@ -84,6 +84,7 @@ struct AtomicCall {
   KILN_EMU_CALL(phase_arrive, v, kMemory, s, i)               \
   KILN_EMU_CALL(phase_arrive_at, v, kMemory, s, i, i)         \
   KILN_EMU_CALL(phase_expect, v, kMemory, s, i, i)            \
+  KILN_EMU_CALL(phase_expect_more, v, kMemory, s, i, i)       \
   KILN_EMU_CALL(phase_wait, v, kMemory, s, i, i)              \
   KILN_EMU_CALL(tensor_load, v, kMemory, s, p, p, i, s, i, i) \
   KILN_EMU_CALL(tensor_store, v, kMemory, i, p, p, i, s, i)   \

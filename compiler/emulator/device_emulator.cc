@@ -158,6 +158,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     Where(when, [&] { CallRuntime(k_phase_arrive_at, {mbarrier, rank, Location()}); });
   }
   void PhaseExpect(Value* mbarrier, Value* bytes) override { CallRuntime(k_phase_expect, {mbarrier, bytes, Location()}); }
+  void PhaseExpectMore(Value* mbarrier, Value* bytes) override { CallRuntime(k_phase_expect_more, {mbarrier, bytes, Location()}); }
   void PhaseWait(Value* mbarrier, Value* parity) override { CallRuntime(k_phase_wait, {mbarrier, parity, Location()}); }
 
   void TensorLoad(Value* shared, Value* map, std::span<Value* const> at, Value* mbarrier, Value* multicast) override {

@@ -34,6 +34,7 @@ constexpr Order kOrders[] = {
     {"kiln_emu_phase_arrive", "arrival"},
     {"kiln_emu_phase_arrive_at", "arrival at another block"},
     {"kiln_emu_phase_expect", "expected bytes", Weaker::kNoBytes, 1},
+    {"kiln_emu_phase_expect_more", "expected bytes", Weaker::kNoBytes, 1},
     {"kiln_emu_phase_wait", "wait for a phase"},
     {"kiln_emu_tensor_commit", "commit of stores"},
     {"kiln_emu_tensor_wait", "wait for stores", Weaker::kOneMore, 0},

@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <tuple>
+#include <optional>
 #include <utility>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/signals.h"
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "ir/text/print.h"
@@ -32,7 +33,8 @@ using UsesOf = std::map<BufferId, Uses>;
 
 class Handing {
  public:
-  Handing(ir::Module& module, ir::Kernel& kernel, ir::Diagnostics& diagnostics) : module_(module), kernel_(kernel), diagnostics_(diagnostics) {}
+  Handing(ir::Module& module, ir::Kernel& kernel, ir::Diagnostics& diagnostics)
+      : module_(module), kernel_(kernel), diagnostics_(diagnostics), has_signals_(HasSignals(kernel)) {}
 
   void Run() {
     const size_t buffers = module_.buffers.size();
@@ -69,6 +71,27 @@ class Handing {
     return uses;
   }
 
+  // Uses in all branches to which just these threads come: a fragment that has no others is theirs, and keeps its values from branch to branch.
+  UsesOf CountOf(const Block& block, const ir::ThreadRange& threads) const {
+    UsesOf uses;
+    const auto add = [&](const UsesOf& more) {
+      for (const auto& [fragment, use] : more) uses[fragment].reads += use.reads, uses[fragment].writes += use.writes;
+    };
+    for (const Stmt& stmt : block) {
+      const auto* branch = std::get_if<ir::If>(&stmt.op);
+      if (branch == nullptr) {
+        ir::ForEachBody(stmt.op, [&](const Block& body) { add(CountOf(body, threads)); });
+        continue;
+      }
+      const auto visit = [&](const Block& body, const std::optional<ir::ThreadRange>& range) {
+        add(range && range->IsSame(threads) ? Count(body) : CountOf(body, threads));
+      };
+      visit(branch->then_body, branch->then_threads);
+      visit(branch->else_body, branch->else_threads);
+    }
+    return uses;
+  }
+
   // The tiles that a block touches at constant places.
   std::vector<Access> FixedTiles(const Block& block) const {
     std::vector<Access> tiles;
@@ -94,9 +117,9 @@ class Handing {
     return true;
   }
 
-  // Reports certain races between the two branches; the emulator shows the others.
+  // Reports certain races between the two branches; the emulator shows the others. Barriers of the program may keep the branches apart.
   void CheckApart(const Stmt& stmt, const ir::If& branch) {
-    if (!branch.then_threads || !branch.else_threads) return;
+    if (has_signals_ || !branch.then_threads || !branch.else_threads) return;
     const std::vector<Access> then = FixedTiles(branch.then_body), otherwise = FixedTiles(branch.else_body);
     for (const Access& a : then) {
       const auto b = std::ranges::find_if(otherwise, [&](const Access& other) { return Overlap(a, other); });
@@ -121,17 +144,20 @@ class Handing {
       if (other == otherwise.end() || (uses.writes == 0 && other->second.writes == 0)) continue;
       return Refuse(stmt, branch, fragment);
     }
-    for (const auto& [body, uses, threads] :
-         {std::tuple(&branch.then_body, &then, &branch.then_threads), std::tuple(&branch.else_body, &otherwise, &branch.else_threads)}) {
-      if (!*threads) continue;  // its statements are of single threads (compiler/mapping/stage.h)
-      for (const auto& [fragment, use] : *uses) {
-        if (use.All() == all.at(fragment).All()) continue;
+    for (const bool of_then : {true, false}) {
+      Block& body = of_then ? branch.then_body : branch.else_body;
+      const std::optional<ir::ThreadRange>& threads = of_then ? branch.then_threads : branch.else_threads;
+      if (!threads) continue;  // its statements are of single threads (compiler/mapping/stage.h)
+      const UsesOf theirs = CountOf(kernel_.body, *threads);
+      for (const auto& [fragment, use] : of_then ? then : otherwise) {
+        const auto own = theirs.find(fragment);
+        if (use.All() == all.at(fragment).All() || (own != theirs.end() && own->second.All() == all.at(fragment).All())) continue;
         const auto [it, added] = shared.try_emplace(fragment);
         if (added) {
           it->second = FreshLike(module_, fragment, Space::kShared, "_handed");
           before.push_back(Move(fragment, it->second, stmt.loc));
         }
-        Give(*body, fragment, it->second, use, stmt.loc);
+        Give(body, fragment, it->second, use, stmt.loc);
         if (use.writes > 0) after.push_back(Move(it->second, fragment, stmt.loc));
       }
     }
@@ -160,6 +186,7 @@ class Handing {
   ir::Module& module_;
   ir::Kernel& kernel_;
   ir::Diagnostics& diagnostics_;
+  const bool has_signals_;
 };
 
 bool HasNarrowed(const Block& block) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/divergence.h"
 #include "compiler/analysis/threads/thread_sets.h"
 #include "compiler/front/of_thread.h"
@@ -106,15 +107,16 @@ class Round {
   void Visit(ir::Block& block, const Scope& scope) {
     for (ir::Stmt& stmt : block) {
       if (diagnostics_ != nullptr) Check(stmt, scope);
-      std::visit(ir::Overloaded{
-                     [&](ir::For& op) { VisitLoop(op, scope); }, [&](ir::While& op) { Visit(op.body, Within(&op, {op.cond}, "while", scope)); },
-                     [&](ir::If& op) {
-                       VisitBranch(stmt, op, true, scope);
-                       VisitBranch(stmt, op, false, scope);
-                     },
-                     ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic,
-                                 ir::Barrier, ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
-                 stmt.op);
+      std::visit(
+          ir::Overloaded{[&](ir::For& op) { VisitLoop(op, scope); }, [&](ir::While& op) { Visit(op.body, Within(&op, {op.cond}, "while", scope)); },
+                         [&](ir::If& op) {
+                           VisitBranch(stmt, op, true, scope);
+                           VisitBranch(stmt, op, false, scope);
+                         },
+                         ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic,
+                                     ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait,
+                                     ir::RingStep, ir::PairSum, ir::StreamSum>{}},
+          stmt.op);
     }
   }
 
@@ -157,7 +159,7 @@ class Round {
   // to the If, or it is not known.
   std::optional<ir::ThreadRange> RangeOf(ir::ExprId cond, bool value, const ir::Block& body, const Scope& scope) const {
     if (scope.reason || !divergence_.Differs(cond, scope.threads)) return std::nullopt;
-    if (!HoldsOneOfBlock(body) && !HoldsAnExchange(module_, body)) return std::nullopt;
+    if (!HoldsOneOfBlock(body) && !HoldsAnExchange(module_, body) && !HasSignals(body)) return std::nullopt;
     return sets_.Where(cond, value, scope.threads);
   }
 

@@ -10,6 +10,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/definitions.h"
 #include "compiler/analysis/leaves.h"
+#include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/loops/gathers.h"
 #include "compiler/rewrite/elementwise.h"
@@ -337,7 +338,7 @@ class LoopPipeliner {
 class Pass {
  public:
   Pass(ir::Module& module, ir::Kernel& kernel, const Context& context)
-      : module_(module), kernel_(kernel), context_(context), threads_(AllThreads(kernel)) {}
+      : module_(module), kernel_(kernel), context_(context), threads_(AllThreads(kernel)), has_signals_(HasSignals(kernel)) {}
 
   void Visit(Block& block) {
     Block result;
@@ -346,6 +347,7 @@ class Pass {
       if (auto* repeat = std::get_if<ir::While>(&stmt.op)) Visit(repeat->body);
       if (auto* branch = std::get_if<ir::If>(&stmt.op)) VisitBranches(*branch);
       auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop != nullptr && loop->kind == ir::LoopKind::kPipelined && has_signals_) loop->kind = ir::LoopKind::kSerial, loop->num_stages = 0;
       if (loop != nullptr && loop->kind == ir::LoopKind::kPipelined) {
         // The loop still stands in the kernel while its accesses are counted.
         for (Stmt& out : LoopPipeliner(module_, kernel_, context_, threads_, *loop, stmt.loc).Run()) {
@@ -375,6 +377,7 @@ class Pass {
   ir::Kernel& kernel_;
   const Context& context_;
   ir::ThreadRange threads_;  // the threads that come to the statement
+  const bool has_signals_;   // the program's own barriers order what its loops do
 };
 
 // The tile of an async copy; nullopt: the statement is none.

@@ -54,7 +54,7 @@ class Expander {
                      },
                      [&](const ir::Elementwise auto& op) { loop = LoopOf(op); },
                      ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Gemm, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
-                                 ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+                                 ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
                  },
                  stmt.op);
       if (loop) {

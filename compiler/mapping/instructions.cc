@@ -11,12 +11,14 @@
 #include <tuple>
 
 #include "compiler/analysis/facts.h"
+#include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/analysis/threads/walk_together.h"
 #include "compiler/mapping/register_budget.h"
 #include "compiler/mapping/tensor_copies.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/roles.h"
+#include "ir/text/print.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -73,6 +75,7 @@ class Chooser {
       }
       if (!LocalsFit(kernel)) continue;
       kernel_ = &kernel;
+      filling_ = HasSignals(kernel) ? 0 : kProducers;
       fragment_words_.clear();
       Choose(kernel);
       // A shared tile has one layout, so it must suit every product that reads the tile.
@@ -201,7 +204,7 @@ class Chooser {
   // ptxas demands registers for an instruction's results and 26 more at the kernel's start, before the warp roles exchange registers.
   bool HasRegisters(const target::MmaInstruction& mma) const {
     constexpr int64_t kMore = 26;
-    const int64_t start = int64_t(context_.target->registers_per_multiprocessor) / (threads_ + kProducers) / 8 * 8;
+    const int64_t start = int64_t(context_.target->registers_per_multiprocessor) / (threads_ + filling_) / 8 * 8;
     return mma.c_layout.Registers() * ir::Bits(mma.c) / 32 + kMore <= start;
   }
 
@@ -290,14 +293,33 @@ class Chooser {
   int64_t threads_ = 0;      // of the block
   ir::ThreadRange range_{};  // of these, the threads that come to the statement
   ir::Kernel* kernel_ = nullptr;
+  int64_t filling_ = 0;                        // threads that may fill rings
   std::map<int64_t, int64_t> fragment_words_;  // by the number of threads
   ir::SourceLoc loc_;
   std::set<BufferId> mixed_;  // operands that must stay readable by single warps
 };
 
+// What the program pins and the target has no instruction for.
+void RefusePinned(const ir::Module& module, const target::Target& target, ir::Diagnostics& diagnostics) {
+  if (target.Has(target::Feature::kTma)) return;
+  for (const ir::Kernel& kernel : module.kernels) {
+    bool told = false;
+    ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+      if (told || !IsSignal(stmt)) return;
+      told = true;
+      diagnostics.Unsupported(
+          fmt::format("'{}' with barriers of the program: {} has no mbarriers that threads wait for", ir::Name(stmt.op), target.name),
+          "leave the barriers out, so that each statement sees the effects of those before, or compile for cuda:sm_90a", stmt.loc,
+          ir::PrintStmt(module, stmt));
+    });
+  }
+}
+
 }  // namespace
 
 ir::Result Instructions(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
+  RefusePinned(module, *context.target, diagnostics);
+  if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
   Chooser(module, context, diagnostics).Run();
   if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
   return {};

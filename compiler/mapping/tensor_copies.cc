@@ -14,6 +14,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/definitions.h"
+#include "compiler/analysis/signals.h"
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
@@ -41,12 +42,13 @@ struct Pieces {
 
 class Chooser {
  public:
-  Chooser(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
+  Chooser(ir::Module& module, ir::Kernel& kernel, const Context& context)
+      : module_(module), kernel_(kernel), context_(context), has_signals_(HasSignals(kernel)) {}
 
   void Run() {
     Count(kernel_.body);
     CountVersions(kernel_.body);
-    if (!has_wgmma_) return;
+    if (!has_wgmma_ && !has_signals_) return;
     Place place{Facts(module_)};
     place.facts.EnterKernel(kernel_);
     const size_t buffers = module_.buffers.size();
@@ -125,43 +127,45 @@ class Chooser {
   void Visit(ir::Block& block, Place place) {
     ir::Block result;
     for (ir::Stmt& stmt : block) {
-      std::visit(ir::Overloaded{
-                     [&](ir::For& op) {
-                       if (op.kind == ir::LoopKind::kParallel) return;
-                       Place inner = place;
-                       inner.facts.EnterLoop(op);
-                       inner.together &= IsShared(op.extents[0]);
-                       inner.pipelined |= op.kind == ir::LoopKind::kPipelined && op.num_stages >= 2;
-                       inner.loops.push_back(op.vars[0]);
-                       Visit(op.body, std::move(inner));
-                     },
-                     [&](ir::If& op) {
-                       Place then = place;
-                       then.together &= IsShared(op.cond);
-                       Place otherwise = then;
-                       then.facts.Assume(op.cond);
-                       Visit(op.then_body, std::move(then));
-                       Visit(op.else_body, std::move(otherwise));
-                     },
-                     [&](ir::While& op) {
-                       Place inner = place;
-                       inner.together &= IsShared(op.cond);
-                       inner.counted = false;
-                       Visit(op.body, std::move(inner));
-                     },
-                     [&](ir::Let& op) {
-                       place.facts.Bind(op);
-                       if (!IsShared(op.value)) by_thread_.insert(op.var);
-                     },
-                     [&](ir::Assume& op) { place.facts.Assume(op.cond); },
-                     ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break,
-                                 ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
-                 },
-                 stmt.op);
+      std::visit(
+          ir::Overloaded{
+              [&](ir::For& op) {
+                if (op.kind == ir::LoopKind::kParallel) return;
+                Place inner = place;
+                inner.facts.EnterLoop(op);
+                inner.together &= IsShared(op.extents[0]);
+                inner.pipelined |= op.kind == ir::LoopKind::kPipelined && op.num_stages >= 2;
+                inner.loops.push_back(op.vars[0]);
+                Visit(op.body, std::move(inner));
+              },
+              [&](ir::If& op) {
+                Place then = place;
+                then.together &= IsShared(op.cond);
+                Place otherwise = then;
+                then.facts.Assume(op.cond);
+                Visit(op.then_body, std::move(then));
+                Visit(op.else_body, std::move(otherwise));
+              },
+              [&](ir::While& op) {
+                Place inner = place;
+                inner.together &= IsShared(op.cond);
+                inner.counted = false;
+                Visit(op.body, std::move(inner));
+              },
+              [&](ir::Let& op) {
+                place.facts.Bind(op);
+                if (!IsShared(op.value)) by_thread_.insert(op.var);
+              },
+              [&](ir::Assume& op) { place.facts.Assume(op.cond); },
+              ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
+                          ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+          },
+          stmt.op);
       if (place.together && AddTile(stmt, place.facts, result)) continue;
       auto* copy = std::get_if<ir::Copy>(&stmt.op);
       const bool once = &block == &kernel_.body && copy != nullptr && by_groups_.contains(copy->dst.buffer);
-      if (copy != nullptr && (place.pipelined || once) && place.together && IsLoad(*copy, place.facts)) {
+      const bool loads = has_signals_ ? copy != nullptr && copy->signals : copy != nullptr && (place.pipelined || once) && place.together;
+      if (loads && IsLoad(*copy, place.facts)) {
         copy->plan->instruction = ir::CopyInstruction::kTensor;
         copy->plan->panels = PanelsFit(module_, place.facts, *copy, *context_.target);
       }
@@ -184,7 +188,7 @@ class Chooser {
   bool IsLoad(const ir::Copy& copy, const Facts& facts) const {
     const ir::Buffer &src = module_[copy.src.buffer], &dst = module_[copy.dst.buffer];
     return src.space == Space::kGlobal && dst.space == Space::kShared && src.dtype == dst.dtype && !by_warps_.contains(copy.dst.buffer) &&
-           copy.dst.extents == module_.ShapeOf(copy.dst.buffer) &&
+           (copy.dst.extents == module_.ShapeOf(copy.dst.buffer) || (copy.signals && IsOfPanels(copy.dst, facts))) &&
            TensorFits(module_, facts, copy.src, copy.dst.extents, context_.pointer_alignment());
   }
 
@@ -285,6 +289,20 @@ class Chooser {
     result.push_back({std::move(fill), stmt.loc});
     result.push_back({std::move(add), stmt.loc});
     return true;
+  }
+
+  // Whether the region is all of one of the tile's matrices, or some of its columns, which lie in whole panels.
+  bool IsOfPanels(const ir::Region& region, const Facts& facts) const {
+    const std::vector<int64_t> shape = module_.ShapeOf(region.buffer);
+    const size_t rank = shape.size();
+    if (rank < 2 || region.extents[rank - 2] != shape[rank - 2] || !module_.exprs.IsConst(region.offsets[rank - 2], 0)) return false;
+    for (size_t d = 0; d + 2 < rank; ++d)
+      if (region.extents[d] != 1) return false;
+    if (region.extents.back() == shape.back()) return module_.exprs.IsConst(region.offsets.back(), 0);
+    const int64_t bytes = std::max<int64_t>(1, ir::Bits(module_[region.buffer].dtype) / 8);
+    const int64_t panel = PanelBytes(shape.back() * bytes), width = panel / bytes;
+    if (panel == 0 || PanelBytes(region.extents.back() * bytes) != panel) return false;
+    return region.extents.back() % width == 0 && facts.DivisorOf(region.offsets.back()) % width == 0;
   }
 
   // The stored tensor must be touched by such stores only, and their boxes must not overlap: then nobody waits for the elements.
@@ -467,6 +485,7 @@ class Chooser {
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
+  const bool has_signals_;
   AccessCounts uses_;
   std::set<BufferId> by_groups_;                        // operands of wgmma
   std::set<BufferId> by_warps_;                         // operands of other products, which need other layouts

@@ -48,11 +48,11 @@ Dim Between(int64_t count, int64_t stride, const Dim& atom) {
   return dim;
 }
 
-// Whether the region begins and ends where swizzles of the tile do: at multiples of 8 rows and of `span` columns.
+// Whether the region, one of the tile's matrices, begins and ends where swizzles do: at multiples of 8 rows and of `span` columns.
 bool IsPart(const ir::Module& module, const ir::Region& region, std::span<const int64_t> shape, int64_t span) {
   const size_t rank = shape.size();
-  for (size_t d = 0; d < rank; ++d) {
-    const int64_t unit = d + 2 < rank ? 1 : d + 1 < rank ? 8 : span;
+  for (size_t d = rank - 2; d < rank; ++d) {
+    const int64_t unit = d + 1 < rank ? 8 : span;
     if (region.extents[d] == shape[d] && module.exprs.IsConst(region.offsets[d], 0)) continue;
     const std::optional<int64_t> offset = module.exprs.ConstInt(region.offsets[d]);
     if (!offset || *offset % unit != 0 || region.extents[d] % unit != 0) return false;
@@ -236,14 +236,15 @@ bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_la
   const ir::Buffer& buffer = module[region.buffer];
   if (buffer.space != ir::Space::kShared) return false;
   const std::vector<int64_t> shape = module.ShapeOf(region.buffer);
-  if (!WgmmaTile(shape, ir::Bits(buffer.dtype))) return false;
+  const size_t rank = shape.size();
+  if (rank < 2 || !WgmmaTile(std::span(shape).last(2), ir::Bits(buffer.dtype))) return false;
+  if (std::ranges::any_of(std::span(region.extents).first(rank - 2), [](int64_t extent) { return extent != 1; })) return false;
   const int64_t width = PanelOf(module, region.buffer);
   if (region.extents != shape && !IsPart(module, region, shape, width)) return false;
   if (k_is_last) return true;
   // All rows, and of the columns some whole panels. What an instruction takes may not begin inside of one panel and end in another.
   const int64_t columns = region.extents.back();
-  const bool whole_rows = std::ranges::equal(std::span(region.extents).first(shape.size() - 1), std::span(shape).first(shape.size() - 1));
-  return ir::Bits(buffer.dtype) == 16 && whole_rows && (size == columns || size % width == 0 || width % size == 0);
+  return ir::Bits(buffer.dtype) == 16 && region.extents[rank - 2] == shape[rank - 2] && (size == columns || size % width == 0 || width % size == 0);
 }
 
 bool WgmmaReadsParts(const ir::Module& module, const ir::Gemm& gemm, int64_t deep) {

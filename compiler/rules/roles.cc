@@ -19,6 +19,12 @@ int64_t FragmentWords(const ir::Module& module, const ir::Kernel& kernel) {
   return words;
 }
 
+int64_t RegistersAtStart(const ir::Kernel& kernel, const target::Target& target, int64_t max_registers) {
+  const int64_t all = kernel.threads + kernel.producers, limit = max_registers == 0 ? 256 : max_registers / 8 * 8;
+  const int64_t blocks = max_registers == 0 ? std::max(kernel.min_blocks, 1u) : 1;
+  return std::min(int64_t(target.registers_per_multiprocessor) / (all * blocks) / 8 * 8, limit);
+}
+
 RoleRegisters RegistersOfRoles(const ir::Module& module, const ir::Kernel& kernel, int64_t at_start) {
   const int64_t groups = kernel.threads / kGroupThreads, all = groups + kernel.producers / kGroupThreads;
   const auto given = [&](int64_t filling) { return std::min((at_start * all - filling) / groups / 8 * 8, kMostRegisters); };

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "compiler/target/target.h"
 #include "ir/module.h"
 
 namespace kiln::compiler {
@@ -27,6 +28,9 @@ inline constexpr uint32_t kLargeBlock = 256;
 // Registers of a thread that a fragment takes, and all of the kernel's, each for itself.
 int64_t FragmentWords(const ir::Module& module, ir::BufferId id);
 int64_t FragmentWords(const ir::Module& module, const ir::Kernel& kernel);
+
+// Registers of a thread of the kernel when it starts. `max_registers`: the request's, which takes precedence over min_blocks; 0: not given.
+int64_t RegistersAtStart(const ir::Kernel& kernel, const target::Target& target, int64_t max_registers);
 
 // What a thread of each role has once they have shared the registers; zeros where a computing thread would get no more than it has `at_start`.
 struct RoleRegisters {

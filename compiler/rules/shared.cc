@@ -58,6 +58,9 @@ ir::Layout WgmmaSharedLayout(std::span<const int64_t> shape, int64_t element_bit
   const int64_t rows = shape[rank - 2], row = shape[rank - 1], panel = PanelBytes(row * element_bits / 8);
   const int64_t width = panel * 8 / element_bits;
   std::vector<std::vector<ir::Digit>> dims(rank - 2);
+  int64_t stride = rows * row;  // between matrices, a multiple of what swizzles repeat after
+  for (size_t d = rank - 2; d-- > 0; stride *= shape[d])
+    if (shape[d] > 1) dims[d].push_back({shape[d], Place::kAddress, stride});
   dims.push_back({{rows, Place::kAddress, width}});
   dims.push_back({{width, Place::kAddress, 1}});
   if (row > width) dims.back().push_back({row / width, Place::kAddress, rows * width});

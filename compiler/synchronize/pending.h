@@ -26,6 +26,9 @@ struct Pending {
   const ir::Stmt* stmt;
   bool within_group = false;  // each group had its own barrier since: only other buffers on the same bytes can still conflict
   int met = 0;                // depth of the enclosing narrowed branch whose barrier has passed since; 0: no such barrier
+  // In a kernel with barriers of its own: the threads that came, and whether they have arrived at one since.
+  uint32_t begin = 0, end = 0;
+  bool released = false;
   auto operator<=>(const Pending&) const = default;
 };
 using State = std::vector<Pending>;  // sorted, unique
@@ -62,5 +65,24 @@ struct Need {
     groups = std::min(groups, other.groups);
   }
 };
+
+// Whether the access is by some of the threads, or by none of them.
+inline bool IsBy(const Pending& p, const ir::ThreadRange& threads) { return threads.begin <= p.begin && p.end <= threads.end; }
+inline bool AreApart(const Pending& p, const ir::ThreadRange& threads) { return p.end <= threads.begin || threads.end <= p.begin; }
+
+// Until what is under way is done.
+inline Need WaitFor(const Pending& p) {
+  if (p.age == kDone) return {};
+  if (p.age == kStoring) return {Need::kStores};
+  return {Need::kCopies | (p.age < 0 ? Need::kCommit : 0), std::max(p.age, 0)};
+}
+
+// A copy that has been waited for counts as done.
+inline void Settle(const Need& need, State& state) {
+  for (Pending& p : state) {
+    const bool waits = need.Has(p.age == kStoring ? Need::kStores : p.age < 0 ? Need::kCommit : Need::kCopies);
+    if (waits && (p.age == kStoring || p.age < 0 || p.age >= need.groups)) p.age = kDone;
+  }
+}
 
 }  // namespace kiln::compiler

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/declaration.h"
 #include "compiler/analysis/definitions.h"
+#include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/register_map.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/reduce.h"
@@ -52,7 +54,14 @@ class Lifetimes {
       // Another block of the cluster may write here at any time.
       const auto* reduce = std::get_if<ir::Reduce>(&stmt.op);
       if (reduce != nullptr && reduce->cluster) lifetimes_[*reduce->scratch] = {0, clock_};
+      const auto* alloc = std::get_if<ir::Alloc>(&stmt.op);
+      if (alloc != nullptr && !module_[alloc->buffer].arrivals.empty()) lifetimes_[alloc->buffer] = {0, clock_};
+      if (copy != nullptr && copy->signals) lifetimes_[copy->dst.buffer] = {0, clock_};
     });
+    // Where the program has barriers of its own, threads of one branch may be anywhere while those of another use a buffer.
+    if (HasSignals(kernel)) {
+      for (const BufferId buffer : in_branches_) lifetimes_[buffer] = {0, clock_};
+    }
     return std::move(lifetimes_);
   }
 
@@ -111,6 +120,7 @@ class Lifetimes {
       Lifetime& life = lifetimes_.at(buffer);
       life.first = std::min(life.first, start);
       life.last = std::max(life.last, clock_ - 1);
+      in_branches_.insert(buffer);
     }
   }
 
@@ -145,6 +155,7 @@ class Lifetimes {
   const ir::Module& module_;
   const bool apart_;
   std::map<BufferId, Lifetime> lifetimes_;
+  std::set<BufferId> in_branches_;  // used under conditions that only some threads fulfil
   int64_t clock_ = 0;
 };
 
@@ -264,7 +275,7 @@ int64_t SharedBytes(const ir::Buffer& buffer) {
 
 ir::Result SharedMemory(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
   for (ir::Buffer& buffer : module.buffers) {
-    if (buffer.space != ir::Space::kShared || buffer.layout) continue;
+    if ((buffer.space != ir::Space::kShared && buffer.arrivals.empty()) || buffer.layout) continue;
     std::vector<int64_t> shape, strides;
     for (ir::ExprId extent : buffer.shape) shape.push_back(module.exprs.ConstInt(extent).value_or(1));
     strides.assign(shape.size(), 1);

@@ -26,9 +26,23 @@ void Find(const ir::Block& block, size_t depth, ByDepth& all) {
 
 }  // namespace
 
+Special FindSpecial(const ir::Block& body) {
+  Special special;
+  ir::Walk(body, [&](const ir::Stmt& stmt) {
+    special.signals |= IsSignal(stmt);
+    if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.op)) special.orders |= atomic->order != ir::MemoryOrder::kRelaxed;
+    const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+    if (copy != nullptr && copy->plan && copy->plan->ring) special.in_rings.insert(copy->dst.buffer);
+    if (copy != nullptr && copy->plan && copy->plan->groups_m != 0) special.by_group.insert(copy->src.buffer);
+    const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+    if (gemm != nullptr && gemm->plan && gemm->plan->in_flight) special.in_flight[gemm->c.buffer].push_back(&stmt);
+  });
+  return special;
+}
+
 bool IsTensor(const ir::Stmt& stmt) {
   const auto* copy = std::get_if<ir::Copy>(&stmt.op);
-  return copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor;
+  return copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor && !copy->signals;
 }
 
 bool IsOfSingleThreads(const ir::Stmt& stmt) {
@@ -53,6 +67,14 @@ bool AreElementsApart(const ir::Module& module, const ir::Stmt& first, std::span
     found = true;
   }
   return found;
+}
+
+bool HaveTheSameThread(const Digits& digits, const ir::ThreadRange& threads, const ir::Stmt& first, std::span<const Access> of_first, bool writes,
+                       const ir::Stmt& second, const Access& access) {
+  if (access.tile || !IsOfSingleThreads(second) || !IsOfSingleThreads(first) || !digits.TellThread(access.indices, threads)) return false;
+  return std::ranges::all_of(of_first, [&](const Access& before) {
+    return before.buffer != access.buffer || before.write != writes || (!before.tile && before.indices == access.indices);
+  });
 }
 
 bool Commute(const ir::Stmt& a, const ir::Stmt& b) {

@@ -2,8 +2,6 @@
 #include "compiler/synchronize/synchronize.h"
 
 #include <algorithm>
-#include <initializer_list>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -19,10 +17,10 @@
 #include "compiler/analysis/threads/encounters.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/rules/reduce.h"
+#include "compiler/synchronize/branches.h"
 #include "compiler/synchronize/insert_needs.h"
 #include "compiler/synchronize/pending.h"
 #include "compiler/synchronize/range_barriers.h"
-#include "compiler/synchronize/shared_memory.h"
 #include "compiler/synchronize/statements.h"
 #include "compiler/synchronize/visited_loops.h"
 #include "ir/text/print.h"
@@ -61,14 +59,7 @@ class Analysis {
   // Finds what each statement needs, then drops the needs that others cover. Within one pass in program order no need covers another, since
   // a barrier stands as late as it can. But in a loop, a need that a later iteration finds further up may cover one found earlier.
   void Run(const Block& body) {
-    ir::Walk(body, [&](const Stmt& stmt) {
-      if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.op)) orders_ |= atomic->order != ir::MemoryOrder::kRelaxed;
-      const auto* copy = std::get_if<ir::Copy>(&stmt.op);
-      if (copy != nullptr && copy->plan && copy->plan->ring) in_rings_.insert(copy->dst.buffer);
-      if (copy != nullptr && copy->plan && copy->plan->groups_m != 0) by_group_.insert(copy->src.buffer);
-      const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-      if (gemm != nullptr && gemm->plan && gemm->plan->in_flight) in_flight_[gemm->c.buffer].push_back(&stmt);
-    });
+    special_ = FindSpecial(body);
     loops_visited_.Find(body);
     State state;
     Visit(body, state);
@@ -100,6 +91,7 @@ class Analysis {
   }
 
   const std::map<const Stmt*, Need>& needs() const { return needs_; }
+  const Unreleased& unreleased() const { return unreleased_; }
   // The statement at which the analysis gave up, or nullptr.
   const Stmt* endless() const { return endless_; }
 
@@ -111,6 +103,7 @@ class Analysis {
     std::visit(ir::Overloaded{
                    [&](const ir::Barrier& barrier) { Clear(state, barrier.by_group ? Need::kGroup : Need::kBarrier | Need::kGlobal); },
                    // What is pending leaves the loop or meets its next iteration; none of it reaches the statement after this one.
+                   [&](const ir::Arrive&) { Arrive(stmt, state); },
                    [&](const ir::Break&) { Leave(exits_.back().by_break, state); },
                    [&](const ir::Continue&) { Leave(exits_.back().by_continue, state); },
                    [&](const ir::AsyncCommit&) {
@@ -124,33 +117,70 @@ class Analysis {
                    },
                    [&](const ir::For& loop) {
                      if (loop.kind == ir::LoopKind::kParallel) return Simple(stmt, state);
-                     const DivergentScope scope = Enter(stmt, loop.body, IsRunApart(loop.extents.front(), &loop), state);
+                     const DivergentScope scope = Enter(stmt, IsRunApart(loop.extents.front(), &loop), state);
                      Repeat(stmt, loop.body, loop.vars.front(), state);
                    },
                    [&](const ir::While& loop) {
-                     const DivergentScope scope = Enter(stmt, loop.body, IsRunApart(loop.cond, &loop), state);
+                     const DivergentScope scope = Enter(stmt, IsRunApart(loop.cond, &loop), state);
                      Repeat(stmt, loop.body, std::nullopt, state);
                    },
                    [&](const ir::If& branch) {
-                     MeetBefore(stmt, {&branch.then_body, &branch.else_body}, state);
+                     MeetBefore(stmt, state);
+                     ReleaseBefore(stmt, branch, state);
                      State other = state;
                      const DivergentScope scope(divergent_, divergence_.Differs(branch.cond, scopes_.back()));
                      VisitBranch(branch, true, state);
                      VisitBranch(branch, false, other);
+                     if (special_.signals && !fixed_ && branch.then_threads && branch.else_threads) {
+                       FindUnreleased(state, *branch.then_threads, branch.else_body);
+                       FindUnreleased(other, *branch.else_threads, branch.then_body);
+                     }
                      state.insert(state.end(), other.begin(), other.end());
                      Normalize(state);
                    },
                    [&](const ir::PairSum& sum) { Exchange(stmt, sum.scratch, state); },
-                   [&]<ir::OneOf<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic,
-                                 ir::RingStep, ir::StreamSum>
+                   [&]<ir::OneOf<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Await,
+                                 ir::Registers, ir::RingStep, ir::StreamSum>
                            T>(const T&) { Simple(stmt, state); },
                },
                stmt.op);
   }
 
+  // Who arrives has waited for its own copies; the other threads of the scope arrive for themselves, or have met since. From here on what they
+  // all did is the program's to hand over to threads of other branches.
+  void Arrive(const Stmt& stmt, State& state) {
+    Simple(stmt, state);
+    Need need;
+    for (const Pending& p : state)
+      if (p.age != kDone && IsBy(p, scopes_.back())) need.Add(WaitFor(p));
+    Demand(stmt, need, state);
+    for (Pending& p : state) p.released |= p.age == kDone && (p.met > 0 || IsBy(p, scopes_.back()));
+    Normalize(state);
+  }
+
+  // Some of the threads that come to the branch arrive in it for all: these must have done what stands before.
+  void ReleaseBefore(const Stmt& stmt, const ir::If& branch, State& state) {
+    if (!special_.signals || !(branch.IsNarrowed() || divergence_.Differs(branch.cond, scopes_.back()))) return;
+    const std::optional<Need> need = NeedOfArrivals(branch, by_memory_, state);
+    if (!need) return;
+    Demand(stmt, *need, state);
+    for (Pending& p : state) p.released |= p.age == kDone && p.met > 0;
+    Normalize(state);
+  }
+
+  // What the threads of one branch have written and not arrived for since, and those of the other branch, who run beside them, use.
+  void FindUnreleased(const State& state, const ir::ThreadRange& threads, const Block& beside) {
+    ir::Walk(beside, [&](const Stmt& stmt) {
+      for (const Access& access : Accesses(stmt))
+        for (const Pending& p : state)
+          if (p.write && !p.released && IsBy(p, threads) && access.buffer == p.buffer && Conflict(p, stmt, access))
+            unreleased_.try_emplace(p.buffer, p.stmt, &stmt);
+    });
+  }
+
   // A product in flight may read its operands until the wait for its sum, whatever barriers passed before.
   void EndProducts(BufferId sum, State& state) {
-    for (const Stmt* product : in_flight_[sum])
+    for (const Stmt* product : special_.in_flight[sum])
       for (const Access& access : Accesses(*product)) Record(*product, access, state);
   }
 
@@ -272,28 +302,13 @@ class Analysis {
 
   void Simple(const Stmt& stmt, State& state) { Meet(stmt, Accesses(stmt), state); }
 
-  // The accesses a branch may make before its first own barrier. To be safe, all of its accesses.
-  void FirstAccesses(const Block& block, std::vector<Access>& all) const {
-    ir::Walk(block, [&](const Stmt& stmt) {
-      std::ranges::copy(Accesses(stmt), std::back_inserter(all));
-      if (const std::optional<BufferId> scratch = ScratchOf(stmt)) all.push_back(Whole(*scratch, /*write=*/true));
-    });
-  }
-
-  // Within such a scope not all threads take part.
-  struct DivergentScope {
-    DivergentScope(int& depth, bool differs) : depth(depth), differs(differs) { depth += differs; }
-    DivergentScope(const DivergentScope&) = delete;
-    ~DivergentScope() { depth -= differs; }
-    int& depth;
-    const bool differs;
-  };
-
   // The blocks inside can have no barrier, so whatever they need of earlier statements goes before this statement.
-  void MeetBefore(const Stmt& stmt, std::initializer_list<const Block*> blocks, State& state) {
-    std::vector<Access> all = Accesses(stmt);
-    for (const Block* block : blocks) FirstAccesses(*block, all);
-    Meet(stmt, all, state, /*record=*/false);
+  void MeetBefore(const Stmt& stmt, State& state) {
+    const auto accesses = [this](const Stmt& inner) -> const std::vector<Access>& { return Accesses(inner); };
+    Need need;
+    for (const Coming& coming : FirstAccesses(stmt, scopes_.back(), special_.signals, accesses))
+      Compare(stmt, coming.accesses, coming.who, state, need);
+    Conclude(stmt, need, state);
     for (const Access& access : Accesses(stmt)) Record(stmt, access, state);
   }
 
@@ -301,22 +316,38 @@ class Analysis {
   bool IsRunApart(ir::ExprId header, const void* loop) const { return divergence_.Differs(header, scopes_.back()) || divergence_.IsLeftEarly(loop); }
 
   // Enters a loop. `differs`: not all threads run the same iterations, so they cannot meet within the loop.
-  DivergentScope Enter(const Stmt& stmt, const Block& body, bool differs, State& state) {
-    differs ? MeetBefore(stmt, {&body}, state) : Meet(stmt, Accesses(stmt), state);
+  DivergentScope Enter(const Stmt& stmt, bool differs, State& state) {
+    differs ? MeetBefore(stmt, state) : Meet(stmt, Accesses(stmt), state);
     return DivergentScope(divergent_, differs);
   }
 
   void Meet(const Stmt& stmt, const std::vector<Access>& accesses, State& state, bool record = true) {
     Need need;
+    Compare(stmt, accesses, {scopes_.back()}, state, need);
+    Conclude(stmt, need, state);
     for (const Access& access : accesses)
-      for (const Pending& p : state)
-        if (Conflict(p, stmt, access)) {
-          need.Add(NeedOf(p, stmt, access));
-          causes_[&stmt].insert(p.stmt);
-        }
+      if (record) Record(stmt, access, state);
+  }
+
+  void Compare(const Stmt& stmt, const std::vector<Access>& accesses, const Comers& who, const State& state, Need& need) {
+    for (const Access& access : accesses)
+      for (const Pending& p : state) {
+        // Threads of other branches have these by the program's own barriers; those of the branch meet within it.
+        if ((p.released && AreApart(p, who.threads)) || (who.branch && IsBy(p, *who.branch)) || !Conflict(p, stmt, access)) continue;
+        need.Add(NeedOf(p, stmt, access));
+        causes_[&stmt].insert(p.stmt);
+      }
+  }
+
+  void Conclude(const Stmt& stmt, Need need, State& state) {
     if (divergent_ == 0 && Depth() == 0 && std::ranges::count(state, kDone, &Pending::age) > kMostPending) {
       need.Add({by_memory_ ? Need::kBarrier | Need::kGlobal : Need::kBarrier});
     }
+    Demand(stmt, need, state);
+  }
+
+  // The statement needs it, here and on every path.
+  void Demand(const Stmt& stmt, const Need& need, State& state) {
     Settle(need, state);
     if (need.what > 0 && fixed_) {
       const auto it = needs_.find(&stmt);
@@ -331,38 +362,29 @@ class Analysis {
     }
     // A need found on another path holds on this one too.
     if (const auto it = needs_.find(&stmt); it != needs_.end()) Settle(it->second, state), Clear(state, it->second.what);
-    for (const Access& access : accesses)
-      if (record) Record(stmt, access, state);
   }
 
   // What it takes to keep an access apart from a pending one.
   Need NeedOf(const Pending& p, const Stmt& stmt, const Access& access) const {
-    Need need{ReadsItsOwn(p, stmt, access) ? 0 : Scope(p, access)};
+    const bool by_group = p.buffer == access.buffer && special_.by_group.contains(p.buffer);
+    Need need{ReadsItsOwn(p, stmt, access) ? 0 : by_group ? Need::kGroup : Need::kBarrier};
     // Until TellMemoriesApart has the say, each barrier orders all memory.
     const bool global = module_[p.buffer].space == Space::kGlobal || module_[access.buffer].space == Space::kGlobal;
     if (by_memory_ && need.Has(Need::kBarrier) && (!fixed_ || global)) need.what |= Need::kGlobal;
-    if (p.age == kStoring) need.what |= Need::kStores;
-    if (p.age < kStoring) need.what |= Need::kCopies | (p.age < 0 ? Need::kCommit : 0), need.groups = std::max(p.age, 0);
+    need.Add(WaitFor(p));
     return need;
   }
 
   void Record(const Stmt& stmt, const Access& access, State& state) {
     const Space space = module_[access.buffer].space;
-    if (!IsMemory(space)) return;
+    if (!IsMemory(space) || IsSignallingLoad(stmt)) return;
     const int age = IsTensor(stmt) ? kStoring : access.async ? -1 : kDone;
     // Nothing else touches what a tensor store leaves in global memory (mapping/tensor_copies.h).
     if (age == kStoring && space == Space::kGlobal) return;
-    const Pending pending{access.buffer, access.write, VersionOf(module_, access, loops_), age, &stmt};
+    Pending pending{access.buffer, access.write, VersionOf(module_, access, loops_), age, &stmt};
+    if (special_.signals) pending.begin = scopes_.back().begin, pending.end = scopes_.back().end;
     const auto at = std::ranges::lower_bound(state, pending);
     if (at == state.end() || *at != pending) state.insert(at, pending);
-  }
-
-  // A copy that has been waited for counts as done.
-  static void Settle(const Need& need, State& state) {
-    for (Pending& p : state) {
-      const bool waits = need.Has(p.age == kStoring ? Need::kStores : p.age < 0 ? Need::kCommit : Need::kCopies);
-      if (waits && (p.age == kStoring || p.age < 0 || p.age >= need.groups)) p.age = kDone;
-    }
   }
 
   // A barrier of `scope` has passed.
@@ -376,14 +398,9 @@ class Analysis {
     } else if ((scope & Need::kBarrier) != 0) {
       std::erase_if(state, ordered);
     } else if ((scope & Need::kGroup) != 0) {
-      for (Pending& p : state) p.within_group |= p.age == kDone && by_group_.contains(p.buffer);
+      for (Pending& p : state) p.within_group |= p.age == kDone && special_.by_group.contains(p.buffer);
       Normalize(state);
     }
-  }
-
-  // Which barrier keeps two accesses apart: the block's or a group's.
-  int Scope(const Pending& p, const Access& access) const {
-    return p.buffer == access.buffer && by_group_.contains(p.buffer) ? Need::kGroup : Need::kBarrier;
   }
 
   // Whether `relation`, a method of Encounters, holds between an access and all that the pending statement did to the buffer.
@@ -403,9 +420,9 @@ class Analysis {
   }
 
   bool Conflict(const Pending& p, const Stmt& stmt, const Access& access) const {
-    if (in_rings_.contains(p.buffer) || in_rings_.contains(access.buffer)) return false;
+    if (special_.in_rings.contains(p.buffer) || special_.in_rings.contains(access.buffer)) return false;
     if (p.met > 0) return false;
-    if (orders_ && divergent_ == 0 && AreOrdered(module_, *p.stmt, p.buffer, stmt, access.buffer)) return true;
+    if (special_.orders && divergent_ == 0 && AreOrdered(module_, *p.stmt, p.buffer, stmt, access.buffer)) return true;
     if (!p.write && !access.write) return false;
     if (!Overlap(module_, p.buffer, access.buffer)) return false;
     if (p.buffer != access.buffer) return true;
@@ -414,21 +431,13 @@ class Analysis {
     const bool same = module_[p.buffer].space == Space::kGlobal && p.write && access.write && p.stmt == &stmt;
     if (same && !MayMeetItself(digits_, access, loops_)) return false;
     if (AreElementsApart(module_, *p.stmt, Accesses(*p.stmt), p.write, stmt, access)) return false;
-    if (divergent_ > 0 && HaveTheSameThread(p, stmt, access)) return false;
+    // Another statement may be other threads'.
+    const ir::ThreadRange& threads = p.stmt == &stmt ? scopes_.back() : scopes_.front();
+    if (divergent_ > 0 && HaveTheSameThread(digits_, threads, *p.stmt, Accesses(*p.stmt), p.write, stmt, access)) return false;
     if (p.stmt != &stmt && OfAll(p, stmt, access, &Encounters::Apart)) return false;
     const std::optional<Version> version = VersionOf(module_, access, loops_);
     if (!version || !p.version || version->var != p.version->var || version->modulus != p.version->modulus) return true;
     return (version->offset - p.version->offset) % version->modulus == 0;
-  }
-
-  // Whether the two statements access single elements that belong to one thread each. (Asked only where threads cannot meet.)
-  bool HaveTheSameThread(const Pending& p, const Stmt& stmt, const Access& access) const {
-    // Another statement may be other threads'.
-    const ir::ThreadRange& threads = p.stmt == &stmt ? scopes_.back() : scopes_.front();
-    if (access.tile || !IsOfSingleThreads(stmt) || !IsOfSingleThreads(*p.stmt) || !digits_.TellThread(access.indices, threads)) return false;
-    return std::ranges::all_of(Accesses(*p.stmt), [&](const Access& before) {
-      return before.buffer != access.buffer || before.write != p.write || (!before.tile && before.indices == access.indices);
-    });
   }
 
   void Repeat(const Stmt& stmt, const Block& body, std::optional<ir::VarId> var, State& state) {
@@ -439,7 +448,7 @@ class Analysis {
     if (loops_visited_.Changes(stmt) == changes && !IsDecided()) loops_visited_.Remember(stmt, std::move(before), state);
   }
 
-  // The analysis has reached its limit, or knows that the given needs are not enough: the rest of the visits changes nothing.
+  // At the limit, or once the given needs are known not to be enough: the rest of the visits changes nothing.
   bool IsDecided() const { return beyond_ != nullptr || !met_; }
 
   // Visits the body until what it leaves pending no longer changes; `state` is then what may be pending after zero or more iterations.
@@ -498,23 +507,21 @@ class Analysis {
   std::map<const Stmt*, Need> needs_;
   std::map<const Stmt*, std::set<const Stmt*>> causes_;  // for each need, the statements it keeps this one apart from
   VisitedLoops loops_visited_;
+  Special special_;
+  Unreleased unreleased_;
   std::vector<const Stmt*> order_;     // needs as they were found
   std::vector<const Stmt*> doubtful_;  // needs that a later iteration of their loop may have covered
   bool raised_ = false;                // a need grew, e.g. from a barrier to a wait and a barrier
   struct Exits {
     State by_break, by_continue;
   };
-  std::vector<Exits> exits_;                                // of the loops around
-  std::set<BufferId> in_rings_;                             // rings hand these over with mbarriers of their own
-  std::map<BufferId, std::vector<const Stmt*>> in_flight_;  // products that run on until a wait for their sum
-  std::set<BufferId> by_group_;                             // each group of warps stores the part that it wrote
-  int divergent_ = 0;                                       // enclosing conditions that differ between threads, within the last scope
-  std::vector<ir::ThreadRange> scopes_;                     // threads of the kernel's body, then of each enclosing branch that narrows them
+  std::vector<Exits> exits_;             // of the loops around
+  int divergent_ = 0;                    // enclosing conditions that differ between threads, within the last scope
+  std::vector<ir::ThreadRange> scopes_;  // threads of the kernel's body, then of each enclosing branch that narrows them
   int64_t visits_ = 0, limit_ = kMostVisited;
   const Stmt* beyond_ = nullptr;  // where the limit was reached
   const Stmt* endless_ = nullptr;
-  bool orders_ = false;  // an atomic acquires or releases
-  bool fixed_ = false;   // needs are given; only check whether they are enough
+  bool fixed_ = false;  // needs are given; only check whether they are enough
   bool met_ = true;
   std::set<ir::VarId> loops_;  // serial loops entered so far
 };
@@ -532,6 +539,7 @@ ir::Result Synchronize(ir::Module& module, const Context& context, ir::Diagnosti
                               "split some of the loops, or merge two nested loops into one", stmt->loc, ir::PrintStmt(module, *stmt).substr(0, 400));
     }
     if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
+    WarnOfUnreleased(module, analysis.unreleased(), diagnostics);
     InsertNeeds(kernel, kernel.body, analysis.needs(), by_memory);
     BindBarriers(module, kernel, *context.target, diagnostics);
     if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});

@@ -111,8 +111,16 @@ class Decoder {
                     .name = NameAt(wire_.debug().buffer_names(), i)};
       if (wire.has_pad_value()) buffer.pad_value = wire.pad_value();
       buffer.may_alias = wire.may_alias();
+      ReadArrivals(wire, buffer);
       module_.AddBuffer(std::move(buffer));
     }
+  }
+
+  void ReadArrivals(const v1::Buffer& wire, Buffer& buffer) {
+    if (size_t(wire.arrivals_size()) > kMaxBarriers) {
+      return reader_.Problem(fmt::format("a buffer of {} barriers; at most {} are possible", wire.arrivals_size(), kMaxBarriers));
+    }
+    buffer.arrivals.assign(wire.arrivals().begin(), wire.arrivals().end());
   }
 
   void ReadShapes() {

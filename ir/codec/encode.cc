@@ -28,6 +28,7 @@ void WriteBuffer(const Buffer& buffer, v1::Buffer& out) {
   out.set_workspace(buffer.workspace);
   if (buffer.pad_value) out.set_pad_value(*buffer.pad_value);
   out.set_may_alias(buffer.may_alias);
+  out.mutable_arrivals()->Add(buffer.arrivals.begin(), buffer.arrivals.end());
 }
 
 void WriteKernel(const Kernel& kernel, v1::Kernel& out, v1::DebugInfo& debug) {

@@ -119,6 +119,12 @@ bool Writer::HasLayout(const std::vector<int64_t>& shape) {
 
 Ring Writer::AddRing() { return {AddTile(Space::kBarrier, DType::kI64, {4}), AddTile(Space::kLocal, DType::kI32, {2})}; }
 
+BufferId Writer::AddBarriers() {
+  const BufferId barriers = AddTile(Space::kBarrier, DType::kI64, {2});
+  module[barriers].arrivals = {uint32_t(1 + Below(2) * 31), 32};
+  return barriers;
+}
+
 bool Writer::HasElements(BufferId buffer) const {
   return std::ranges::none_of(module[buffer].shape, [&](ExprId extent) { return module.exprs.IsConst(extent, 0); });
 }

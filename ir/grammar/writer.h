@@ -51,7 +51,7 @@ struct Sizes {
 
 class Writer {
  public:
-  Writer(uint64_t seed, const Options& options) : options_(options), random_(seed) {}
+  Writer(uint64_t seed, const Options& options) : options_(options), random_(seed), signals_(options.odd && seed % 13 == 5) {}
   Module Make();
 
   // --- chance ---
@@ -88,6 +88,7 @@ class Writer {
   BufferId AddTile(Space space, DType type, const std::vector<int64_t>& shape);
   BufferId AddTile(Space space, const std::vector<int64_t>& shape);  // of some type
   Ring AddRing();
+  BufferId AddBarriers();                                    // of the program
   static bool HasLayout(const std::vector<int64_t>& shape);  // a layout says where elements are, of which there are some
   Layout SomeLayout(const std::vector<int64_t>& shape) { return Layout::Distributed(shape, 32, 1); }
   std::vector<ExprId> Indices(BufferId buffer);
@@ -113,6 +114,7 @@ class Writer {
   // How often an operation of the whole block occurs here. Sometimes also where it is not allowed, to test the refusal.
   int Together(int weight) const { return place.parallel ? 0 : place.some_threads ? weight / 8 : weight; }
   bool decisions() const { return options_.decisions; }
+  bool signals() const { return signals_; }  // few modules have barriers of their own, for many targets refuse these
   const Sizes& sizes() const { return sizes_; }
   uint32_t threads() const { return threads_; }
 
@@ -145,6 +147,7 @@ class Writer {
 
   const Options options_;
   std::mt19937_64 random_;
+  const bool signals_;
   Sizes sizes_;
   std::vector<VarId> symbols_;
   std::optional<VarId> thread_;

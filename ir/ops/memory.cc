@@ -15,6 +15,14 @@ std::vector<int64_t> NonUnit(const std::vector<int64_t>& extents) {
   return result;
 }
 
+void CheckSignalled(Verifier& verifier, const Copy& op) {
+  verifier.CheckSignal(op.signals->buffer, op.signals->indices);
+  const Module& module = verifier.module();
+  if (module[op.src.buffer].space == Space::kGlobal && module[op.dst.buffer].space == Space::kShared) return;
+  verifier.Error(fmt::format("a copy from {} to {} memory signals a barrier", Name(module[op.src.buffer].space), Name(module[op.dst.buffer].space)),
+                 "only loads from global to shared memory do; arrive at the barrier after the copy");
+}
+
 }  // namespace
 
 void Check(Verifier& verifier, const Alloc& op) {
@@ -33,6 +41,7 @@ void Check(Verifier& verifier, const Copy& op) {
   bool src = verifier.CheckRegion(op.src, "the source");
   bool dst = verifier.CheckRegion(op.dst, "the destination");
   if (op.plan && op.plan->ring) verifier.CheckRing(*op.plan->ring);
+  if (op.signals) CheckSignalled(verifier, op);
   if (!src || !dst || NonUnit(op.src.extents) == NonUnit(op.dst.extents)) return;
   verifier.Error(fmt::format("the source is {} and the destination {}", fmt::join(op.src.extents, " × "), fmt::join(op.dst.extents, " × ")),
                  "apart from extents of 1, both must have the same extents in the same order");

@@ -9,6 +9,24 @@
 namespace kiln::ir {
 
 void Check(Verifier& verifier, const Barrier&) { verifier.CheckTogether("a barrier"); }
+
+void Check(Verifier& verifier, const Arrive& op) {
+  verifier.CheckTogether("an arrive");
+  verifier.CheckSignal(op.buffer, op.indices);
+}
+
+void Check(Verifier& verifier, const Await& op) {
+  verifier.CheckTogether("an await");
+  verifier.CheckSignal(op.buffer, op.indices);
+  verifier.CheckInteger(op.parity, "the parity");
+}
+
+void Check(Verifier& verifier, const Registers& op) {
+  verifier.CheckTogether("a number of registers");
+  if (op.count >= 24 && op.count <= 256 && op.count % 8 == 0) return;
+  verifier.Error(fmt::format("{} registers of a thread", op.count), "use a multiple of 8 from 24 to 256");
+}
+
 void Check(Verifier& verifier, const AsyncCommit&) { verifier.CheckTogether("an async_commit"); }
 
 void Check(Verifier& verifier, const AsyncWait& op) {

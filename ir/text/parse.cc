@@ -163,7 +163,11 @@ BufferId Parser::Declare(const Token& name, bool workspace) {
       buffer.pad_value = ParsePlainFloat();
       Expect(")");
     } else if (Accept("may_alias")) buffer.may_alias = true;
-    else if (Accept("layout")) buffer.layout = ParseLayout();
+    else if (Accept("arrivals")) {
+      Expect("(");
+      for (const int64_t count : ParseInts(0, UINT32_MAX, "how many arrive", kMaxBarriers)) buffer.arrivals.push_back(uint32_t(count));
+      Expect(")");
+    } else if (Accept("layout")) buffer.layout = ParseLayout();
     else if (Accept("offset")) {
       Expect("(");
       buffer.shared_offset = ParseInt(0, INT32_MAX, "an offset");

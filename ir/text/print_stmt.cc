@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/text/print_stmt.h"
 
+#include <fmt/ranges.h>
+
 #include <utility>
 
 #include "ir/fields.h"
@@ -143,6 +145,7 @@ std::string StmtPrinter::Type(const Buffer& buffer) const {
   if (!buffer.strides.empty()) text += fmt::format(" strides({})", exprs_(buffer.strides));
   if (buffer.pad_value) text += fmt::format(" pad({})", FloatText(DType::kF64, *buffer.pad_value));
   if (buffer.may_alias) text += " may_alias";
+  if (!buffer.arrivals.empty()) text += fmt::format(" arrivals({})", fmt::join(buffer.arrivals, ", "));
   if (buffer.layout) text += LayoutClause(*buffer.layout);
   if (buffer.shared_offset) text += fmt::format(" offset({})", *buffer.shared_offset);
   if (buffer.view) text += fmt::format(" of({})", exprs_(buffer.view->of));

@@ -41,6 +41,8 @@ class Verifier {
   bool CheckUsable(BufferId buffer);
   bool CheckHolder(BufferId fragment);
   void CheckRing(const Ring& ring);
+  // One of the program's barriers.
+  bool CheckSignal(BufferId barriers, const std::vector<ExprId>& indices);
   // Reports a statement that all threads must do together but that stands inside a parallel loop's iterations.
   bool CheckTogether(std::string_view what);
 
@@ -79,6 +81,7 @@ class Verifier {
   template <typename Which>
   void CheckBuffers(Which&& which);
   void CheckTile(BufferId id);
+  void CheckArrivals(BufferId id);
   void CheckTensor(BufferId id);
   void CheckView(BufferId id);
   void CheckKernel(const Kernel& kernel);

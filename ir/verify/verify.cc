@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/limits.h"
 #include "ir/op.h"
 #include "ir/verify/verifier.h"
 #include "ir/visit.h"
@@ -203,6 +204,7 @@ void Verifier::CheckBuffer(BufferId id) {
   for (ExprId extent : buffer.shape) CheckHostExpr(extent, buffer.view.has_value(), "the shape");
   for (ExprId stride : buffer.strides) CheckHostExpr(stride, buffer.view.has_value(), "a stride");
   is_global ? CheckTensor(id) : CheckTile(id);
+  CheckArrivals(id);
   if (is_global) buffer_scope_[Index(id)] = true;
 }
 
@@ -228,6 +230,22 @@ void Verifier::CheckTensor(BufferId id) {
     if (__builtin_mul_overflow(elements, *value, &elements) || elements > kMaxTensorElements) {
       return Error(fmt::format("more than 2^60 elements"), "no device holds such a tensor");
     }
+  }
+}
+
+// A ring's barriers (decided) have no number of arrivals: lowering counts its readers.
+void Verifier::CheckArrivals(BufferId id) {
+  const Buffer& buffer = module_[id];
+  if (buffer.arrivals.empty()) return;
+  if (buffer.space != Space::kBarrier) return Error(fmt::format("arrivals at a {} buffer", ir::Name(buffer.space)), "threads arrive at barriers");
+  const std::optional<std::vector<int64_t>> shape = module_.ConstShape(id);
+  if (buffer.dtype != DType::kI64 || !shape || *shape != std::vector{int64_t(buffer.arrivals.size())} || buffer.arrivals.size() > kMaxBarriers) {
+    Error(fmt::format("barriers {}[{}] with {} numbers of arrivals", ir::Name(buffer.dtype), shape ? fmt::format("{}", fmt::join(*shape, ", ")) : "?",
+                      buffer.arrivals.size()),
+          fmt::format("use i64[n] with one number for each, and at most {}", kMaxBarriers));
+  }
+  for (const uint32_t count : buffer.arrivals) {
+    if (count < 1 || count > kMaxArrivals) Error(fmt::format("{} arrivals at a barrier", count), fmt::format("use 1 to {}", kMaxArrivals));
   }
 }
 

@@ -10,6 +10,7 @@ namespace kiln::ir {
 inline constexpr int64_t kMaxTileElements = int64_t{1} << 24;
 inline constexpr int64_t kMaxTensorElements = int64_t{1} << 60;
 inline constexpr uint32_t kMaxThreads = 1024, kMaxNamedBarriers = 15;
+inline constexpr uint32_t kMaxArrivals = (1 << 20) - 1;                         // PTX ISA, mbarrier: the range of its count
 inline constexpr uint32_t kMaxResidentThreads = 2048, kMaxResidentBlocks = 32;  // of a multiprocessor of any target
 inline constexpr uint32_t kMaxStages = 32;
 

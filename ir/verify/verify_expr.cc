@@ -100,6 +100,17 @@ void Verifier::CheckRing(const Ring& ring) {
   }
 }
 
+bool Verifier::CheckSignal(BufferId barriers, const std::vector<ExprId>& indices) {
+  if (!InScope(barriers) || module_[barriers].arrivals.empty()) {
+    Error(fmt::format("{} are no barriers in scope with a number of arrivals", Name(barriers)),
+          "allocate them before, as barrier i64[1] arrivals(128)");
+    return false;
+  }
+  bool sound = true;
+  for (ExprId index : indices) sound &= CheckInteger(index, "which barrier");
+  return sound && CheckIndices(barriers, indices);
+}
+
 bool Verifier::CheckElement(BufferId buffer, const std::vector<ExprId>& indices) {
   if (!CheckUsable(buffer)) return false;
   bool sound = true;

@@ -60,6 +60,11 @@ void ArriveAt(Thread& t, const Instruction& i) {
   const uint32_t expected = i.Has("expect_tx") ? uint32_t(t.Read(i.operands[2])) : 0;
   Arrive(*t.block, t.Address(i.operands[1]), expected);
 }
+// mbarrier.expect_tx [a], bytes
+void ExpectAt(Thread& t, const Instruction& i) {
+  const auto expected = uint32_t(t.Read(i.operands[1]));
+  AtMbarrier(*t.block, t.Address(i.operands[0]), [&](Mbarrier& mbarrier) { mbarrier.bytes += expected; });
+}
 // Lands copies by and by, in any order.
 void LandSome(Block& block) {
   if (block.landing.empty() || block.random() % 2 == 0) return;
@@ -187,6 +192,7 @@ Execute DecodeAsync(Instruction& i) {
     if (!i.operands[0].IsNothing() || i.operands.size() > (i.Has("expect_tx") ? 3 : 2)) throw Refusal("an unknown form of arrival");
     return ArriveAt;
   }
+  if (i.words[1] == "expect_tx") return ExpectAt;
   if (i.words[1] == "try_wait" && i.Has("parity")) return TryWait;
   return nullptr;
 }

@@ -87,7 +87,8 @@ std::string_view KindOf(const ir::Module& module, const ir::Stmt& stmt) {
           []<ir::OneOf<ir::Gemm> T>(const T&) -> std::string_view { return "product"; },
           []<ir::OneOf<ir::AnyElementwise, ir::Reduce, ir::PairSum, ir::StreamSum> T>(const T&) -> std::string_view { return "arithmetic"; },
           []<ir::OneOf<ir::Atomic> T>(const T&) -> std::string_view { return "store"; },
-          []<ir::OneOf<ir::Barrier, ir::AsyncCommit, ir::AsyncWait, ir::RingStep> T>(const T&) -> std::string_view { return "wait"; },
+          []<ir::OneOf<ir::Barrier, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep> T>(
+              const T&) -> std::string_view { return "wait"; },
           []<ir::OneOf<ir::Alloc, ir::If, ir::While, ir::Let, ir::Assume, ir::Break, ir::Continue> T>(const T&) -> std::string_view {
             return "control";
           },

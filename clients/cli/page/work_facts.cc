@@ -51,8 +51,8 @@ class Counter {
                      [&](const ir::Elementwise auto& op) { Elementwise(op, times); },
                      [&](const ir::Reduce& op) { counted_.arithmetic += times * Elements(op.src); },
                      [&](const ir::Gemm& op) { counted_.products[stmt.loc.line] += times * Product(op); },
-                     ir::Ignored<ir::Alloc, ir::Assume, ir::Barrier, ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep,
-                                 ir::PairSum, ir::StreamSum>{},
+                     ir::Ignored<ir::Alloc, ir::Assume, ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit,
+                                 ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
                  },
                  stmt.op);
     }

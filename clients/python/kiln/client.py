@@ -126,7 +126,7 @@ class Client:
         known. ``durable``: the daemon answers once its store has the result, or could not take it; the reply's ``durable`` says which."""
         data = program.encode() if isinstance(program, str) else program
         if not isinstance(data, (bytes, bytearray)):
-            data = data.serialized if hasattr(data, "serialized") else data.SerializeToString(deterministic=True)
+            data = data.for_target(target).serialized if hasattr(data, "for_target") else data.SerializeToString(deterministic=True)
         request = self._pb.CompileRequest(module=bytes(data), target=target, refresh=refresh, durable=durable,
                                           priority=self._pb.enums["Priority"].values_by_name[priority].number)
         if options is not None:

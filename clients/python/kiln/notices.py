@@ -32,9 +32,16 @@ def warn(message: str, category=UserWarning) -> None:
                            registry)
 
 
-def no_effect(what: str, instead: str) -> None:
-    """``what`` is accepted and changes nothing; ``instead``: why, and what to use."""
-    warn(f"{what} has no effect in Kiln: {instead}", NoEffectWarning)
+_told: dict = {}  # what is known at the end of a kernel, by its line
+
+
+def no_effect(what: str, instead: str, location=None) -> None:
+    """``what`` is accepted and changes nothing; ``instead``: why, and what to use. ``location``: of the statement, where the trace has passed it."""
+    message = f"{what} has no effect in Kiln: {instead}"
+    if location is None or not location.line:
+        warn(message, NoEffectWarning)
+    else:
+        warnings.warn_explicit(message, NoEffectWarning, location.file, location.line, "<program>", _told)
 
 
 def unused(name: str, **arguments) -> None:

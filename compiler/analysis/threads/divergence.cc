@@ -114,7 +114,8 @@ void Divergence::VisitStmt(const ir::Stmt& stmt, bool divergent) {
                    if (atomic.old) TakeOld(atomic.old->buffer);
                  },
                  [&]<ir::OneOf<ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce> T>(const T& op) { WriteTiles(op, divergent); },
-                 ir::Ignored<ir::Alloc, ir::Assume, ir::Barrier, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+                 ir::Ignored<ir::Alloc, ir::Assume, ir::Barrier, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep,
+                             ir::PairSum, ir::StreamSum>{},
              },
              stmt.op);
 }

@@ -50,7 +50,7 @@ class Counter {
                      [&](const ir::Gemm&) { plain = false; },
                      [&](const ir::StreamSum&) { plain = false; },
                      ir::Ignored<ir::Alloc, ir::Store, ir::Assume, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
-                                 ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum>{},
+                                 ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum>{},
                  },
                  stmt.op);
     }

@@ -112,6 +112,7 @@ void kiln_emu_phase_expect(std::byte* mbarrier, uint32_t bytes, uint32_t locatio
   at.Expect(bytes, location);
   at.Arrive(location);
 }
+void kiln_emu_phase_expect_more(std::byte* mbarrier, uint32_t bytes, uint32_t location) { MbarrierAt(mbarrier, location).Expect(bytes, location); }
 void kiln_emu_phase_wait(std::byte* mbarrier, uint32_t parity, uint32_t location) { MbarrierAt(mbarrier, location).Wait(parity, location); }
 
 void kiln_emu_tensor_load(std::byte* shared, void* map, void* at, uint32_t rank, std::byte* mbarrier, uint32_t mask, uint32_t location) {

@@ -176,6 +176,7 @@ void Device::PhaseInitFence() { std::abort(); }
 void Device::PhaseArrive(Value*, Value*) { std::abort(); }
 void Device::PhaseArriveAt(Value*, Value*, Value*) { std::abort(); }
 void Device::PhaseExpect(Value*, Value*) { std::abort(); }
+void Device::PhaseExpectMore(Value*, Value*) { std::abort(); }
 void Device::PhaseWait(Value*, Value*) { std::abort(); }
 void Device::TensorLoad(Value*, Value*, std::span<Value* const>, Value*, Value*) { std::abort(); }
 void Device::TensorStore(Value*, std::span<Value* const>, Value*) { std::abort(); }

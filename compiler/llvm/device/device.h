@@ -129,6 +129,7 @@ class Device {
   virtual void PhaseArrive(llvm::Value* mbarrier, llvm::Value* when);  // if `when` (i1; nullptr: always); releases what this thread did before
   virtual void PhaseArriveAt(llvm::Value* mbarrier, llvm::Value* rank, llvm::Value* when);  // the same of block `rank` (i32) of the cluster
   virtual void PhaseExpect(llvm::Value* mbarrier, llvm::Value* bytes);                      // arrives, and expects bytes (i32) more in this phase
+  virtual void PhaseExpectMore(llvm::Value* mbarrier, llvm::Value* bytes);                  // expects them, and does not arrive
   virtual void PhaseWait(llvm::Value* mbarrier, llvm::Value* parity);  // until the phase of this parity (i32) has ended; acquires
 
   // Tensor copies, by one thread. `map`: a 128-byte tensor map, the kernel's parameter. `at`: where the box starts, i32 each, innermost

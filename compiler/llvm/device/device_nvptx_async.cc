@@ -161,6 +161,10 @@ void NvptxAsyncDevice::PhaseExpect(Value* mbarrier, Value* bytes) {
   Do("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", {Address(mbarrier), bytes});
 }
 
+void NvptxAsyncDevice::PhaseExpectMore(Value* mbarrier, Value* bytes) {
+  Do("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [$0], $1;", {Address(mbarrier), bytes});
+}
+
 void NvptxAsyncDevice::PhaseWait(Value* mbarrier, Value* parity) {
   llvm::LLVMContext& context = builder().getContext();
   llvm::Function* function = builder().GetInsertBlock()->getParent();

@@ -26,6 +26,7 @@ class NvptxAsyncDevice : public DeviceBase {
   void PhaseArrive(llvm::Value* mbarrier, llvm::Value* when) override;
   void PhaseArriveAt(llvm::Value* mbarrier, llvm::Value* rank, llvm::Value* when) override;
   void PhaseExpect(llvm::Value* mbarrier, llvm::Value* bytes) override;
+  void PhaseExpectMore(llvm::Value* mbarrier, llvm::Value* bytes) override;
   void PhaseWait(llvm::Value* mbarrier, llvm::Value* parity) override;
 
   void TensorPrefetch(llvm::Value* map) override;

@@ -35,9 +35,10 @@ class KernelLowering : Part {
   Memory memory_{context(), evaluator_};
   Barriers barriers_{context()};
   Rings rings_{context(), memory_.places()};
-  TensorCopies copies_{context(), evaluator_, memory_, rings_};
+  Signals signals_{context(), evaluator_, memory_.places()};
+  TensorCopies copies_{context(), evaluator_, memory_, rings_, signals_};
   Reductions reductions_{context(), memory_, barriers_};
-  Statements statements_{context(), evaluator_, memory_, barriers_, reductions_, rings_, copies_};
+  Statements statements_{context(), evaluator_, memory_, barriers_, reductions_, rings_, signals_, copies_};
 };
 
 bool KernelLowering::Run(std::string_view entry) {
@@ -57,6 +58,7 @@ bool KernelLowering::Run(std::string_view entry) {
 
 void KernelLowering::LowerBody() {
   const auto compute = [&] {
+    signals_.Init();
     statements_.LowerBlock(kernel().body);
     barriers_.FinishStores();
   };

@@ -51,6 +51,7 @@ void Statements::LowerStmt(const ir::Stmt& stmt) {
                  [&](const ir::Reduce&) { reductions_.Lower({&stmt, 1}); },
                  [&](const ir::Atomic& op) { LowerAtomic(stmt, op); },
                  [&](const ir::Barrier& op) { barriers_.Wait(op.by_group, op.shared_only); },
+                 [&]<ir::OneOf<ir::Arrive, ir::Await, ir::Registers> T>(const T& op) { signals_.Lower(op); },
                  [&](const ir::Break&) { LeaveTo(loops_.back().end); },
                  [&](const ir::Continue&) { LeaveTo(loops_.back().next); },
                  [&](const ir::AsyncCommit&) { device().AsyncCommit(); },

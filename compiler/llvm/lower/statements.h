@@ -11,13 +11,14 @@
 #include "compiler/llvm/lower/element_access.h"
 #include "compiler/llvm/lower/ops/reductions.h"
 #include "compiler/llvm/lower/ops/rings.h"
+#include "compiler/llvm/lower/ops/signals.h"
 #include "compiler/llvm/lower/ops/tensor_copies.h"
 
 namespace kiln::llvm_ir {
 
 class Statements : Part {
  public:
-  Statements(KernelContext& context, Evaluator& evaluator, Memory& memory, Barriers& barriers, Reductions& reductions, Rings& rings,
+  Statements(KernelContext& context, Evaluator& evaluator, Memory& memory, Barriers& barriers, Reductions& reductions, Rings& rings, Signals& signals,
              TensorCopies& copies)
       : Part(context),
         evaluator_(evaluator),
@@ -25,6 +26,7 @@ class Statements : Part {
         barriers_(barriers),
         reductions_(reductions),
         rings_(rings),
+        signals_(signals),
         copies_(copies),
         thread_access_(context, evaluator, memory),
         access_(evaluator, thread_access_) {}
@@ -56,6 +58,7 @@ class Statements : Part {
   Barriers& barriers_;
   Reductions& reductions_;
   Rings& rings_;
+  Signals& signals_;
   TensorCopies& copies_;
   ThreadAccess thread_access_;
   const Evaluator::AccessScope access_;

@@ -44,6 +44,7 @@ Op Write(Writer& writer, Tag<Copy>) {
                                                      : std::vector{Space::kGlobal, Space::kShared, Space::kFragment});
   if (writer.module[copy.src.buffer].space != Space::kGlobal && writer.Coin()) std::swap(copy.src, copy.dst);
   if (writer.decisions()) copy.plan = SomePlan(writer);
+  if (writer.signals() && writer.OneIn(4)) copy.signals = Element{writer.AddBarriers(), {writer.Index(2)}};
   return copy;
 }
 

@@ -9,11 +9,21 @@ namespace {
 
 // Statements that only passes make.
 int Decided(const Writer& writer) { return writer.decisions() && !writer.place.parallel ? 3 : 0; }
+int Pinned(const Writer& writer) { return writer.signals() && !writer.place.parallel ? 2 : 0; }
 
 }  // namespace
 
 int Weight(const Writer& writer, Tag<Barrier>) { return writer.place.parallel ? 0 : 1; }
 Op Write(Writer& writer, Tag<Barrier>) { return Barrier{writer.decisions() && writer.Coin(), writer.decisions() && writer.Coin()}; }
+
+int Weight(const Writer& writer, Tag<Arrive>) { return Pinned(writer); }
+Op Write(Writer& writer, Tag<Arrive>) { return Arrive{writer.AddBarriers(), {writer.Index(2)}}; }
+
+int Weight(const Writer& writer, Tag<Await>) { return Pinned(writer); }
+Op Write(Writer& writer, Tag<Await>) { return Await{writer.AddBarriers(), {writer.Index(2)}, writer.Index(2)}; }
+
+int Weight(const Writer& writer, Tag<Registers>) { return Pinned(writer); }
+Op Write(Writer& writer, Tag<Registers>) { return Registers{uint32_t(24 + 8 * writer.Below(30)), writer.Coin()}; }
 
 int Weight(const Writer& writer, Tag<AsyncCommit>) { return Decided(writer); }
 Op Write(Writer&, Tag<AsyncCommit>) { return AsyncCommit{}; }

@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(Ops, AccessTest, ::testing::ValuesIn(kRows), NameOf<Row
 TEST_P(AccessTest, TouchesWhatItSays) {
   const Touched touched = Collector(GetParam()).Collect();
   const ir::Module module = Parsed(TextOf(GetParam()));
-  for (const std::string_view target : TargetsOf(GetParam())) {
+  for (const std::string_view target : TargetsOf(GetParam().op, GetParam().kernel)) {
     SCOPED_TRACE(target);
     Runner runner(module, target);
     const Tensors numbers = SmallNumbers(module, 1);
@@ -211,7 +211,7 @@ TEST_P(AccessTest, TouchesWhatItSays) {
 TEST_P(AccessTest, WritesWhatItSays) {
   Touched touched = Collector(GetParam()).Collect();
   const ir::Module module = Parsed(TextOf(GetParam()));
-  Runner runner(module, TargetsOf(GetParam())[0]);
+  Runner runner(module, TargetsOf(GetParam().op, GetParam().kernel)[0]);
   for (uint32_t seed = 1; seed < 9; ++seed) {
     const States states = Run(runner, SmallNumbers(module, seed), Kept);
     ForEachElement(touched, [&](const std::string& name, size_t i, bool, bool) {
@@ -227,7 +227,7 @@ TEST_P(AccessTest, WritesWhatItSays) {
 // Each buffer that the op is said to read makes a difference. No result depends on what an assume reads.
 TEST_P(AccessTest, ReadsWhatItSays) {
   const Touched touched = Collector(GetParam()).Collect();
-  const std::string_view target = TargetsOf(GetParam())[0];
+  const std::string_view target = TargetsOf(GetParam().op, GetParam().kernel)[0];
   const ir::Module module = Parsed(TextOf(GetParam()));
   Runner runner(module, target);
   for (const auto& [buffer, read] : touched.read) {

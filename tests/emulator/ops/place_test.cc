@@ -25,8 +25,9 @@ INSTANTIATE_TEST_SUITE_P(Ops, PlaceTest, ::testing::ValuesIn(kLoopRows), NameOf<
 TEST_P(PlaceTest, GivesWhatTheSerialLoopGives) {
   for (const Position position : {Position::kBeforeCopies, Position::kBeforeProducts, Position::kBetween, Position::kBehind}) {
     const auto text = [&](std::string_view loop) { return LoopTextOf(GetParam().statements, position, loop); };
-    const Tensors expected = ResultOf(text("serial %k in 6"), "emu:sm_80");
-    for (const char* target : kTargets) {
+    const std::vector<std::string_view> targets = TargetsOf(GetParam().op, kOneBlock);
+    const Tensors expected = ResultOf(text("serial %k in 6"), targets.front());
+    for (const std::string_view target : targets) {
       EXPECT_EQ(ResultOf(text("pipelined %k in 6 stages 3"), target), expected) << target << ", position " << int(position);
     }
   }

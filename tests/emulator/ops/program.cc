@@ -54,8 +54,8 @@ std::vector<std::string> BuffersOf(const Row& row) {
   return names;
 }
 
-std::vector<std::string_view> TargetsOf(const Row& row) {
-  if (row.kernel == kPair) return {"emu:sm_90a"};
+std::vector<std::string_view> TargetsOf(std::string_view op, std::string_view kernel) {
+  if (kernel == kPair || op == "arrive" || op == "await") return {"emu:sm_90a"};
   return {std::begin(kTargets), std::end(kTargets)};
 }
 

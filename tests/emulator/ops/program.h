@@ -21,7 +21,7 @@ std::string TextOf(const Row& row);
 // %X, %Y, and the tiles that the statements use.
 std::vector<std::string> BuffersOf(const Row& row);
 // Where it runs. Blocks meet in pairs where there are clusters.
-std::vector<std::string_view> TargetsOf(const Row& row);
+std::vector<std::string_view> TargetsOf(std::string_view op, std::string_view kernel);
 
 // Where the statements of a LoopRow stand in the loop's body.
 enum class Position { kBeforeCopies, kBeforeProducts, kBetween, kBehind };

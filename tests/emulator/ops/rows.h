@@ -135,6 +135,14 @@ inline constexpr Row kRows[] = {
         }
         fill %s[%v, 0; 1, 16] = f32(%j)
       })"},
+    {"arrive", R"(
+      %e = alloc barrier i64[2] arrivals(64, 64)
+      arrive %e[%v])"},
+    {"await", R"(
+      %e = alloc barrier i64[2] arrivals(64, 64)
+      await %e[%v] parity %v)"},
+    {"registers", R"(
+      registers 240)"},
     {"async_commit", R"(
       async_commit)"},
     {"async_wait", R"(
@@ -241,6 +249,14 @@ inline constexpr LoopRow kLoopRows[] = {
       if floormod(%k, 3) == 1 {
         continue
       })"},
+    {"arrive", R"(
+      %e = alloc barrier i64[1] arrivals(1)
+      arrive %e[0])"},
+    {"await", R"(
+      %e = alloc barrier i64[1] arrivals(1)
+      await %e[0] parity 1)"},
+    {"registers", R"(
+      registers 240)"},
     {"async_commit", R"(
       async_commit)"},
     {"async_wait", R"(

@@ -111,12 +111,12 @@ TEST_P(RowTest, VariableBecomesConstant) {
   const auto v = std::ranges::find(substituted.vars, "v", &ir::Var::name) - substituted.vars.begin();
   compiler::Substitute(substituted, substituted.kernels[0].body, ir::VarId(v), substituted.exprs.Int(1));
   EXPECT_EQ(ir::Print(substituted), ir::Print(expected));
-  const auto results = ResultsOf(expected, TargetsOf(row)[0]);
-  EXPECT_EQ(ResultsOf(substituted, TargetsOf(row)[0]), results);
-  EXPECT_EQ(ResultsOf(given, TargetsOf(row)[0]), results);
+  const auto results = ResultsOf(expected, TargetsOf(row.op, row.kernel)[0]);
+  EXPECT_EQ(ResultsOf(substituted, TargetsOf(row.op, row.kernel)[0]), results);
+  EXPECT_EQ(ResultsOf(given, TargetsOf(row.op, row.kernel)[0]), results);
 }
 
-TEST_P(RowTest, IsRenamed) { ExpectRenamed(Parsed(TextOf(GetParam())), TargetsOf(GetParam())[0]); }
+TEST_P(RowTest, IsRenamed) { ExpectRenamed(Parsed(TextOf(GetParam())), TargetsOf(GetParam().op, GetParam().kernel)[0]); }
 
 // Two programs that differ in one operand differ in their key.
 TEST_P(RowTest, EachUseIsInTheKey) {

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies and products that a program waits for itself. In Kiln each is complete where its statement ends, and the compiler makes it asynchronous
-where nothing tells the difference; so where all threads of a block arrive and wait, there is nothing left to do. Where some do, ``signals`` asks
-whether the order of the statements is one that the barriers allow."""
+where nothing tells the difference; so where all threads of a block arrive and wait, there is nothing left to do. Where some do, the barriers are
+the program's (``signals``)."""
 
 from __future__ import annotations
 
 from .. import notices
+from . import program as ir
 from . import trace as tr
+from .barriers import Barrier, Barriers
 from .branches import threads_here
 from .buffer import Buffer, Region, element, load
-from .expr import Expr, as_expr, condition, constant_value
+from .dtypes import int32
+from .expr import Expr, as_expr, cast, condition, constant_value
 from .loops import vectorized
 from .scope import Branch
 from .signals import Signal
@@ -18,36 +21,6 @@ from .trace import error, store
 
 _COMPLETE = "the next statement sees the data of a copy and the sums of a product anyway; leave it out"
 _CHOSEN = "the compiler chooses the instruction; leave it out"
-
-
-class Barriers:
-    """Barriers of one T.alloc_barrier: how many threads arrive at each."""
-
-    __slots__ = ("counts",)
-
-    def __init__(self, counts):
-        self.counts = counts
-
-
-class Barrier:
-    """What T.alloc_barrier gives: one barrier, or several that are indexed."""
-
-    __slots__ = ("barriers", "index")
-
-    def __init__(self, barriers: Barriers, index: Expr | None):
-        self.barriers, self.index = barriers, index
-
-    def __getitem__(self, index):
-        if self.index is not None:
-            raise error("one barrier is not indexed; T.alloc_barrier([n, n]) makes two")
-        index = as_expr(index)
-        number, count = constant_value(index), len(self.barriers.counts)
-        if number is not None and not 0 <= number < count:
-            raise IndexError(f"barrier {number} of {count}")
-        return Barrier(self.barriers, index)
-
-    def __repr__(self):
-        return f"barriers of {self.barriers.counts} arrivals"
 
 
 def alloc_barrier(arrive_count):
@@ -71,19 +44,22 @@ def _one(name: str, barrier) -> Barrier:
 
 
 def _signal(name: str, barrier, parity=None) -> None:
-    """An arrival, or a wait. It says so where it has nothing to do: where it stands for all threads."""
+    """An arrival, or a wait."""
     barrier = _one(name, barrier)
-    trace = tr.current(f"T.{name}")
-    trace.emit(Signal(barrier.barriers, barrier.index, threads_here(name), parity))
-    if "branch" not in trace.loops:
-        notices.no_effect(f"T.{name}", _COMPLETE)
+    try:
+        threads = threads_here(name)
+    except tr.TraceError as problem:
+        threads = problem
+    if parity is not None and parity.dtype == "bool":
+        parity = cast(parity, int32)
+    tr.current(f"T.{name}").emit(Signal(barrier.barriers, barrier.index, threads, parity, name))
 
 
 def barrier_arrive(mbarrier):
-    """The threads that come to it have done what stands before it. Where all threads of a block come to it, it does nothing, with a warning: the
-    statement before it is complete. Where some do, as in T.ws, the order of the statements must be one that the barriers allow.
-    Shapes: one barrier. Dtypes: none. Targets: all. Errors: TraceError for what is none of T.alloc_barrier, where values known at run time only
-    decide which threads come to it, and as of T.ws."""
+    """Each thread that comes to it has done what stands before it. In a kernel where only some threads come to its barriers, as in T.ws, those of
+    other branches see that after a T.barrier_wait. In another kernel it does nothing, with a warning: the statement before it is complete.
+    Shapes: one barrier. Dtypes: none. Targets: as of T.ws. Errors: TraceError for what is none of T.alloc_barrier, and as of T.ws; for targets
+    without mbarriers also where values known at run time only decide which threads come to it."""
     _signal("barrier_arrive", mbarrier)
 
 
@@ -104,7 +80,7 @@ def mbarrier_arrive_expect_tx(mbarrier, tx):
 
 def cp_async_barrier_noinc(barrier):
     """T.barrier_arrive: the threads that come to it have done what stands before it, T.ptx_cp_async among it.
-    Shapes: one barrier. Dtypes: none. Targets: all. Errors: as of T.barrier_arrive."""
+    Shapes: one barrier. Dtypes: none. Targets: as of T.ws. Errors: as of T.barrier_arrive."""
     _signal("cp_async_barrier_noinc", barrier)
 
 
@@ -117,11 +93,11 @@ def mbarrier_expect_tx(mbarrier, tx):
 
 
 def barrier_wait(mbarrier, parity):
-    """The threads that come to it need what those did that arrived. ``parity`` is that of the turn of the barrier, counted from 0, which must be
-    over. Where all threads of a block come to it, it does nothing, with a warning: what it waits for is complete. Where some do, as in T.ws, the
-    order of the statements must be one that the barriers allow.
-    Shapes: one barrier, and a scalar. Dtypes: an integer or bool. Targets: all. Errors: as of T.barrier_arrive. TypeError for a ``parity`` that
-    is no scalar."""
+    """Each thread that comes to it waits until the turn of the barrier of this ``parity`` is over, and sees what those did who arrived. Turns are
+    counted from 0; at first that of parity 1 is over. In a kernel where all threads come to its barriers it does nothing, with a warning: what it
+    waits for is complete.
+    Shapes: one barrier, and a scalar. Dtypes: an integer or bool. Targets: as of T.ws. Errors: as of T.barrier_arrive. TypeError for a
+    ``parity`` that is no scalar."""
     _signal("barrier_wait", mbarrier, as_expr(parity))
 
 
@@ -132,7 +108,8 @@ def mbarrier_wait_parity(mbarrier, parity):
 
 
 def tma_copy(src, dst, *, barrier=None, cluster_mask=None, leader_scope_threads=None, eviction_policy=None, annotations=None):
-    """T.copy. The compiler takes the TMA where the target has it and the shapes fit it. ``barrier``: one that is arrived at afterwards.
+    """T.copy. The compiler takes the TMA where the target has it and the shapes fit it. ``barrier``: its turn that is under way is not over before
+    the elements are there; who waits for it sees them. In a kernel where all threads come to its barriers, the next statement sees them.
     ``leader_scope_threads`` and ``eviction_policy``: no effect, with a warning.
     Shapes: as T.copy. Dtypes: as T.copy. Targets: all. Errors: as T.copy. TraceError for what is no ``barrier``, and for a
     ``cluster_mask``."""
@@ -142,7 +119,12 @@ def tma_copy(src, dst, *, barrier=None, cluster_mask=None, leader_scope_threads=
         _one("tma_copy", barrier)
     notices.unused("T.tma_copy", leader_scope_threads=(leader_scope_threads, (None,), _CHOSEN), eviction_policy=(eviction_policy, (None,), _CHOSEN),
                    annotations=(annotations, (None, {}), "what annotations say is inferred; leave them out"))
+    block = tr.current("T.tma_copy").blocks[-1]
+    first = len(block)
     copy(src, dst)
+    for stmt in block[first:] if barrier is not None else ():
+        if isinstance(stmt, ir.Copy) and (stmt.src.buffer.space, stmt.dst.buffer.space) == ("GLOBAL", "SHARED"):
+            stmt.signals = ir.Element(barrier.barriers.buffer, [barrier.index])
 
 
 def async_copy(src, dst, *, coalesced_width=None, annotations=None, loop_layout=None):

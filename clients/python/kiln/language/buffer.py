@@ -29,6 +29,7 @@ class Buffer:
         self.space, self.shape, self.dtype, self.name = space, as_shape(shape), as_dtype(dtype), name
         self.strides = None if strides is None else as_shape(strides)
         self.workspace, self.pad_value, self.may_alias = workspace, None, False
+        self.arrivals: tuple = ()  # of barriers: how many threads arrive at each
         if self.strides is not None and len(self.strides) != len(self.shape):
             raise ValueError(f"{len(self.strides)} strides for {len(self.shape)} dimensions")
 

@@ -116,6 +116,7 @@ class _Encoder:
         if buffer.pad_value is not None:
             message.pad_value = buffer.pad_value
         message.may_alias = buffer.may_alias
+        message.arrivals.extend(buffer.arrivals)
         self.module.debug.buffer_names.append(buffer.name)
         return index
 

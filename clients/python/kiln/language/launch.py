@@ -12,6 +12,7 @@ from . import program as ir
 from . import reducers
 from . import signals
 from . import trace as tr
+from .barriers import Barrier
 from .buffer import Buffer, LocalVar
 from .dtypes import as_dtype, int32
 from .expr import Var, as_expr, constant_value, representable
@@ -93,6 +94,8 @@ class Kernel:
             privates.settle(kernel)
             signals.settle(kernel)
             placement.apply(kernel, trace.views)
+            if isinstance(kernel.in_order, ir.Kernel):
+                placement.apply(kernel.in_order, trace.views)
 
 
 def ClusterKernel(*blocks, cluster_dims, threads=None, prelude=None):
@@ -362,9 +365,39 @@ annotate_producer_reg_dealloc = _accepted("annotate_producer_reg_dealloc", _REGI
 annotate_consumer_reg_alloc = _accepted("annotate_consumer_reg_alloc", _REGISTERS)
 no_set_max_nreg = _accepted("no_set_max_nreg", _REGISTERS)
 disable_warp_group_reg_alloc = _accepted("disable_warp_group_reg_alloc", _REGISTERS)
-set_max_nreg = _accepted("set_max_nreg", _REGISTERS)
-inc_max_nreg = _accepted("inc_max_nreg", _REGISTERS)
-dec_max_nreg = _accepted("dec_max_nreg", _REGISTERS)
+
+
+def set_max_nreg(reg_count, is_inc):
+    """The warp groups that come to it have ``reg_count`` registers for each thread from here on. ``is_inc``: they wait until the others have
+    given up as many as they lack; else they give up what they have beyond. It goes with barriers of warp groups (T.ws); in other kernels the
+    compiler gives out the registers, and it has no effect, with a warning. Nor has it where the groups ask for more than there are.
+    Shapes: two Python ints. Dtypes: none. Targets: sm_90a; no effect elsewhere. Errors: TraceError for another number than a multiple of 8 from
+    24 to 256."""
+    _ask_for_registers("set_max_nreg", reg_count, is_inc)
+
+
+def _ask_for_registers(name: str, reg_count, is_inc) -> None:
+    count, more = constant_value(as_expr(reg_count)), constant_value(as_expr(is_inc))
+    if not isinstance(count, int) or not 24 <= count <= 256 or count % 8:
+        raise tr.error(f"T.{name}({reg_count!r}): the number is a multiple of 8 from 24 to 256")
+    if more is None:
+        raise tr.error(f"T.{name}(…, is_inc={is_inc!r}): it is known while the program is traced")
+    _kernel(f"T.{name}")
+    tr.current(f"T.{name}").emit(signals.Wish(count, bool(more), name))
+
+
+def inc_max_nreg(reg_count):
+    """T.set_max_nreg(reg_count, True).
+    Shapes: as of it. Dtypes: as of it. Targets: as of it. Errors: as of it."""
+    _ask_for_registers("inc_max_nreg", reg_count, True)
+
+
+def dec_max_nreg(reg_count):
+    """T.set_max_nreg(reg_count, False).
+    Shapes: as of it. Dtypes: as of it. Targets: as of it. Errors: as of it."""
+    _ask_for_registers("dec_max_nreg", reg_count, False)
+
+
 pdl_trigger = _accepted("pdl_trigger", _LAUNCHES)
 pdl_sync = _accepted("pdl_sync", _LAUNCHES)
 device_assert = _left_out("device_assert", "assertions are not checked on the device in this version")
@@ -375,11 +408,13 @@ def rename(value, name: str) -> None:
     """Gives an object of the program the name of the variable it is assigned to, for messages and dumps."""
     if isinstance(value, LocalVar):
         value = value.buffer
-    if isinstance(value, Buffer) and value.name in ("shared", "fragment", "local", "var", "workspace", "tensor"):
+    if isinstance(value, Barrier):
+        value = value.barriers.buffer
+    if isinstance(value, Buffer) and value.name in ("shared", "fragment", "local", "var", "workspace", "tensor", "barriers"):
         value.name = name
 
 
-_HELPERS = {"annotations", "ir", "reducers", "signals", "privates", "math", "notices", "placement", "tr", "Buffer", "LocalVar",
+_HELPERS = {"annotations", "Barrier", "ir", "reducers", "signals", "privates", "math", "notices", "placement", "tr", "Buffer", "LocalVar",
             "VectorVar", "as_dtype", "int32", "Var", "as_expr", "constant_value",
             "representable", "rename"}
 __all__ = [name for name in dir() if not name.startswith("_") and name not in _HELPERS]

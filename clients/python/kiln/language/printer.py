@@ -96,7 +96,7 @@ _STATEMENT = {
     ir.Let: lambda s, _: [f"let {s.var.name}: {s.var.dtype} = {_plain(s.value)}"],
     ir.Store: lambda s, _: [f"{s.buffer.name}[{_indices(s.indices)}] = {_plain(s.value)}"],
     ir.Assume: lambda s, _: [f"assume {_plain(s.cond)}"],
-    ir.Copy: lambda s, _: [f"copy {s.src!r} -> {s.dst!r}"],
+    ir.Copy: lambda s, _: [f"copy {s.src!r} -> {s.dst!r}" + (f" -> {s.signals.buffer.name}[{_indices(s.signals.indices)}]" if s.signals else "")],
     ir.Gemm: _gemm,
     ir.Fill: lambda s, _: [f"fill {s.dst!r} = {_plain(s.value)}"],
     ir.Reduce: _reduce,
@@ -104,6 +104,9 @@ _STATEMENT = {
     ir.Barrier: lambda s, _: ["barrier"],
     ir.Break: lambda s, _: ["break"],
     ir.Continue: lambda s, _: ["continue"],
+    ir.Arrive: lambda s, _: [f"arrive {s.buffer.name}[{_indices(s.indices)}]"],
+    ir.Await: lambda s, _: [f"await {s.buffer.name}[{_indices(s.indices)}] parity {_plain(s.parity)}"],
+    ir.Registers: lambda s, _: [f"registers {s.count}" + (" more" if s.more else "")],
 }
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields
 from typing import ClassVar, Optional
 
@@ -98,6 +99,7 @@ class Copy(Stmt):
     src: Region
     dst: Region
     coalesced_width: int = 0
+    signals: Element | None = None  # a barrier of T.alloc_barrier: its turn is not over before the elements are there
 
 
 @dataclass(slots=True)
@@ -165,6 +167,25 @@ class Continue(Stmt):
 
 
 @dataclass(slots=True)
+class Arrive(Stmt):
+    buffer: Buffer
+    indices: list[Expr]
+
+
+@dataclass(slots=True)
+class Await(Stmt):
+    buffer: Buffer
+    indices: list[Expr]
+    parity: Expr
+
+
+@dataclass(slots=True)
+class Registers(Stmt):
+    count: int
+    more: bool
+
+
+@dataclass(slots=True)
 class Kernel:
     grid: list[Expr]
     block: tuple[int, int, int]  # threads along x, y and z
@@ -176,6 +197,7 @@ class Kernel:
     min_blocks: int = 0
     thread_var: Optional[Var] = None  # the linear index of the thread in its block
     placements: dict = field(default_factory=dict)  # of tensors that are not row-major, while it is traced
+    in_order: object = None  # of warp groups that wait for each other: the kernel in an order of one block's statements, or why there is none
     random: object = None  # the generator that T.rng_init began last, while it is traced
 
     @property
@@ -200,6 +222,12 @@ class Param:
     buffer: Optional[Buffer] = None
     var: Optional[Var] = None
     address: Optional[AtAddress] = None
+
+
+def has_mbarriers(target: str) -> bool:
+    """Whether the target is an NVIDIA GPU from sm_90 on, or the emulator of one."""
+    arch = re.fullmatch(r"(?:cuda|emu):sm_(\d+)\w?", target)
+    return arch is not None and int(arch[1]) >= 90
 
 
 class PrimFunc:
@@ -251,6 +279,19 @@ class PrimFunc:
     def serialized(self) -> bytes:
         """The module's bytes; equal for equal programs."""
         return self.module.SerializeToString(deterministic=True)
+
+    def for_target(self, target: str) -> "PrimFunc":
+        """The function as the target takes it. Where it has no barriers of parts of a block that threads wait for, warp groups with roles
+        (T.ws) go one after the other. TraceError where their barriers allow no such order."""
+        if has_mbarriers(target) or all(kernel.in_order is None for kernel in self.kernels):
+            return self
+        for kernel in self.kernels:
+            if isinstance(kernel.in_order, Exception):
+                raise kernel.in_order
+        other = PrimFunc(self.name)
+        other.__dict__.update(self.__dict__)
+        other.kernels, other._module = [kernel.in_order or kernel for kernel in self.kernels], None
+        return other
 
     def with_outputs(self, outputs) -> "PrimFunc":
         """The same function with these parameters (negative: from the end) allocated and returned by the launcher."""

@@ -20,13 +20,17 @@ def _linear_thread(kernel) -> Expr:
 
 @contextlib.contextmanager
 def ws(*warp_group_idx):
-    """``with T.ws(0):`` says which warp groups, of 128 threads each, do what stands in it. What depends on threads is done by these; tile
-    operations are done by whichever threads the compiler chooses, with the same result. The barriers of roles (T.alloc_barrier) say in which
-    orders their statements may follow each other, and one of these becomes the kernel's: that in which they stand, or, where each group has a
-    loop of its own, one loop in which the groups go on in turns, each to where it waits for another. The compiler specialises warps again. The
-    same is done for groups that a program tells apart by the thread's number, ``if tx < 128: …``, and that have barriers.
-    Shapes: one Python int from 0 on, or several. Dtypes: none. Targets: all. Errors: TraceError without a number, for a group that the block
-    does not have, inside of T.Parallel, and where no order is found in which each wait is over where it stands."""
+    """``with T.ws(0):`` says which warp groups, of 128 threads each, do what stands in it. With barriers (T.alloc_barrier) between them, the
+    groups run at the same time, each at its own pace: what one has done before T.barrier_arrive, another sees after T.barrier_wait, and the compiler
+    puts no barrier between them. Within a group each statement sees the effects of those before it, as everywhere. kiln.emulation(check=True)
+    finds where the barriers are not enough, and groups that wait for each other. Without barriers, what depends on threads is done by these
+    groups, and tile operations by whichever threads the compiler chooses, with the same result. The same is done for groups that a program tells
+    apart by the thread's number, ``if tx < 128: …``. Targets without mbarriers run the groups' statements in one order that the barriers allow:
+    that in which they stand, or, where each group has a loop of its own, one loop in which the groups go on in turns, each to where it waits
+    for another; the compiler specialises warps as it sees fit.
+    Shapes: one Python int from 0 on, or several. Dtypes: none. Targets: groups at the same time from sm_90 on, elsewhere in turns. Errors:
+    TraceError without a number, for a group that the block does not have, inside of T.Parallel, and, when compiled for a target without
+    mbarriers, where no order is found in which each wait is over where it stands."""
     trace = tr.current("T.ws")
     kernel = trace.kernel
     if kernel is None:

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which order the barriers of warp groups allow.
+"""Barriers of warp groups.
 
-A program with roles is one of several that run at once. Its barriers say in which orders their statements may follow each other, and one such
-order is enough to say what the program computes. So the order in which the statements stand is tried: each wait must be over where it stands. Then
-barriers have nothing left to do, since each statement's effect is visible to the next, and the compiler specialises warps again as it sees fit."""
+A program with roles is one of several that run at once, and its barriers are the program's: where the target has such, the kernel keeps them. For
+other targets they say in which orders the groups' statements may follow each other, and one such order is enough to say what the program computes.
+So the order in which the statements stand is tried: each wait must be over where it stands. Then barriers have nothing left to do, since each
+statement's effect is visible to the next, and the compiler specialises warps as it sees fit."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
+from .. import notices
 from . import program as ir
 from . import trace as tr
 from .affine import advance, evaluated, finds
@@ -26,12 +28,21 @@ class Role(ir.If):
 
 @dataclass(slots=True)
 class Signal(ir.Stmt):
-    """An operation on barriers, until the kernel is complete: on the one at ``index``. ``threads``: how many come to it. ``parity``: of a wait."""
+    """An operation on barriers, until the kernel is complete: on the one at ``index``. ``threads``: how many come to it, or why that is not known.
+    ``parity``: of a wait. ``name``: the function that the program calls."""
 
     barrier: object
     index: Expr
-    threads: int
+    threads: object
     parity: Expr | None = None
+    name: str = ""
+
+
+@dataclass(slots=True)
+class Wish(ir.Registers):
+    """Registers that warp groups ask for, until the kernel is complete. ``name``: the function that the program calls."""
+
+    name: str = ""
 
 
 class Late(Exception):
@@ -52,6 +63,8 @@ class State:
         self.steps += 1
         if self.steps > _MOST:
             raise _problem(signal, f"the barriers of warp groups with roles take more than {_MOST} steps")
+        if isinstance(signal.threads, Exception):
+            raise signal.threads
         index = _number(signal.index, values, signal, "which barrier is meant")
         if not 0 <= index < len(signal.barrier.counts):
             raise _problem(signal, f"barrier {index} of {len(signal.barrier.counts)}")
@@ -182,8 +195,10 @@ def _without_signals(stmts, differing: set) -> list:
     """The statements of the block. Where nothing in a role depends on threads, it is everybody's."""
     result = []
     for s in stmts:
-        if isinstance(s, Signal):
+        if isinstance(s, (Signal, ir.Registers)):
             continue
+        if isinstance(s, ir.Copy):
+            s.signals = None
         for name in ("body", "then_body", "else_body"):
             if hasattr(s, name):
                 setattr(s, name, _without_signals(getattr(s, name), differing))
@@ -258,10 +273,6 @@ def _are_conditional(stmts) -> bool:
     return any(has_signals(_all(s)) if isinstance(s, ir.If) else any(_are_conditional(b) for b in blocks_of(s)) for s in stmts)
 
 
-def _has_roles(stmts) -> bool:
-    return any(isinstance(s, (Role, Signal)) or any(_has_roles(b) for b in blocks_of(s)) for s in stmts)
-
-
 def _all(stmt) -> list:
     return [s for block in blocks_of(stmt) for s in block]
 
@@ -305,11 +316,85 @@ def _check_fragments(kernel: ir.Kernel) -> None:
                            "allocate one for each group")
 
 
+def _same(stmts) -> list:
+    """The statements once more, with the same variables and buffers."""
+    return [replace(s, **{part.name: _same(getattr(s, part.name)) for part in fields(s) if part.type == "list[Stmt]"}) for s in stmts]
+
+
+def _turns_of(loop) -> list:
+    """The statements of an unrolled loop with barriers, turn by turn: which barrier and which part of a tile is then a number."""
+    from .copies import Names
+
+    turns = range(int(constant_value(loop.extents[0])))
+    return [s for turn in turns for s in Names({loop.vars[0].expr: const(turn, loop.vars[0].dtype)}).copied(loop.body)]
+
+
+def _pinned(stmts) -> list:
+    """The statements with the barriers that they name."""
+    result = []
+    for s in stmts:
+        if isinstance(s, ir.For) and s.kind == "UNROLL" and constant_value(s.extents[0]) is not None and has_signals([s]) and not leaves(s.body):
+            result += _pinned(_turns_of(s))
+            continue
+        if isinstance(s, Signal):
+            buffer, at = s.barrier.buffer, [s.index]
+            s = ir.Arrive(buffer, at, location=s.location) if s.parity is None else ir.Await(buffer, at, s.parity, location=s.location)
+        if isinstance(s, Wish):
+            s = ir.Registers(s.count, s.more, location=s.location)
+        for part in fields(s):
+            if part.type == "list[Stmt]":
+                setattr(s, part.name, _pinned(getattr(s, part.name)))
+        result.append(ir.If(s.cond, s.then_body, location=s.location) if isinstance(s, Role) else s)
+    return result
+
+
+def _barriers(stmts) -> list:
+    """The barriers that statements name, each once, in their order."""
+    found: dict = {}
+    for s in stmts:
+        if isinstance(s, (ir.Arrive, ir.Await)):
+            found[s.buffer] = True
+        if isinstance(s, ir.Copy) and s.signals is not None:
+            found[s.signals.buffer] = True
+        found.update((buffer, True) for block in blocks_of(s) for buffer in _barriers(block))
+    return list(found)
+
+
+def _in_order(kernel: ir.Kernel):
+    """The kernel for targets without such barriers, or why there is none."""
+    other = replace(kernel, body=_same(kernel.body))
+    try:
+        _order(other)
+    except tr.TraceError as problem:
+        return problem
+    other.body[:] = _without_signals(other.body, _differing(other))
+    return other
+
+
+def _tell(stmts) -> None:
+    """Says what has no effect."""
+    for s in stmts:
+        if isinstance(s, Signal):
+            notices.no_effect(f"T.{s.name}", "the next statement sees the data of a copy and the sums of a product anyway; leave it out", s.location)
+        if isinstance(s, Wish):
+            notices.no_effect(f"T.{s.name}", "registers are given to warp groups that have barriers; elsewhere the compiler gives them", s.location)
+        _tell(_all(s))
+
+
+def _has_any(stmts) -> bool:
+    return any(isinstance(s, (Role, Signal, ir.Registers)) or isinstance(s, ir.Copy) and s.signals is not None or _has_any(_all(s)) for s in stmts)
+
+
 def settle(kernel: ir.Kernel) -> None:
-    """Tries the order of the kernel's statements where a condition says which threads come to a barrier, and takes roles and barriers out."""
-    if not _has_roles(kernel.body):
+    """Gives the kernel its barriers where conditions say which threads come to them. Elsewhere takes roles and barriers out: what all threads wait
+    for is complete."""
+    if not _has_any(kernel.body):
         return
     _check_fragments(kernel)
-    if _are_conditional(kernel.body):
-        _order(kernel)
-    kernel.body[:] = _without_signals(kernel.body, _differing(kernel))
+    if not _are_conditional(kernel.body):
+        _tell(kernel.body)
+        kernel.body[:] = _without_signals(kernel.body, _differing(kernel))
+        return
+    kernel.in_order = _in_order(kernel)
+    body = _pinned(kernel.body)
+    kernel.body[:] = [*(ir.Alloc(barrier) for barrier in _barriers(body)), *body]

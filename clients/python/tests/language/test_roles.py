@@ -102,12 +102,48 @@ def test_roles_with_loops_of_their_own(client, target, turns, by_hand):
     agrees(client, in_two_loops(turns, by_hand), target, K // STEP)
 
 
+def in_order(program, target="emu:sm_80"):
+    return program.for_target(target).script()
+
+
 def test_what_depends_on_no_thread_is_done_by_all():
-    text = in_one_loop(2).script()
+    text = in_order(in_one_loop(2))
     assert "tx" not in text and text.index("copy A") < text.index("copy B") < text.index("gemm"), text
-    text = in_two_loops(4, True).script()
+    text = in_order(in_two_loops(4, True))
     assert text.count("for k in serial(4)") == 1 and text.index("if tx < 128:") < text.index("gemm"), text
-    assert in_two_loops(None, False).script().count("for k in serial(n)") == 1
+    assert in_order(in_two_loops(None, False)).count("for k in serial(n)") == 1
+
+
+def test_targets_with_mbarriers_keep_the_roles_and_their_barriers():
+    text = in_one_loop(2).for_target("cuda:sm_90a").script()
+    assert "alloc ready: barrier int64[1]" in text and "-> a[0:+128, 0:+64] -> ready[0]" in text, text
+    assert text.count("arrive ready[0]") == text.count("await ready[0] parity k % 2") == 1 and "if (tx >= 128) and (tx < 256)" in text, text
+    for target in ("emu:sm_90", "cuda:sm_120a"):
+        assert in_one_loop(2).for_target(target).script() == text
+    for target in ("cuda:sm_89", "hip:gfx942", "emu:gfx942", "emu:sm_80"):
+        assert "arrive" not in in_order(in_one_loop(2), target)
+
+
+def test_groups_take_the_registers_that_they_ask_for():
+    def asking(count, more):
+        @T.prim_func
+        def main(A: T.Tensor((256,), T.int32)):
+            with T.Kernel(1, threads=256):
+                bar = T.alloc_barrier(128)
+                with T.ws(0):
+                    T.set_max_nreg(count, more)
+                    T.barrier_arrive(bar)
+                with T.ws(1):
+                    T.barrier_wait(bar, 0)
+                    T.inc_max_nreg(232)
+
+        return main
+
+    program = asking(40, 0)
+    assert "registers 40\n" in program.script() and "registers 232 more\n" in program.script() and "registers" not in in_order(program)
+    for count in (20, 36, 264):
+        with pytest.raises(T.TraceError, match="a multiple of 8 from"):
+            asking(count, 1)
 
 
 def test_a_value_that_threads_keep_stays_theirs():
@@ -146,8 +182,10 @@ def test_what_threads_keep_is_read_by_the_role_alone():
     (lambda: in_two_loops(4, False, consumed=256), "no order of the warp groups' statements was found"),
 ])
 def test_barriers_that_allow_no_order_are_refused(program, problem):
+    program = program()
+    program.for_target("cuda:sm_90a")
     with pytest.raises(T.TraceError, match=problem):
-        program()
+        program.for_target("cuda:sm_80")
 
 
 def traced(body, threads=256):
@@ -155,6 +193,8 @@ def traced(body, threads=256):
     def main(A: T.Tensor((256,), T.float32), n: T.int32):
         with T.Kernel(1, threads=threads):
             body(A, n)
+
+    return main
 
 
 def test_what_roles_refuse():
@@ -206,7 +246,7 @@ def test_what_roles_refuse():
                           (lambda A, n: never_the_same(n), "must take turns with its variable"),
                           (lambda A, n: odd_number(n), "are not as before after 2 turns")]:
         with pytest.raises(T.TraceError, match=problem):
-            traced(body)
+            traced(body).for_target("emu:sm_80")
     with pytest.raises(T.TraceError, match="used outside T.Kernel"):
         @T.prim_func
         def outside(A: T.Tensor((8,), T.float32)):
@@ -338,6 +378,8 @@ def _tile_of_two_groups():
                 T.gemm(a[64:128, :], b, c)
                 T.copy(c, C[64:128, :])
 
+    return main
+
 
 def _groups_that_share_threads():
     @T.prim_func
@@ -354,6 +396,8 @@ def _groups_that_share_threads():
             with T.ws(2):
                 T.copy(A, s)
                 T.barrier_arrive(full)
+
+    return main
 
 
 def _a_group_that_leaves():
@@ -374,6 +418,8 @@ def _a_group_that_leaves():
                     T.copy(s, C[k, :])
                     T.barrier_arrive(empty)
 
+    return main
+
 
 @pytest.mark.parametrize("program, problem", [
     (_tile_of_two_groups, "is written by several warp groups, but a fragment is one tile of the block"),
@@ -382,7 +428,7 @@ def _a_group_that_leaves():
 ])
 def test_what_groups_would_do_to_each_other_is_refused(program, problem):
     with pytest.raises(T.TraceError, match=problem):
-        program()
+        program().for_target("emu:sm_80")
 
 
 def test_who_left_a_loop_early_has_other_values():

@@ -7,7 +7,7 @@ import pytest
 from library_testing import TARGETS, near, needs_kilnd, normal, typed, wide
 
 import kiln
-from kiln import library, tiles
+from kiln import library
 from kiln.library.operation import OPERATIONS
 
 pytestmark = needs_kilnd
@@ -75,7 +75,7 @@ def test_gradients_of_heads_that_share_keys(emulated, monkeypatch, dim):
     given = tensors(1, 70, 133, 3, 1, dim, "float16")
     assert sizes.attention_backward(dim, HOPPER, group=3, tiles_of_keys=2)["heads_apart"]
     compare(*given, causal=True)
-    monkeypatch.setattr(tiles, "KEY_TURNS", 0)
+    monkeypatch.setattr(sizes, "KEY_TURNS", 0)
     OPERATIONS["attention_backward"]._ready.clear()
     assert not sizes.attention_backward(dim, HOPPER, group=3, tiles_of_keys=2)["heads_apart"]
     compare(*given, causal=True)

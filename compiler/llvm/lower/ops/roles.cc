@@ -11,8 +11,6 @@ using compiler::kGroupThreads;
 
 namespace {
 
-int64_t Floor8(int64_t n) { return n / 8 * 8; }
-
 class Roles : Part {
  public:
   explicit Roles(KernelContext& context) : Part(context) {}
@@ -44,11 +42,7 @@ void Roles::Lower(Rings& rings, TensorCopies& copies, const std::function<void()
 
 // What the threads of each role have, where those that fill rings give registers away.
 compiler::RoleRegisters Roles::Registers() const {
-  const int64_t all = kernel().threads + kernel().producers;
-  // As in CreateKernel: max_registers takes precedence over min_blocks.
-  const int64_t given = context().request().options.max_registers(), limit = given == 0 ? 256 : Floor8(given);
-  const int64_t blocks = given == 0 ? std::max(kernel().min_blocks, 1u) : 1;
-  const int64_t at_start = std::min(Floor8(int64_t(target().registers_per_multiprocessor) / (all * blocks)), limit);
+  const int64_t at_start = compiler::RegistersAtStart(kernel(), target(), context().request().options.max_registers());
   return compiler::RegistersOfRoles(module(), kernel(), at_start);
 }
 

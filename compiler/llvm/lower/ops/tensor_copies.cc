@@ -43,13 +43,13 @@ Values TensorCopies::BoxAt(const ir::Region& global, const compiler::TensorTile&
 void TensorCopies::Lower(const ir::Copy& copy) {
   const compiler::TensorTile tile = compiler::TileOf(module(), copy);
   const ir::Region &global = compiler::GlobalSide(module(), copy), &shared = compiler::SharedSide(module(), copy);
-  const bool load = copy.plan->ring.has_value();
-  if (load && threads().slice == nullptr) return;  // the filling role's
+  const bool load = copy.plan->ring || copy.signals;
+  if (copy.plan->ring && threads().slice == nullptr) return;  // the filling role's
   const size_t map = size_t(std::ranges::find(maps_, tile.map) - maps_.begin());
   const Memory::RegionStart start = memory_.StartOf(shared);
   Value* tile_offset = AddTo(start.after, start.before);
   Value* barrier = nullptr;
-  if (load) barrier = rings_.FilledBarrier(*copy.plan->ring);
+  if (load) barrier = copy.signals ? signals_.Of(*copy.signals) : rings_.FilledBarrier(*copy.plan->ring);
   Value* everybody = copy.plan->multicast ? b().getInt16((1 << kPair) - 1) : nullptr;
   const int64_t groups_m = copy.plan->groups_m, groups_n = copy.plan->groups_n;
   const auto owner = [&](int64_t row, int64_t column) { return groups_m == 0 ? 0 : row % groups_m + groups_m * (column * groups_n / tile.columns); };
@@ -72,6 +72,14 @@ void TensorCopies::Lower(const ir::Copy& copy) {
     }
     if (!load) device().TensorStoreCommit();
   };
+  if (copy.signals) {
+    int64_t bytes = ir::Bytes(module()[shared.buffer].dtype);
+    for (const int64_t extent : shared.extents) bytes *= extent;
+    return When(b().CreateICmpEQ(thread(), I32(0)), [&] {
+      device().PhaseExpectMore(barrier, I32(bytes));
+      move(0);
+    });
+  }
   if (load && everybody != nullptr) return When(rings_.IsMyTurn(*copy.plan->ring), [&] { move(0); });
   if (load) return move(0);
   for (int64_t group = 0; group < std::max<int64_t>(1, groups_m * groups_n); ++group) {

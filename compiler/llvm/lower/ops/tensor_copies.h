@@ -7,18 +7,20 @@
 #include <vector>
 
 #include "compiler/llvm/lower/ops/rings.h"
+#include "compiler/llvm/lower/ops/signals.h"
 #include "compiler/rules/tensor.h"
 
 namespace kiln::llvm_ir {
 
 class TensorCopies : Part {
  public:
-  TensorCopies(KernelContext& context, Evaluator& evaluator, Memory& memory, const Rings& rings)
+  TensorCopies(KernelContext& context, Evaluator& evaluator, Memory& memory, const Rings& rings, Signals& signals)
       : Part(context),
         evaluator_(evaluator),
         memory_(memory),
         places_(memory.places()),
         rings_(rings),
+        signals_(signals),
         maps_(compiler::TensorMapsOf(context.module())) {}
 
   size_t MapCount() const { return maps_.size(); }
@@ -33,6 +35,7 @@ class TensorCopies : Part {
   Memory& memory_;
   Places& places_;
   const Rings& rings_;
+  Signals& signals_;
   const std::vector<compiler::TensorMap> maps_;
   Values arguments_;  // by map
 };

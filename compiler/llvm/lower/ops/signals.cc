@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/lower/ops/signals.h"
+
+#include "compiler/analysis/threads/thread_range.h"
+#include "compiler/rules/gemm.h"
+#include "compiler/rules/roles.h"
+#include "ir/visit.h"
+
+namespace kiln::llvm_ir {
+
+// Where each group asks once, all that they ask for must be there at one time.
+void Signals::FindRegisters() {
+  at_start_ = compiler::RegistersAtStart(kernel(), target(), context().request().options.max_registers());
+  int64_t more = 0;
+  const auto find = [&](const auto& self, const ir::Block& block, const ir::ThreadRange& threads) -> void {
+    for (const ir::Stmt& stmt : block) {
+      if (const auto* op = std::get_if<ir::Registers>(&stmt.op)) {
+        more += (int64_t(op->count) - at_start_) * threads.Count();
+        fits_ &= threads.begin % compiler::kGroupThreads == 0 && threads.end % compiler::kGroupThreads == 0;
+        fits_ &= op->more ? op->count >= at_start_ : op->count <= at_start_;
+      }
+      const auto* branch = std::get_if<ir::If>(&stmt.op);
+      if (branch == nullptr) {
+        ir::ForEachBody(stmt.op, [&](const ir::Block& body) { self(self, body, threads); });
+      } else {
+        self(self, branch->then_body, branch->then_threads.value_or(threads));
+        self(self, branch->else_body, branch->else_threads.value_or(threads));
+      }
+    }
+  };
+  find(find, kernel().body, compiler::AllThreads(kernel()));
+  fits_ &= more <= 0 && target().Has(target::Feature::kWgmma) && kernel().producers == 0;
+}
+
+void Signals::Find() {
+  FindRegisters();
+  ir::Walk(kernel().body, [&](const ir::Stmt& stmt) {
+    const auto* alloc = std::get_if<ir::Alloc>(&stmt.op);
+    if (alloc != nullptr && !module()[alloc->buffer].arrivals.empty()) barriers_.emplace_back(alloc->buffer, stmt.loc.line);
+    const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+    async_ |= gemm != nullptr && RowOf(*gemm, target()).in_flight;
+    const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+    async_ |= copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor;
+  });
+}
+
+void Signals::Init() {
+  if (barriers_.empty()) return;
+  When(b().CreateICmpEQ(thread(), I32(0)), [&] {
+    for (const auto& [buffer, statement] : barriers_) {
+      device().SetLocation(statement);
+      int i = 0;
+      for (const uint32_t arrivals : module()[buffer].arrivals) device().PhaseInit(At(buffer, I32(i++)), arrivals);
+    }
+    device().PhaseInitFence();
+  });
+  device().Barrier();
+}
+
+Value* Signals::At(ir::BufferId barriers, Value* index) const {
+  Value* pointer = b().CreateGEP(b().getInt64Ty(), places_.Shared(), index);
+  return b().CreateConstGEP1_64(b().getInt8Ty(), pointer, uint64_t(*module()[barriers].shared_offset));
+}
+
+Value* Signals::Of(ir::BufferId barriers, const std::vector<ir::ExprId>& indices) {
+  return At(barriers, b().CreateTrunc(evaluator_.EvalIndex(indices.front()), b().getInt32Ty()));
+}
+
+// PTX ISA, "Causality order": an arrival orders accesses of threads; those of products and tensor copies need the fence.
+void Signals::Lower(const ir::Arrive& arrive) {
+  if (async_) device().FenceAsyncProxy();
+  device().PhaseArrive(Of(arrive.buffer, arrive.indices), nullptr);
+}
+
+void Signals::Lower(const ir::Await& await) {
+  Value* parity = evaluator_.Eval(await.parity);
+  device().PhaseWait(Of(await.buffer, await.indices), b().CreateAnd(b().CreateZExtOrTrunc(parity, b().getInt32Ty()), I32(1)));
+}
+
+// PTX ISA, setmaxnreg: what a group asks for beyond what the others leave would never come.
+void Signals::Lower(const ir::Registers& registers) {
+  if (registers.count == at_start_ || !fits_) return;
+  device().SetRegisters(int(registers.count), registers.more);
+}
+
+}  // namespace kiln::llvm_ir

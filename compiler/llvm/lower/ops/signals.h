@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Barriers of the program's own (ir::Arrive), each an mbarrier.
+#pragma once
+
+#include "compiler/llvm/lower/memory.h"
+
+namespace kiln::llvm_ir {
+
+class Signals : Part {
+ public:
+  Signals(KernelContext& context, Evaluator& evaluator, const Places& places) : Part(context), evaluator_(evaluator), places_(places) { Find(); }
+
+  // Before anything else.
+  void Init();
+  void Lower(const ir::Arrive& arrive);
+  void Lower(const ir::Await& await);
+  void Lower(const ir::Registers& registers);
+  // The barrier that a copy signals.
+  Value* Of(const ir::Element& barrier) { return Of(barrier.buffer, barrier.indices); }
+
+ private:
+  void Find();
+  void FindRegisters();
+  Value* Of(ir::BufferId barriers, const std::vector<ir::ExprId>& indices);
+  Value* At(ir::BufferId barriers, Value* index) const;
+
+  Evaluator& evaluator_;
+  const Places& places_;
+  std::vector<std::pair<ir::BufferId, uint32_t>> barriers_;  // and the statement that allocates them
+  int64_t at_start_ = 0;                                     // registers of a thread
+  bool fits_ = true;                                         // the registers that groups ask for are there
+  bool async_ = false;                                       // products or tensor copies access shared memory beside the threads
+};
+
+}  // namespace kiln::llvm_ir
