@@ -10,14 +10,15 @@ namespace {
 
 CopyPlan SomePlan(Writer& writer) {
   const auto groups = uint32_t(writer.Below(3));
-  CopyPlan plan{CopyInstruction(writer.Below(3)),
-                1 << writer.Below(4),
-                writer.SomeLayout({16, 8}),
-                {},
-                writer.Coin(),
-                writer.Coin(),
-                groups,
-                uint32_t(groups > 0)};
+  CopyPlan plan{.instruction = CopyInstruction(writer.Below(3)),
+                .vector = 1 << writer.Below(4),
+                .layout = writer.SomeLayout({16, 8}),
+                .ring = {},
+                .multicast = writer.Coin(),
+                .panels = writer.Coin(),
+                .adds = writer.OneIn(8),
+                .groups_m = groups,
+                .groups_n = uint32_t(groups > 0)};
   if (writer.Coin()) plan.ring = writer.AddRing();
   return plan;
 }
