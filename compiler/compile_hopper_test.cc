@@ -14,6 +14,15 @@ TEST(CompileHopper, ProductsWithSumsOfTheirOwnOverlap) {
   EXPECT_EQ(Count(result, "wgmma.wait_group.sync.aligned 0"), 1u);
 }
 
+// Of the three tensors that tiles are added to, the last is written otherwise, too: its elements are added one by one.
+TEST(CompileHopper, TilesAreAddedByTheTensorUnit) {
+  const v1::WorkerResult result = CompileText(golden::ReadFile("tests/golden/tensor_copies/added_tiles.sm_90a.kiln"), "cuda:sm_90a");
+  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+  EXPECT_GT(Count(result, "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group"), 0u);
+  EXPECT_GT(Count(result, "atom.global.add.f32"), 0u);
+  EXPECT_EQ(result.artifact().launch().tensor_maps_size(), 4);
+}
+
 TEST(CompileHopper, WgmmaWhereItIsAskedForAndFits) {
   v1::CompileRequest request;
   request.set_target("cuda:sm_90a");

@@ -28,6 +28,7 @@
 #include "compiler/loops/split_operands.h"
 #include "compiler/loops/split_ranges.h"
 #include "compiler/loops/tile_reads.h"
+#include "compiler/mapping/depths.h"
 #include "compiler/mapping/instructions.h"
 #include "compiler/mapping/layouts.h"
 #include "compiler/mapping/split_rows.h"
@@ -68,6 +69,7 @@ constexpr Pass kPasses[] = {
     {"scale_sums", Each<ScaleSums>},          // needs: the pieces of operands
     {"tile_reads", Each<TileReads>},          // before other copies become tensor copies: these are part of a loop
     {"tensor_copies", Each<TensorCopies>},
+    {"depths", Depths},                   // needs: each gemm's instruction, and the pieces of operands
     {"layouts", Layouts},                 // needs: each gemm's instruction, and which tiles tensor copies move
     {"rings", Each<Rings>},               // needs: sizes of shared buffers, that is layouts
     {"prefetch", Each<Prefetch>},         // needs: rings

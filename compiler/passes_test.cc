@@ -134,8 +134,7 @@ TEST(Passes, ConflictsTeach) {
   }
 }
 
-// What the thread decides that runs an iteration. Not of partial sums, of what an iteration keeps, of a number that threads agree on, or of
-// places of each thread's own.
+// What the thread decides that runs an iteration. Not of partial sums, of what an iteration keeps, or of a number that threads agree on.
 TEST(Passes, TogetherWarnsOfTheThreadThatRunsAnIteration) {
   ir::Module module = Parsed("tests/golden/together/of_the_thread_that_runs_it.sm_80.kiln");
   const Context context{&TargetOf("x.sm_80.kiln"), {}};
@@ -146,14 +145,16 @@ TEST(Passes, TogetherWarnsOfTheThreadThatRunsAnIteration) {
   for (const ir::Diagnostic& warning : diagnostics.all()) {
     EXPECT_EQ(warning.severity, ir::Severity::kWarning);
     EXPECT_TRUE(warning.hint.contains("the loop's variables")) << warning.hint;
-    const size_t what = warning.message.find("and ") + 4;
-    told.emplace_back(warning.loc.line, warning.message.substr(what, warning.message.find(" depends") - what));
+    const bool place = warning.message.starts_with("each iteration");
+    const size_t what = place ? warning.message.find("where ") + 6 : warning.message.find("and ") + 4;
+    told.emplace_back(warning.loc.line, warning.message.substr(what, warning.message.find(place ? " says" : " depends") - what));
   }
-  const std::vector<std::pair<uint32_t, std::string>> expected = {{10, "%t"}, {13, "%own[0] + %i2"}, {17, "%i3 < %t"}, {23, "%x"}};
+  const std::vector<std::pair<uint32_t, std::string>> expected = {
+      {10, "%t"}, {13, "%own[0] + %i2"}, {17, "%i3 < %t"}, {23, "%x"}, {34, "%t * 2 + %i7"}};
   EXPECT_EQ(told, expected);
 }
 
-// Of copies that differ and are read together. Not of what each thread reads for itself, or of elements that one thread writes for all.
+// Of copies that differ and that others read. Not of what each thread reads for itself, or of elements that one thread writes for all.
 TEST(Passes, TogetherWarnsOfCopiesThatDiffer) {
   ir::Module module = Parsed("tests/golden/together/copies_apart.sm_80.kiln");
   const Context context{&TargetOf("x.sm_80.kiln"), {}};
@@ -167,7 +168,8 @@ TEST(Passes, TogetherWarnsOfCopiesThatDiffer) {
     const size_t what = warning.message.find("and ") + 4;
     told.emplace_back(warning.loc.line, warning.message.substr(what, warning.message.find(':') - what));
   }
-  const std::vector<std::pair<uint32_t, std::string>> expected = {{9, "%t may differ between them"}, {11, "only some store it"}};
+  const std::vector<std::pair<uint32_t, std::string>> expected = {
+      {9, "%t may differ between them"}, {11, "only some store it"}, {21, "%t may differ between them"}};
   EXPECT_EQ(told, expected);
 }
 

@@ -124,8 +124,8 @@ class Reporter {
   void TensorCopy(const ir::Stmt& stmt, const ir::Copy& copy) {
     const TensorTile tile = TileOf(module_, copy);
     Add("tensor_copies", fmt::format("copy {} → {}", Named(copy.src), Named(copy.dst)),
-        fmt::format("tensor copy (TMA), {} boxes of {}{}{}", tile.rows * tile.columns, fmt::join(tile.map.box, "×"),
-                    tile.map.panels > 1 ? fmt::format(" in {} panels", tile.map.panels) : "",
+        fmt::format("tensor {} (TMA), {} boxes of {}{}{}", copy.plan->adds ? "addition" : "copy", tile.rows * tile.columns,
+                    fmt::join(tile.map.box, "×"), tile.map.panels > 1 ? fmt::format(" in {} panels", tile.map.panels) : "",
                     copy.plan->multicast ? ", for both blocks of a cluster in turn" : ""),
         "", stmt);
   }

@@ -72,12 +72,12 @@ class Writer {
   void Put(const Layout& layout) { Put(layout.ToString()); }
   // A field that is added to a plan fails to compile here.
   void Put(const CopyPlan& plan) {
-    const auto& [instruction, vector, layout, ring, multicast, panels, groups_m, groups_n] = plan;
-    PutAll(instruction, vector, layout, ring, multicast, panels, groups_m, groups_n);
+    const auto& [instruction, vector, layout, ring, multicast, panels, adds, groups_m, groups_n] = plan;
+    PutAll(instruction, vector, layout, ring, multicast, panels, adds, groups_m, groups_n);
   }
   void Put(const GemmPlan& plan) {
-    const auto& [instruction, warps_m, warps_n, warps_k, in_flight, by_warps, promoted] = plan;
-    PutAll(instruction, warps_m, warps_n, warps_k, in_flight, by_warps, promoted);
+    const auto& [instruction, warps_m, warps_n, warps_k, in_flight, by_warps, promoted, as_sums] = plan;
+    PutAll(instruction, warps_m, warps_n, warps_k, in_flight, by_warps, promoted, as_sums);
   }
   void Put(const LoadPlan& plan) {
     const auto& [buffer, form, width, across, once] = plan;

@@ -133,6 +133,7 @@ struct CopyPlan {
   std::optional<Ring> ring;      // kTensor, to shared memory
   bool multicast = false;        // into a ring: the blocks of the cluster take turns in loading for all of them
   bool panels = false;           // kTensor, to shared memory: a box takes all columns, even if they are wider than a swizzle
+  bool adds = false;             // kTensor, from shared memory: dst += src, each element atomically
   // kTensor, from shared memory: groups of four warps along the tile's rows and columns, each of which stores what it wrote. 0: one
   // thread stores all.
   uint32_t groups_m = 0, groups_n = 0;
@@ -155,6 +156,7 @@ struct GemmPlan {
   bool in_flight = false;  // wgmma only: keeps running until an AsyncWait for c, or until the next product that adds to c has ended
   bool by_warps = false;   // each warp of a group computes its rows with mma.sync: faster than wgmma for few columns
   bool promoted = false;   // summed separately, then added to c, because the instruction's own sums have fewer bits than c
+  bool as_sums = false;    // a's columns, in registers, lie as a sum's do, and b's rows are in the order in which the instruction then takes them
 };
 // c += op(a) · op(b), m × n from m × k and k × n: the last two dimensions of each region; the others are of extent 1. a and b are shared or
 // fragments of one float type, or both of 8-bit floats, or of integers of 8 or 4 bits; c is a fragment of floats at least as wide, or of i32.

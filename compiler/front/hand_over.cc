@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "compiler/analysis/access.h"
@@ -120,7 +121,9 @@ class Handing {
       if (other == otherwise.end() || (uses.writes == 0 && other->second.writes == 0)) continue;
       return Refuse(stmt, branch, fragment);
     }
-    for (const auto& [body, uses] : {std::pair(&branch.then_body, &then), std::pair(&branch.else_body, &otherwise)}) {
+    for (const auto& [body, uses, threads] :
+         {std::tuple(&branch.then_body, &then, &branch.then_threads), std::tuple(&branch.else_body, &otherwise, &branch.else_threads)}) {
+      if (!*threads) continue;  // its statements are of single threads (compiler/mapping/stage.h)
       for (const auto& [fragment, use] : *uses) {
         if (use.All() == all.at(fragment).All()) continue;
         const auto [it, added] = shared.try_emplace(fragment);

@@ -41,7 +41,10 @@ class Iterations {
   void Visit(const ir::Block& block) {
     for (const ir::Stmt& stmt : block) {
       if (told_) return;
-      if (const auto* store = std::get_if<ir::Store>(&stmt.op)) Check(stmt, store->buffer, store->indices, {store->value});
+      if (const auto* store = std::get_if<ir::Store>(&stmt.op)) {
+        Check(stmt, store->buffer, store->indices, {store->value});
+        CheckPlace(stmt, *store);
+      }
       if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.op)) {
         std::vector<ExprId> values;
         if (atomic->TakesValue()) values.push_back(atomic->value);
@@ -69,6 +72,20 @@ class Iterations {
                                      "iteration: which one does is the compiler's choice",
                                      ir::Names(module_).Of(buffer), ir::PrintExpr(module_, *differs)),
                          "compute it from the loop's variables alone, not from the thread's number", stmt.loc);
+  }
+
+  // Of iterations that others run, nothing is stored in a thread's place. A sum in that place adds up over all threads.
+  void CheckPlace(const ir::Stmt& stmt, const ir::Store& store) {
+    if (told_ || module_[store.buffer].space == ir::Space::kLocal) return;
+    const auto differs = std::ranges::find_if(store.indices, [&](ExprId index) { return IsOfThread(index); });
+    if (differs == store.indices.end() || std::ranges::none_of(store.indices, [&](ExprId index) { return IsOfIteration(index); })) return;
+    const std::vector<ExprId> loads = ir::LoadsOf(module_.exprs, store.value);
+    if (std::ranges::any_of(loads, [&](ExprId load) { return ir::BufferId(module_.exprs[load].ref) == store.buffer; })) return;
+    told_ = true;
+    diagnostics_.Warning(fmt::format("each iteration of a parallel loop stores to %{} where {} says, which depends on the thread that runs the "
+                                     "iteration: which one does is the compiler's choice",
+                                     ir::Names(module_).Of(store.buffer), ir::PrintExpr(module_, *differs)),
+                         "let the loop's variables alone say where to store, or let each thread run all iterations (T.serial)", stmt.loc);
   }
 
   // Whether threads may see different values, whatever the iteration.
@@ -128,16 +145,16 @@ void WarnOfThread(const ir::Module& module, const ir::For& loop, const ThreadSet
 void WarnOfCopies(const ir::Module& module, const ir::Stmt& stmt, const Divergence& divergence, const ThreadSets& sets,
                   const ir::ThreadRange& threads, bool some, ir::Diagnostics& diagnostics) {
   const auto* store = std::get_if<ir::Store>(&stmt.op);
-  if (store == nullptr || !divergence.IsReadTogether(store->buffer) || threads.Count() == 1) return;
+  if (store == nullptr || !divergence.IsExchanged(store->buffer) || threads.Count() == 1) return;
   // A thread that writes an element of its own writes it for all (compiler/mapping/stage.h).
   if (!std::ranges::all_of(store->indices, [&](ExprId index) { return sets.Agree(index, threads); })) return;
   const bool differs = !sets.Agree(store->value, threads);
   if (!some && !differs) return;
   const std::string name = ir::Names(module).Of(store->buffer);
   diagnostics.Warning(
-      fmt::format("every thread holds a copy of this element of %{}, and {}: statements that the threads do together read %{}, and "
-                  "whose copy they read is the compiler's choice",
-                  name, differs ? fmt::format("{} may differ between them", ir::PrintExpr(module, store->value)) : "only some store it", name),
+      fmt::format("every thread holds a copy of this element of %{}, and {}: {} read %{}, and whose copy they read is the compiler's choice", name,
+                  differs ? fmt::format("{} may differ between them", ir::PrintExpr(module, store->value)) : "only some store it",
+                  divergence.IsReadTogether(store->buffer) ? "statements that the threads do together" : "other threads", name),
       "keep what is each thread's own in a local (T.alloc_local), or put it where the threads exchange it (T.alloc_shared)", stmt.loc);
 }
 

@@ -9,13 +9,14 @@
 namespace kiln::compiler {
 
 // Which thread runs an iteration of a parallel loop is the compiler's choice. Warns once of a loop, to which `threads` come together, that
-// stores where its variables say what depends on the thread that runs the iteration, or stores it in iterations that depend on the thread.
-// It says nothing of a place that depends on the thread, of locals, or of what an iteration has put in a local.
+// stores where its variables say what depends on the thread that runs the iteration, or stores it in iterations that depend on the thread,
+// or in a place of which the thread and the iteration say a part each. It says nothing of what is added up in a thread's place, of locals, or
+// of what an iteration has put in a local.
 void WarnOfThread(const ir::Module& module, const ir::For& loop, const ThreadSets& sets, const ir::ThreadRange& threads,
                   ir::Diagnostics& diagnostics);
 
-// Each of `threads`, or only some of them (`some`), may store a value of its own in its copy of an element. Warns if threads read the
-// fragment together.
+// Each of `threads`, or only some of them (`some`), may store a value of its own in its copy of an element. Warns if threads read what others
+// have written to the fragment.
 void WarnOfCopies(const ir::Module& module, const ir::Stmt& stmt, const Divergence& divergence, const ThreadSets& sets,
                   const ir::ThreadRange& threads, bool some, ir::Diagnostics& diagnostics);
 

@@ -22,6 +22,8 @@ using Part = std::vector<BasicBlock*>;
 
 // A function is divided into about so many parts, and then each of these. To take a part out costs time in proportion to what it is taken from.
 constexpr size_t kParts = 16;
+// The time that ptxas takes for a block grows with the square of its instructions, too: a block of so many is cut into runs of kRun.
+constexpr size_t kLongBlock = 4096, kRun = 16;
 // Values that a function takes and gives. ptxas passes them through registers and memory.
 constexpr size_t kMostPassed = 64;
 
@@ -82,6 +84,26 @@ class Division {
   std::vector<Part> parts_;
 };
 
+// Cuts long blocks into runs, which can be parts. Allocations stay in one block with what stands before them.
+void CutLongBlocks(llvm::Function& function) {
+  std::vector<BasicBlock*> blocks;
+  for (BasicBlock& block : function)
+    if (block.size() >= kLongBlock) blocks.push_back(&block);
+  for (BasicBlock* block : blocks) {
+    std::vector<llvm::Instruction*> cuts;
+    size_t run = 0;
+    for (auto it = block->getFirstInsertionPt(); !it->isTerminator(); ++it) {
+      if (llvm::isa<llvm::AllocaInst>(*it)) {
+        cuts.clear();
+        run = 0;
+      } else if (++run % kRun == 0) {
+        cuts.push_back(&*it);
+      }
+    }
+    for (llvm::Instruction* cut : llvm::reverse(cuts)) block->splitBasicBlock(cut);  // from the end, so that each moves one run
+  }
+}
+
 // Makes functions of parts of `function`, which are added to `made`.
 void Outline(llvm::Function& function, std::vector<llvm::Function*>& made) {
   const std::vector<Part> parts = Division(function, std::max(kLongPart, function.size() / kParts)).parts();
@@ -104,7 +126,10 @@ void Outline(llvm::Function& function, std::vector<llvm::Function*>& made) {
 
 void OutlineLongKernels(llvm::Module& module) {
   std::vector<llvm::Function*> functions;
-  for (llvm::Function& function : module) functions.push_back(&function);
+  for (llvm::Function& function : module) {
+    CutLongBlocks(function);
+    functions.push_back(&function);
+  }
   for (size_t i = 0; i < functions.size(); ++i)
     if (functions[i]->size() > 2 * kLongPart) Outline(*functions[i], functions);
 }

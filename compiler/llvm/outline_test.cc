@@ -85,6 +85,23 @@ TEST(LongKernels, BecomeFunctions) {
   EXPECT_GT(output->kernels[0].registers(), 0u);
 }
 
+TEST(LongKernels, OfOneBlockBecomeFunctionsToo) {
+  TestKernel k(Sm80());
+  for (int i = 0; i < 4000; ++i) k.Store(k.builder.CreateFAdd(k.Load(k.builder.getFloatTy()), llvm::ConstantFP::get(k.builder.getFloatTy(), 1.0)));
+  ASSERT_EQ(k.Finish(), "");
+  const size_t instructions = k.kernel->getInstructionCount();
+  OutlineLongKernels(k.module);
+  std::string problem;
+  llvm::raw_string_ostream stream(problem);
+  ASSERT_FALSE(llvm::verifyModule(k.module, &stream)) << problem;
+  size_t sum = 0;
+  for (const llvm::Function& function : k.module) {
+    sum += function.getInstructionCount();
+    EXPECT_LT(function.getInstructionCount(), instructions / 3) << function.getName().str();
+  }
+  EXPECT_GE(sum, instructions) << "no instruction is lost";
+}
+
 TEST(LongKernels, ExtremesOfDoubleCountAsWhatTheyBecome) {
   for (const bool wide : {true, false}) {
     TestKernel k(Sm80());

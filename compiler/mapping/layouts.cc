@@ -111,7 +111,7 @@ class Inference {
     set(gemm.c, AccumulatorLayout(mma, shape, grid));
     const int swapped[] = {1, 0};
     if (mma.ReadsA()) {
-      const Layout a = OperandALayout(mma, shape, grid);
+      const Layout a = OperandALayout(mma, shape, grid, gemm.plan->as_sums);
       set(gemm.a, gemm.transpose_a ? a.Permuted(swapped) : a);
     }
     if (!mma.ReadsB()) return;

@@ -39,10 +39,15 @@ class Stager {
   void Visit(ir::Block& block) {
     ir::Block result;
     for (ir::Stmt& stmt : block) {
+      Begin(stmt);
+      ir::Block around;  // what stands behind the statement because of statements in it
+      if (ComeApart(stmt)) {
+        ExchangeAround(stmt);
+        std::ranges::move(before_, std::back_inserter(result));
+        around = std::move(after_);
+      }
       VisitBodies(stmt);
-      before_.clear();
-      after_.clear();
-      loc_ = stmt.loc;
+      Begin(stmt);
       auto* loop = std::get_if<ir::For>(&stmt.op);
       if (loop != nullptr && loop->kind == ir::LoopKind::kParallel) {
         Loop(stmt, *loop);
@@ -58,11 +63,18 @@ class Stager {
       std::ranges::move(before_, std::back_inserter(result));
       result.push_back(std::move(stmt));
       std::ranges::move(after_, std::back_inserter(result));
+      std::ranges::move(around, std::back_inserter(result));
     }
     block = std::move(result);
   }
 
  private:
+  void Begin(const ir::Stmt& stmt) {
+    before_.clear();
+    after_.clear();
+    loc_ = stmt.loc;
+  }
+
   void VisitBodies(ir::Stmt& stmt) {
     if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) Visit(loop->body);
     if (auto* loop = std::get_if<ir::While>(&stmt.op)) Visit(loop->body);
@@ -121,13 +133,51 @@ class Stager {
 
   // --- statements that touch single elements ---
 
-  void Scalars(ir::Stmt& stmt) {
-    std::map<BufferId, bool> written;
+  // Whether only some threads may come to a statement's bodies, or not all at once: they cannot wait for each other there.
+  bool ComeApart(const ir::Stmt& stmt) const {
+    const auto differs = [&](ir::ExprId id) { return divergence_.Differs(id, threads_); };
+    if (const auto* loop = std::get_if<ir::For>(&stmt.op))
+      return loop->kind != ir::LoopKind::kParallel && (std::ranges::any_of(loop->extents, differs) || divergence_.IsLeftEarly(loop));
+    if (const auto* loop = std::get_if<ir::While>(&stmt.op)) return differs(loop->cond) || divergence_.IsLeftEarly(loop);
+    const auto* branch = std::get_if<ir::If>(&stmt.op);
+    return branch != nullptr && differs(branch->cond);
+  }
+
+  // Fragments that would pass through shared memory within the statement are in shared memory while it runs.
+  void ExchangeAround(ir::Stmt& stmt) {
+    std::map<BufferId, bool> exchanged;
+    const std::vector<ir::Block*> bodies = BodiesOfSingleThreads(stmt);
+    for (const ir::Block* body : bodies) ir::Walk(*body, [&](const ir::Stmt& inner) { AddExchanged(inner, exchanged); });
+    for (const auto& [fragment, written] : exchanged) {
+      const BufferId shared = ThroughShared(fragment, written);
+      ReplaceBuffer(module_, stmt, fragment, shared);
+      for (ir::Block* body : bodies) ReplaceBuffer(module_, *body, fragment, shared);
+    }
+  }
+
+  // But for those of a branch whose threads wait for each other.
+  static std::vector<ir::Block*> BodiesOfSingleThreads(ir::Stmt& stmt) {
+    std::vector<ir::Block*> bodies;
+    const auto* branch = std::get_if<ir::If>(&stmt.op);
+    ir::ForEachBody(stmt.op, [&](ir::Block& body) {
+      const bool together = branch != nullptr && (&body == &branch->then_body ? branch->then_threads : branch->else_threads).has_value();
+      if (!together) bodies.push_back(&body);
+    });
+    return bodies;
+  }
+
+  // Adds the fragments that pass through shared memory for a statement that touches single elements, and whether it writes them.
+  void AddExchanged(const ir::Stmt& stmt, std::map<BufferId, bool>& exchanged) const {
     for (const Access& access : AccessesOf(module_, stmt)) {
       if (module_[access.buffer].space != Space::kFragment || access.tile) continue;
       if (HeldByAll(access.buffer) && !IsOfOthersToo(access)) continue;
-      written[access.buffer] |= access.write;
+      exchanged[access.buffer] |= access.write;
     }
+  }
+
+  void Scalars(ir::Stmt& stmt) {
+    std::map<BufferId, bool> written;
+    AddExchanged(stmt, written);
     if (written.empty()) return;
     // Where every thread holds what it reads, it reads its copy: in shared memory, others may have written the element already.
     if (auto* store = std::get_if<ir::Store>(&stmt.op); store != nullptr && written.contains(store->buffer) && HeldByAll(store->buffer)) {
@@ -166,7 +216,7 @@ class Stager {
 
   // Whether each thread writes an element of its own, which others read: they hold a copy of it, too.
   bool IsOfOthersToo(const Access& access) const {
-    return access.write && divergence_.IsReadTogether(access.buffer) &&
+    return access.write && divergence_.IsExchanged(access.buffer) &&
            std::ranges::any_of(access.indices, [&](ir::ExprId index) { return divergence_.Differs(index, threads_); });
   }
 
@@ -196,9 +246,9 @@ class Stager {
     const WarpGrid grid = GridOf(gemm, threads_.Count(), *context_.target);
     const int swapped[] = {1, 0};
     if (mma.ReadsA()) {
-      Layout a = OperandALayout(mma, shape, grid);
+      Layout a = OperandALayout(mma, shape, grid, gemm.plan->as_sums);
       if (gemm.transpose_a) a = a.Permuted(swapped);
-      Operand(gemm.a, &a);
+      gemm.plan->as_sums ? Held(gemm.a, a) : Operand(gemm.a, &a);
     }
     if (mma.ReadsB()) {
       Layout b = OperandBLayout(mma, shape, grid);
@@ -222,6 +272,16 @@ class Stager {
     const bool whole = region.extents == module_.ShapeOf(region.buffer);
     if (wanted != nullptr && whole && *buffer.layout == Fitted(*wanted, region)) return;
     region.buffer = ToShared(region.buffer);
+  }
+
+  // An operand that only registers can hold.
+  void Held(ir::Region& region, const Layout& wanted) {
+    const Layout layout = Fitted(wanted, region).Normalized();
+    if (*module_[region.buffer].layout == layout) return;
+    const BufferId shared = ToShared(region.buffer), fitted = FreshLike(module_, region.buffer, Space::kFragment, "_fitted");
+    module_[fitted].layout = layout;
+    before_.push_back(Move(shared, fitted, layout));
+    region.buffer = fitted;
   }
 
   void Accumulator(ir::Gemm& gemm, const Layout& wanted) {

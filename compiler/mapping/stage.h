@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A use may need another layout than the fragment has. This pass stores the tile to shared memory and reads it back in the order that the
-// use needs.
+// use needs. So it does where a thread writes an element of its own that others read: of a statement whose threads cannot wait for each other,
+// as under a condition that differs between them, the tile is in shared memory from before it until behind it.
 #pragma once
 
 #include "compiler/options.h"

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/contains.h"
 #include "compiler/analysis/definitions.h"
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
@@ -67,6 +68,7 @@ class Chooser {
     uses_ = CountAllAccesses(module_, body);
     ir::Walk(body, [&](const ir::Stmt& stmt) {
       FindLong(stmt);
+      if (const ir::Atomic* atomic = AddsTile(stmt)) ++added_[atomic->buffer];
       if (const auto* copy = std::get_if<ir::Copy>(&stmt.op)) stored_[copy->dst.buffer].push_back(copy->dst);
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
       if (gemm == nullptr) return;
@@ -156,6 +158,7 @@ class Chooser {
                                  ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
                  },
                  stmt.op);
+      if (place.together && AddTile(stmt, place.facts, result)) continue;
       auto* copy = std::get_if<ir::Copy>(&stmt.op);
       const bool once = &block == &kernel_.body && copy != nullptr && by_groups_.contains(copy->dst.buffer);
       if (copy != nullptr && (place.pipelined || once) && place.together && IsLoad(*copy, place.facts)) {
@@ -183,6 +186,105 @@ class Chooser {
     return src.space == Space::kGlobal && dst.space == Space::kShared && src.dtype == dst.dtype && !by_warps_.contains(copy.dst.buffer) &&
            copy.dst.extents == module_.ShapeOf(copy.dst.buffer) &&
            TensorFits(module_, facts, copy.src, copy.dst.extents, context_.pointer_alignment());
+  }
+
+  // The atomic of a parallel loop that adds a tile to global memory, element by element, and orders nothing else.
+  static const ir::Atomic* AddsTile(const ir::Stmt& stmt) {
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->vars.size() != 2 || loop->body.size() != 1) return nullptr;
+    const auto* atomic = std::get_if<ir::Atomic>(&loop->body[0].op);
+    const bool plain = atomic != nullptr && atomic->kind == ir::AtomicKind::kAdd && !atomic->old && atomic->order == ir::MemoryOrder::kRelaxed;
+    return plain ? atomic : nullptr;
+  }
+
+  // The box of memory that the loop adds to, and its variables in the order of the box's dimensions.
+  struct Added {
+    ir::Region box;
+    std::vector<ir::VarId> vars;
+  };
+
+  // Each variable of the loop must move along a dimension of its own, one element at a time.
+  std::optional<Added> BoxOf(const ir::For& loop, const ir::Atomic& atomic) {
+    Added added{{atomic.buffer, atomic.indices, std::vector<int64_t>(atomic.indices.size(), 1)}, {}};
+    for (size_t d = 0; d < atomic.indices.size(); ++d) {
+      const Linear index = LinearOf(module_.exprs, atomic.indices[d]);
+      for (size_t v = 0; v < loop.vars.size(); ++v) {
+        const ir::VarId var = loop.vars[v];
+        if (!ContainsVar(module_.exprs, atomic.indices[d], std::set{var})) continue;
+        if (index.Coefficient(module_.VarRef(var)) != 1 || added.box.extents[d] != 1) return std::nullopt;
+        ExprId& offset = added.box.offsets[d];
+        offset = module_.exprs.Substitute(offset, var, module_.exprs.Int(0, module_[var].dtype));
+        if (ContainsVar(module_.exprs, offset, std::set{var})) return std::nullopt;
+        added.box.extents[d] = module_.exprs.ConstInt(loop.extents[v]).value_or(1);
+        added.vars.push_back(var);
+      }
+    }
+    return added.vars.size() == loop.vars.size() ? std::optional(std::move(added)) : std::nullopt;
+  }
+
+  // Nothing else of the kernel may look at the memory: it does not see when such additions end.
+  bool MayAdd(const ir::Atomic& atomic) const {
+    const ir::Buffer& to = module_[atomic.buffer];
+    const AccessCount& uses = uses_.at(atomic.buffer);
+    const bool adds = to.dtype == ir::DType::kF32 || to.dtype == ir::DType::kF16 || to.dtype == ir::DType::kBF16;
+    return adds && to.space == Space::kGlobal && !to.may_alias && uses.reads == 0 && uses.writes == added_.at(atomic.buffer);
+  }
+
+  // Whether the loop finds elements of fragments at its own variables, but for constants. Elsewhere it becomes a loop over the whole fragment
+  // (shift_loops.h), of which a shared tile of several panels holds a part.
+  bool TakesPartsFromKnownPlaces(const ir::For& loop, ExprId value) const {
+    std::vector<Access> loads;
+    CollectLoads(module_.exprs, value, loads);
+    const auto is_own = [&](const auto& term) {
+      const ir::ExprNode& node = module_.exprs[ExprId(term.first)];
+      return node.op == ir::ExprOp::kVar && std::ranges::find(loop.vars, ir::VarId(node.ref)) != loop.vars.end();
+    };
+    return std::ranges::all_of(loads, [&](const Access& load) {
+      return module_[load.buffer].space != Space::kFragment ||
+             std::ranges::all_of(load.indices, [&](ExprId index) { return std::ranges::all_of(LinearOf(module_.exprs, index).terms, is_own); });
+    });
+  }
+
+  // A shared tile of its own, or where there is no room the one of another addition, whose end is then waited for.
+  std::optional<BufferId> TileToAdd(BufferId to, const std::vector<int64_t>& shape) {
+    const ir::DType dtype = module_[to].dtype;
+    const int64_t bytes = std::accumulate(shape.begin(), shape.end(), ir::Bytes(dtype), std::multiplies<>());
+    if (bytes > Room(/*every_stage=*/true)) {
+      const auto is_like = [&](BufferId tile) { return module_[tile].dtype == dtype && module_.ShapeOf(tile) == shape; };
+      const auto like = std::ranges::find_if(to_add_, is_like);
+      return like == to_add_.end() ? std::nullopt : std::optional(*like);
+    }
+    const BufferId tile = FreshBuffer(module_, ir::Buffer{Space::kShared, dtype, ShapeOfConstants(module_, shape)}, module_[to].name + "_added");
+    staged_.insert(tile);
+    to_add_.insert(tile);
+    return tile;
+  }
+
+  // Adds a tile through shared memory: the loop fills one, and the tensor unit adds it.
+  bool AddTile(const ir::Stmt& stmt, const Facts& facts, ir::Block& result) {
+    const ir::Atomic* atomic = AddsTile(stmt);
+    if (atomic == nullptr || !MayAdd(*atomic)) return false;
+    ir::For fill = std::get<ir::For>(stmt.op);
+    const std::optional<Added> added = BoxOf(fill, *atomic);
+    if (!added || !std::ranges::all_of(added->box.offsets, [&](ExprId offset) { return IsShared(offset); })) return false;
+    if (!TakesPartsFromKnownPlaces(fill, atomic->value)) return false;
+    std::vector<int64_t> shape;
+    std::ranges::copy_if(added->box.extents, std::back_inserter(shape), [](int64_t extent) { return extent != 1; });
+    if (shape.size() != added->vars.size() || !TensorFits(module_, facts, added->box, shape, context_.pointer_alignment())) return false;
+    const std::optional<BufferId> staged = TileToAdd(atomic->buffer, shape);
+    if (!staged) return false;
+    kernel_.decisions.push_back({"tensor_copies", atomic->buffer, "added from a shared tile", "the block works on meanwhile"});
+    ir::Store store{*staged, {}, atomic->value};
+    for (ir::VarId var : added->vars) store.indices.push_back(module_.VarRef(var));
+    ir::Region whole{*staged, std::vector<ExprId>(shape.size(), module_.exprs.Int(0)), shape};
+    fill.body[0].op = std::move(store);
+    fill.coalesced_width = 0;  // of global memory
+    ir::Copy add{std::move(whole), added->box, 0, ir::CopyPlan{}};
+    add.plan->instruction = ir::CopyInstruction::kTensor;
+    add.plan->adds = true;
+    result.push_back({std::move(fill), stmt.loc});
+    result.push_back({std::move(add), stmt.loc});
+    return true;
   }
 
   // The stored tensor must be touched by such stores only, and their boxes must not overlap: then nobody waits for the elements.
@@ -257,8 +359,7 @@ class Chooser {
     const std::vector<int64_t> tile = module_.ShapeOf(copy.src.buffer);
     const int64_t bytes = ir::Bits(module_[copy.dst.buffer].dtype) / 8;
     if (tile.size() < 2 || bytes == 0) return std::nullopt;
-    const int64_t room = int64_t(context_.target->max_shared_bytes) - kKernelBarrierRoom - SharedBytes(/*every_stage=*/true);
-    const int64_t least = int64_t(context_.target->max_shared_bytes) - kKernelBarrierRoom - SharedBytes(/*every_stage=*/false);
+    const int64_t room = Room(/*every_stage=*/true), least = Room(/*every_stage=*/false);
     const auto within = [&](size_t dim, int64_t extent, int64_t limit) -> std::optional<Pieces> {
       std::vector<int64_t> piece = tile;
       piece[dim] = extent;
@@ -292,6 +393,9 @@ class Chooser {
     }
     return std::nullopt;
   }
+
+  // Bytes of shared memory beside the kernel's tiles.
+  int64_t Room(bool every_stage) const { return int64_t(context_.target->max_shared_bytes) - kKernelBarrierRoom - SharedBytes(every_stage); }
 
   // Bytes that the kernel's tiles take.
   int64_t SharedBytes(bool every_stage) const {
@@ -367,7 +471,8 @@ class Chooser {
   std::set<BufferId> by_groups_;                        // operands of wgmma
   std::set<BufferId> by_warps_;                         // operands of other products, which need other layouts
   std::map<BufferId, std::vector<ir::Region>> stored_;  // by copies
-  std::set<BufferId> staged_, long_;
+  std::map<BufferId, int64_t> added_;                   // how many loops add tiles to it
+  std::set<BufferId> staged_, to_add_, long_;
   std::map<BufferId, int64_t> versions_;
   std::vector<ir::Gemm> grouped_;  // by wgmma
   std::set<ir::VarId> by_thread_;  // lets that differ between threads

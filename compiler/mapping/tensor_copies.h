@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which copies of a kernel become tensor copies (TMA): loads of whole tiles in pipelined loops of kernels that use wgmma, loads of operands that
-// stay for all of a block's products, and stores of tiles that nothing else of the kernel reads. An accumulator that the program stores straight to
-// global memory goes through a shared tile first, piece by piece where shared memory is short. The block works on while the tensor store reads the
-// tile.
+// stay for all of a block's products, and stores of tiles that nothing else of the kernel reads, as well as atomic additions of tiles. An accumulator
+// that the program stores or adds straight to global memory goes through a shared tile first, stores piece by piece where shared memory is short.
+// The block works on while the tensor unit reads the tile.
 #pragma once
 
 #include "compiler/options.h"

@@ -121,7 +121,7 @@ class Estimator {
     const int64_t together = std::min(estimate.grid, resident * active);
     const double share = double(together) / double(std::max<int64_t>(1, estimate.grid));
     const bool all_stay = StaysInL2(kernel, 1), turn_stays = StaysInL2(kernel, share);
-    for (const auto& [stmt, reading] : ReadingsOf(module_, kernel, scalars_, together)) {
+    for (const auto& [stmt, reading] : ReadingsOf(module_, kernel, scalars_, together, kKept * double(board_.l2_bytes))) {
       // Blocks that read the same are never quite in step.
       const double skew = reading.fresh < 1 ? std::min(context_.target->costs.skewed, 1 / reading.fresh) : 1;
       around.fresh[stmt] = reading.again && turn_stays ? 0 : reading.fresh * skew * (all_stay ? share : 1);

@@ -24,7 +24,9 @@ struct Reading {
   double fresh = 1;    // part of the bytes, of all that the blocks read at one time, that no other of them reads: 1 / blocks if all read the same
   bool again = false;  // a statement before it has read the same
 };
-// Of `blocks` neighbouring blocks.
-std::map<const ir::Stmt*, Reading> ReadingsOf(const ir::Module& module, const ir::Kernel& kernel, const Scalars& scalars, int64_t blocks);
+// Of `blocks` neighbouring blocks. Where a loop begins elsewhere in each of them (that of a causal mask), they read the same at different times: what
+// one has read another finds, if all of them have read at most `kept` bytes since.
+std::map<const ir::Stmt*, Reading> ReadingsOf(const ir::Module& module, const ir::Kernel& kernel, const Scalars& scalars, int64_t blocks,
+                                              double kept);
 
 }  // namespace kiln::compiler

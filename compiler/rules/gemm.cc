@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 namespace kiln::compiler {
 namespace {
@@ -65,6 +66,53 @@ int64_t PanelOf(const ir::Module& module, ir::BufferId tile) {
   return PanelBytes(module.ShapeOf(tile).back() * bits / 8) * 8 / bits;
 }
 
+// --- the depth of a product whose A lies as a sum does ---
+
+struct Held {
+  Digit digit;    // of A
+  int64_t place;  // along k
+};
+
+// Whether the digits of threads are the same, and as many registers lie between them.
+bool SameThreads(const Dim& a, const Dim& b) {
+  return std::ranges::equal(a, b, [](const Digit& x, const Digit& y) {
+    return x.place == y.place && x.size == y.size && (x.place != Place::kThread || x.stride == y.stride);
+  });
+}
+
+// The digits of the first `count` columns; those beyond one instruction's are in registers.
+Dim FirstOf(const Dim& columns, int64_t count) {
+  Dim first;
+  for (Digit digit : columns) {
+    if (count == 1) return first;
+    digit.size = std::gcd(digit.size, count);
+    count /= digit.size;
+    first.push_back(digit);
+  }
+  if (count > 1) first.push_back({count, Place::kRegister, 0});
+  return first;
+}
+
+std::optional<Held> TakeThreads(std::vector<Held>& threads, const Digit& column) {
+  const auto found = std::ranges::find(threads, column, &Held::digit);
+  if (found == threads.end()) return std::nullopt;
+  const Held held = *found;
+  threads.erase(found);
+  return held;
+}
+
+// The next of the registers, the first of which are at the vector's end: as many as there are up to `most`.
+std::optional<Held> TakeRegisters(std::vector<Held>& registers, int64_t most) {
+  if (registers.empty()) return std::nullopt;
+  Held& next = registers.back();
+  const int64_t size = std::gcd(next.digit.size, most);
+  if (size == 1) return std::nullopt;
+  const Held taken{{size, Place::kRegister, next.digit.stride}, next.place};
+  next.digit.size /= size, next.digit.stride *= size, next.place *= size;
+  if (next.digit.size == 1) registers.pop_back();
+  return taken;
+}
+
 }  // namespace
 
 GemmShape ShapeOf(const ir::Gemm& gemm) {
@@ -95,13 +143,13 @@ Layout AccumulatorLayout(const target::MmaInstruction& mma, const GemmShape& sha
   return Layout(std::move(dims), Join(atom.replicas(), WarpReplicas(grid, 1, 1)));
 }
 
-Layout OperandALayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid) {
+Layout OperandALayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid, bool as_sums) {
   const Layout& atom = mma.a_layout;
   const int64_t registers = atom.Registers();
   const int64_t atoms_m = shape.m / mma.m / grid.warps_m, atoms_k = shape.k / mma.k / grid.warps_k;
   Dim m = Extended(Between(grid.rows, registers * atoms_k, atom.dim(0)),
                    {{grid.warps_m, Place::kThread, grid.warp_size}, {atoms_m / grid.rows, Place::kRegister, registers * atoms_k * grid.rows}});
-  Dim k = Extended(atom.dim(1), {{atoms_k, Place::kRegister, registers}, PartsOfK(grid)});
+  Dim k = Extended(as_sums ? DepthAsSums(mma, mma)->columns : atom.dim(1), {{atoms_k, Place::kRegister, registers}, PartsOfK(grid)});
   return Layout({std::move(m), std::move(k)}, Join(atom.replicas(), WarpReplicas(grid, grid.warps_n, grid.warps_m)));
 }
 
@@ -114,6 +162,45 @@ Layout OperandBLayout(const target::MmaInstruction& mma, const GemmShape& shape,
                     {grid.warps_n, Place::kThread, grid.warp_size * grid.warps_m}});
   Dim k = Extended(atom.dim(1), {{atoms_k, Place::kRegister, registers}, PartsOfK(grid)});
   return Layout({std::move(n), std::move(k)}, Join(atom.replicas(), WarpReplicas(grid, grid.warps_m, 1)));
+}
+
+std::optional<Depth> DepthAsSums(const target::MmaInstruction& mma, const target::MmaInstruction& sums) {
+  if (mma.IsScalar() || sums.IsScalar() || mma.swapped || sums.swapped || !mma.ReadsA() || mma.team != sums.team) return std::nullopt;
+  if (!mma.a_layout.replicas().empty() || !sums.c_layout.replicas().empty()) return std::nullopt;
+  if (!SameThreads(mma.a_layout.dim(0), sums.c_layout.dim(0))) return std::nullopt;
+  std::vector<Held> registers, threads;
+  int64_t place = 1;
+  for (const Digit& digit : mma.a_layout.dim(1)) {
+    (digit.place == Place::kThread ? threads : registers).push_back({digit, place});
+    place *= digit.size;
+  }
+  std::ranges::reverse(registers);
+  Depth depth;
+  for (const Digit& column : FirstOf(sums.c_layout.dim(1), mma.k)) {
+    for (int64_t left = column.size; left > 1;) {
+      std::optional<Held> held = column.place == Place::kThread ? TakeThreads(threads, column) : TakeRegisters(registers, left);
+      if (!held) return std::nullopt;
+      depth.columns.push_back(held->digit);
+      depth.places.push_back({held->digit.size, Place::kAddress, held->place});
+      left /= held->digit.size;
+    }
+  }
+  if (!registers.empty() || !threads.empty()) return std::nullopt;
+  const Layout order({depth.places});
+  return order.Normalized().dim(0).size() == 1 ? std::nullopt : std::optional(std::move(depth));
+}
+
+ir::ExprId Depth::ColumnAt(ir::ExprPool& exprs, ir::ExprId place) const {
+  const ir::DType type = exprs.Type(place);
+  const auto number = [&](int64_t value) { return exprs.Int(value, type); };
+  int64_t column = 1;
+  ir::ExprId sum = number(0);
+  for (const Digit& digit : places) {
+    const ir::ExprId above = exprs.Make(ir::ExprOp::kFloorDiv, {place, number(digit.stride)});
+    sum = exprs.Add(sum, exprs.Mul(exprs.Make(ir::ExprOp::kFloorMod, {above, number(digit.size)}), number(column)));
+    column *= digit.size;
+  }
+  return exprs.Add(exprs.Mul(exprs.Make(ir::ExprOp::kFloorDiv, {place, number(column)}), number(column)), sum);
 }
 
 Layout ScalarAccumulatorLayout(const GemmShape& shape, int64_t threads) {

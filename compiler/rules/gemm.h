@@ -3,7 +3,9 @@
 // What a matrix product demands: how its fragments lie for a matrix instruction and a partition of the warps.
 #pragma once
 
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "compiler/target/instructions.h"
 #include "ir/module.h"
@@ -34,8 +36,20 @@ int64_t Neighbours(const target::Target& target, ir::DType dtype, int64_t atoms)
 // Fragments of c (m, n), op(a) (m, k) and op(b) as (n, k). Rows of instructions alternate between the warps; columns of a warp are
 // neighbours, so that an accumulator becomes the next product's operand without moving. Parts of k are c's first dimension.
 ir::Layout AccumulatorLayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid);
-ir::Layout OperandALayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid);
+ir::Layout OperandALayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid, bool as_sums = false);
 ir::Layout OperandBLayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid);
+// How the depth of an instruction is numbered where its A, in registers, lies as columns of a sum do. Columns are numbered as they come in the
+// sum; places as the instruction numbers its k. Products add over all of k, so that any order gives the same, if B's rows are in it, too.
+struct Depth {
+  std::vector<ir::Digit> columns;  // of A's layout, along k
+  std::vector<ir::Digit> places;   // of addresses: for each column, its place
+  bool operator==(const Depth&) const = default;
+
+  // Column of each place; `place` may be any number, of which whole multiples of the instruction's k stay what they are.
+  ir::ExprId ColumnAt(ir::ExprPool& exprs, ir::ExprId place) const;
+};
+// Of sums that `sums` computes. nullopt: registers of A do not lie so in any order, or they do in k's own.
+std::optional<Depth> DepthAsSums(const target::MmaInstruction& mma, const target::MmaInstruction& sums);
 // c spread over all threads for scalar products: four neighbouring columns, then threads.
 ir::Layout ScalarAccumulatorLayout(const GemmShape& shape, int64_t threads);
 

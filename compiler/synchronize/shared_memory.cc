@@ -8,8 +8,11 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/declaration.h"
+#include "compiler/analysis/definitions.h"
 #include "compiler/analysis/threads/register_map.h"
+#include "compiler/rewrite/versions.h"
 #include "compiler/rules/reduce.h"
+#include "compiler/rules/roles.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -22,11 +25,22 @@ struct Lifetime {
   bool Overlaps(const Lifetime& other) const { return first <= other.last && other.first <= last; }
 };
 
+// Whether the loop is serial and no other one is within it.
+bool IsInnermost(const ir::For& loop) {
+  bool alone = loop.kind == ir::LoopKind::kSerial;
+  ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
+    const auto* inner = std::get_if<ir::For>(&stmt.op);
+    alone &= !std::holds_alternative<ir::While>(stmt.op) && (inner == nullptr || inner->kind == ir::LoopKind::kParallel);
+  });
+  return alone;
+}
+
 // A buffer used inside of a loop lives as long as the loop, because an iteration may read what an earlier one wrote. If each iteration
-// writes the whole buffer before it reads any of it, the buffer lives for that part of the body only.
+// writes the whole buffer before it reads any of it, the buffer lives for that part of the body only. `apart`: no buffer lives for a part of a
+// serial loop's body only, so that threads need not wait for each other where one buffer's part ends and another's begins.
 class Lifetimes {
  public:
-  explicit Lifetimes(const ir::Module& module) : module_(module) {}
+  Lifetimes(const ir::Module& module, bool apart) : module_(module), apart_(apart) {}
 
   std::map<BufferId, Lifetime> Of(const ir::Kernel& kernel) {
     Visit(kernel.body);
@@ -73,9 +87,11 @@ class Lifetimes {
       if (const auto* loop = std::get_if<ir::While>(&stmt.op)) body = &loop->body;
       if (body == nullptr) continue;
       const Firsts inside = Visit(*body);
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      const bool apart = apart_ && loop != nullptr && IsInnermost(*loop);
       for (const auto& [buffer, first] : inside) {
         Lifetime& life = lifetimes_.at(buffer);
-        if (first.writes_whole && life.first >= start) continue;
+        if (first.writes_whole && life.first >= start && !apart) continue;
         life.first = std::min(life.first, start);
         life.last = std::max(life.last, clock_ - 1);
       }
@@ -83,7 +99,6 @@ class Lifetimes {
       if (std::holds_alternative<ir::While>(stmt.op)) {
         for (const Access& access : AccessesOf(module_, stmt)) Touch(access.buffer, clock_ - 1, false, firsts);
       }
-      const auto* loop = std::get_if<ir::For>(&stmt.op);
       const bool always = loop != nullptr && module_.exprs.ConstInt(loop->extents[0]).value_or(0) >= 1;
       Merge(inside, always, firsts);
     }
@@ -128,6 +143,7 @@ class Lifetimes {
   }
 
   const ir::Module& module_;
+  const bool apart_;
   std::map<BufferId, Lifetime> lifetimes_;
   int64_t clock_ = 0;
 };
@@ -150,8 +166,53 @@ std::string Table(const ir::Module& module, const std::map<BufferId, Lifetime>& 
   return table;
 }
 
-void Place(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics) {
-  const std::map<BufferId, Lifetime> lifetimes = Lifetimes(module).Of(kernel);
+// Tiles that each iteration of a loop fills and then multiplies: buffer → loop. With a version for every other iteration, a group of warps may fill
+// the next one while another group's product still reads this one.
+using Refilled = std::map<BufferId, ir::For*>;
+
+Refilled RefilledIn(const ir::Module& module, ir::Kernel& kernel) {
+  Refilled refilled;
+  const auto fills = [&](const ir::Stmt& stmt, BufferId id) {
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    const auto* store = loop == nullptr || loop->body.size() != 1 ? nullptr : std::get_if<ir::Store>(&loop->body[0].op);
+    return store != nullptr && !store->async && CoversElements(module, *loop, id) && IsOwnElement(module, *loop, store->indices);
+  };
+  ir::Walk(kernel.body, [&](ir::Stmt& stmt) {
+    auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (loop == nullptr || !IsInnermost(*loop)) return;
+    std::map<BufferId, int> uses;  // 1: filled; 2: then multiplied; 3: otherwise
+    for (const ir::Stmt& inner : loop->body) {
+      for (const auto& [id, count] : CountAllAccesses(module, ir::Block{inner})) {
+        if (module[id].space != ir::Space::kShared || module[id].versions != 1) continue;
+        int& use = uses[id];
+        const bool multiplied = use != 0 && std::holds_alternative<ir::Gemm>(inner.op);
+        use = use == 0 && count.reads == 0 && fills(inner, id) ? 1 : multiplied && use != 3 ? 2 : 3;
+      }
+    }
+    for (const auto& [id, use] : uses)
+      if (use == 2 && !refilled.emplace(id, loop).second) refilled[id] = nullptr;  // by several loops
+  });
+  std::erase_if(refilled, [](const auto& tile) { return tile.second == nullptr; });
+  return refilled;
+}
+
+// Gives the tiles two versions. Outside of its loop a tile has the first one.
+void Alternate(ir::Module& module, ir::Kernel& kernel, const Refilled& refilled) {
+  for (const auto& [id, loop] : refilled) {
+    ir::ExprPool& pool = module.exprs;
+    const ir::ExprId var = module.VarRef(loop->vars[0]);
+    const ir::ExprId version = pool.Make(ir::ExprOp::kFloorMod, {var, pool.Int(2, pool.Type(var))});
+    AddVersions(module, id, 2);
+    ir::Block body = std::exchange(loop->body, {});
+    UseVersion(module, kernel.body, id, pool.Int(0));
+    UseVersion(module, body, id, pool.Cast(ir::DType::kI32, version));
+    loop->body = std::move(body);
+    kernel.decisions.push_back({"shared_memory", id, "two versions, in turn", "a group of warps fills one while another's product reads the other"});
+  }
+}
+
+// Each buffer's offset, and the kernel's bytes. `twice`: these buffers are to have two versions.
+void Place(ir::Module& module, ir::Kernel& kernel, const std::map<BufferId, Lifetime>& lifetimes, const Refilled& twice) {
   std::vector<BufferId> order;
   for (const auto& [id, life] : lifetimes) order.push_back(id);
   // Large ones first, then by id: the same places in every process.
@@ -161,7 +222,7 @@ void Place(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::D
   for (BufferId id : order) {
     ir::Buffer& buffer = module[id];
     const Lifetime life = lifetimes.at(id);
-    const int64_t bytes = SharedBytes(buffer);
+    const int64_t bytes = SharedBytes(buffer) + (twice.contains(id) ? VersionBytes(module, id) : 0);
     int64_t offset = 0;
     for (const Placed& other : placed) {
       if (other.begin >= offset + bytes) break;
@@ -171,8 +232,23 @@ void Place(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::D
     placed.insert(std::ranges::upper_bound(placed, offset, {}, &Placed::begin), Placed{offset, offset + bytes, life});
     kernel.shared_bytes = std::max(kernel.shared_bytes, offset + bytes);
   }
+}
+
+void Place(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics) {
+  // A large block whose warps have roles is alone on its multiprocessor: nobody else gets the shared memory that it leaves.
+  if (kernel.producers != 0 && kernel.threads >= kLargeBlock) {
+    const std::map<BufferId, Lifetime> apart = Lifetimes(module, /*apart=*/true).Of(kernel);
+    const Refilled refilled = RefilledIn(module, kernel);
+    Place(module, kernel, apart, refilled);
+    if (kernel.shared_bytes <= int64_t(context.target->max_shared_bytes)) return Alternate(module, kernel, refilled);
+    Place(module, kernel, apart, {});
+    if (kernel.shared_bytes <= int64_t(context.target->max_shared_bytes)) return;
+  }
+  const std::map<BufferId, Lifetime> lifetimes = Lifetimes(module, /*apart=*/false).Of(kernel);
+  Place(module, kernel, lifetimes, {});
   if (kernel.shared_bytes > int64_t(context.target->max_shared_bytes)) {
-    SizeError(module, kernel, order.front(),
+    const auto largest = std::ranges::max_element(lifetimes, {}, [&](const auto& life) { return SharedBytes(module[life.first]); });
+    SizeError(module, kernel, largest->first,
               fmt::format("kernel '{}' needs {} bytes of shared memory; {} has {} for a block:{}", kernel.name, kernel.shared_bytes,
                           context.target->name, context.target->max_shared_bytes, Table(module, lifetimes)),
               "use smaller tiles or fewer pipeline stages", diagnostics);

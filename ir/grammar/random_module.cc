@@ -383,7 +383,7 @@ Op RandomModule::MakeTileOp() {
                 .plan = {}};
       const auto groups = uint32_t(Below(3));
       if (decisions_)
-        copy.plan = CopyPlan{CopyInstruction(Below(3)), 1 << Below(4), SomeLayout({16, 8}), {}, Coin(), Coin(), groups, uint32_t(groups > 0)};
+        copy.plan = CopyPlan{CopyInstruction(Below(3)), 1 << Below(4), SomeLayout({16, 8}), {}, Coin(), Coin(), Coin(), groups, uint32_t(groups > 0)};
       if (decisions_ && Coin()) copy.plan->ring = AddRing();
       return copy;
     }

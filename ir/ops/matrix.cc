@@ -54,6 +54,8 @@ void CheckSpaces(Verifier& verifier, const Gemm& op) {
   }
   Space space = verifier.module()[op.c.buffer].space;
   if (space != Space::kFragment) verifier.Error(fmt::format("c is in {} memory", Name(space)), "accumulate in a fragment and copy it out");
+  const bool held = verifier.module()[op.a.buffer].space == Space::kFragment && !op.transpose_a;
+  if (op.plan && op.plan->as_sums && !held) verifier.Error("a lies as a sum does, and is no fragment of m × k", "leave out as_sums");
 }
 
 }  // namespace

@@ -256,6 +256,7 @@ CopyPlan Parser::ParseCopyPlan() {
   if (Accept("ring")) plan.ring = ParseRing();
   plan.multicast = Accept("multicast");
   plan.panels = Accept("panels");
+  plan.adds = Accept("adds");
   if (Accept("groups")) {
     plan.groups_m = uint32_t(ParseInt(1, 64, "groups along the rows"));
     Expect("x");
@@ -278,6 +279,7 @@ GemmPlan Parser::ParseGemmPlan() {
   plan.by_warps = Accept("by_warps");
   plan.in_flight = Accept("in_flight");
   plan.promoted = Accept("promoted");
+  plan.as_sums = Accept("as_sums");
   Expect("}");
   return plan;
 }

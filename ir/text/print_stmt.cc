@@ -76,6 +76,7 @@ class StmtPrinter::FieldPrinter {
     if (plan.ring) text += fmt::format(" ring {} at {}", exprs_(plan.ring->barriers), exprs_(plan.ring->position));
     if (plan.multicast) text += " multicast";
     if (plan.panels) text += " panels";
+    if (plan.adds) text += " adds";
     if (plan.groups_m != 0) text += fmt::format(" groups {} x {}", plan.groups_m, plan.groups_n);
     if (plan.layout) text += LayoutClause(*plan.layout);
     return text + " }";
@@ -97,7 +98,8 @@ class StmtPrinter::FieldPrinter {
   static std::string Text(const GemmPlan& plan) {
     std::string text = fmt::format("{{ {} warps {} x {}", plan.instruction, plan.warps_m, plan.warps_n);
     if (plan.warps_k > 1) text += fmt::format(" x {}", plan.warps_k);
-    return text + fmt::format("{}{}{} }}", plan.by_warps ? " by_warps" : "", plan.in_flight ? " in_flight" : "", plan.promoted ? " promoted" : "");
+    return text + fmt::format("{}{}{}{} }}", plan.by_warps ? " by_warps" : "", plan.in_flight ? " in_flight" : "", plan.promoted ? " promoted" : "",
+                              plan.as_sums ? " as_sums" : "");
   }
 
   const ExprPrinter& exprs_;

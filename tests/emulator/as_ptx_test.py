@@ -2,6 +2,7 @@
 """Products whose PTX has what random programs rarely have: wgmma, tensor copies, pairs of blocks, blocks that share tiles. tests/ptx runs what
 LLVM makes of them. With KILN_AS_PTX=1 it runs the other tests of this folder that look at results alone."""
 
+import kiln.language as T
 import numpy as np
 import pytest
 from data import STORED, decode, random_array, relative_error
@@ -43,3 +44,41 @@ def test_agrees_with_its_reference(as_ptx, name, seed):
     assert "error" not in answer, answer["error"]
     assert answer["finished"] and all(answer[part] > 0 for part in parts), {part: answer[part] for part in parts}
     assert relative_error(decode(after[2], out), decode(a, dtype) @ decode(b, dtype).T) <= BARS[out]
+
+
+def in_parts(m, n, k, parts, turned):
+    """Each of several blocks multiplies a part of k and adds its tile to what the others have added."""
+    @T.prim_func
+    def program(A: T.Tensor((m, k), "float16"), B: T.Tensor((n, k), "float16"), C: T.Tensor((n, m) if turned else (m, n), "float32")):
+        with T.Kernel(T.ceildiv(n, 64), T.ceildiv(m, 128), parts, threads=256) as (bx, by, bz):
+            a = T.alloc_shared((128, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((128, 64), "float32")
+            T.clear(c)
+            for i in T.Pipelined(k // parts // 64, num_stages=2):
+                T.copy(A[by * 128, bz * (k // parts) + i * 64], a)
+                T.copy(B[bx * 64, bz * (k // parts) + i * 64], b)
+                T.gemm(a, b, c, transpose_B=True)
+            if turned:
+                for i, j in T.Parallel(128, 64):
+                    T.atomic_add(C[bx * 64 + j, by * 128 + i], c[i, j])
+            else:
+                T.atomic_add(C[by * 128 : by * 128 + 128, bx * 64 : bx * 64 + 64], c)
+
+    return program
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+@pytest.mark.parametrize("turned", [False, True])
+def test_tiles_are_added_by_the_tensor_unit(as_ptx, turned, seed):
+    m, n, k = 200, 88, 512  # the last tiles reach beyond the edges
+    rng = np.random.default_rng(7)
+    a, b = random_array(rng, (m, k), "float16"), random_array(rng, (n, k), "float16")
+    before = rng.standard_normal((n, m) if turned else (m, n)).astype(np.float32)
+    program = in_parts(m, n, k, 4, turned)
+    given = [(a, "float16"), (b, "float16"), (before.copy(), "float32")]
+    after, answer = as_ptx.call(as_ptx.module(program.serialized), "emu:sm_90a", given, seed=seed)
+    assert "error" not in answer, answer["error"]
+    assert answer["finished"] and answer["wgmma"] > 0 and answer["tensor_loads"] > 0
+    product = a.astype(np.float64) @ b.astype(np.float64).T
+    assert relative_error(decode(after[2], "float32"), before + (product.T if turned else product)) <= 1e-4

@@ -168,3 +168,86 @@ def test_symbolic_rows_and_what_lies_outside(call, target, count):
     np.testing.assert_array_equal(b, expected)
     a[:, :3] = 9
     np.testing.assert_array_equal(after, a)
+
+
+def filled(s, t, tx, A, B):
+    T.fill(T.reshape(s, (8, 8)), tx)
+
+
+def read_from(s, t, tx, A, B):
+    T.copy(T.reshape(s, (8, 8))[tx // 8, :], B[0:8])
+
+
+def written_to(s, t, tx, A, B):
+    T.copy(s[0:8], T.reshape(B, (8, 8))[tx // 8, :])
+
+
+def reduced(s, t, tx, A, B):
+    sums = T.alloc_fragment((8,), "int32")
+    T.reduce_sum(T.reshape(s, (8, 8))[tx // 16 : tx // 16 + 4, :], sums, dim=0)
+    T.copy(sums, B[0:8])
+
+
+def repeated(s, t, tx, A, B):
+    T.copy(s[tx // 8 : tx // 8 + 8], t)
+
+
+def added(s, t, tx, A, B):
+    T.atomic_add(B[tx : tx + 8], s[0:8])
+
+
+def added_value(s, t, tx, A, B):
+    T.atomic_add(B[0:8], tx)
+
+
+def transposed(s, t, tx, A, B):
+    T.transpose(t[:, 0:2], T.reshape(B, (32, 2))[tx : tx + 2, :])
+
+
+def of_a_tile(statements):
+    @T.prim_func
+    def program(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            s, t = T.alloc_shared((64,), "int32"), T.alloc_shared((2, 8), "int32")
+            T.copy(A, s)
+            T.fill(t, 0)
+            statements(s, t, T.get_thread_binding(), A, B)
+
+    return program
+
+
+@pytest.mark.parametrize("statements", [filled, read_from, written_to, reduced, repeated, added, added_value, transposed], ids=lambda f: f.__name__)
+def test_operations_that_become_loops_take_no_operand_of_a_thread(emulator, statements):
+    module = emulator.module(of_a_tile(T.macro(statements)).serialized)
+    _, answer = emulator.call(module, "emu:sm_90a", [(np.zeros(64, np.int32), "int32")] * 2, check=1)
+    assert "which may differ between threads" in answer.get("error", ""), answer
+
+
+def known_to_be_one(s, t, tx, A, B):
+    row = T.alloc_var("int32", 0)
+    row = 5
+    value = row + 4
+    T.fill(T.reshape(B, (8, 8))[row - 4, :], value)
+    if tx // 32 == 1:
+        half = tx // 32
+        T.fill(T.reshape(B, (8, 8))[half + 1, :], half)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_operands_that_threads_agree_on_are_taken(call, target):
+    _, b = call(of_a_tile(T.macro(known_to_be_one)), target, *np.zeros((2, 64), np.int32))
+    np.testing.assert_array_equal(b.reshape(8, 8)[:, 3], [0, 9, 1, 0, 0, 0, 0, 0])
+
+
+def from_its_own(s, t, tx, A, B):
+    own = T.alloc_local((4,), "int32")
+    for u in T.serial(4):
+        own[u] = tx * 10 + u
+    if tx < 16:
+        T.atomic_add(B[tx * 4 : tx * 4 + 4], own)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_thread_adds_what_is_its_own(call, target):
+    _, b = call(of_a_tile(T.macro(from_its_own)), target, *np.zeros((2, 64), np.int32))
+    np.testing.assert_array_equal(b, np.repeat(np.arange(16), 4) * 10 + np.tile(np.arange(4), 16))

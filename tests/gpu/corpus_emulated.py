@@ -72,5 +72,7 @@ def _a_gpu() -> None:
 def install(device: str) -> None:
     if not hasattr(torch.Tensor, "untyped_storage"):
         torch.Tensor.untyped_storage = lambda self: self.storage().untyped()
+    if not hasattr(torch.cpu, "synchronize"):
+        torch.cpu.synchronize = lambda: None
     _a_gpu()
     _OnCpu(device).__enter__()

@@ -129,15 +129,31 @@ def fresh(tmp_path):
         end_daemons(made.home)
 
 
-@pytest.fixture
-def root():
-    """An empty Debian 12. In a folder of everybody's, as a root is: workers give up root's rights."""
+@contextlib.contextmanager
+def empty_root(**which):
+    """In a folder of everybody's, as a root is: workers give up root's rights."""
     unless_it_can_be_made()
     with tempfile.TemporaryDirectory(prefix="kiln-root-", dir="/var/tmp") as folder:
         pathlib.Path(folder).chmod(0o755)
-        made = EmptyRoot(pathlib.Path(folder) / "root")
+        made = EmptyRoot(pathlib.Path(folder) / "root", **which)
+        try:
+            yield made
+        finally:
+            made.end()
+
+
+@pytest.fixture
+def root():
+    """An empty Debian 12."""
+    with empty_root() as made:
         yield made
-        made.end()
+
+
+@pytest.fixture
+def later_root():
+    """An empty Debian 13."""
+    with empty_root(suite="trixie") as made:
+        yield made
 
 
 def debian(name):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An empty Debian 12 made by debootstrap from the mirror that this machine's apt uses, and commands in copies of it.
+"""An empty Debian made by debootstrap from the mirror that this machine's apt uses, and commands in copies of it: Debian 12, or a later one.
 
 tests/packages/run --roots asks for it: it takes root, debootstrap, a mirror, and minutes."""
 
@@ -41,13 +41,13 @@ def mirror():
     return found[0]
 
 
-def base():
-    """The folder of the root that others are copied from; made once."""
-    made = CACHE / SUITE
+def base(suite=SUITE):
+    """The folder of the root that others of the suite are copied from; made once."""
+    made = CACHE / suite
     if not (made / "etc/debian_version").exists() or not (made / ".complete").exists():
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir(parents=True)
-        command = ["debootstrap", "--variant=minbase", "--include=ca-certificates", SUITE, made, mirror()]
+        command = ["debootstrap", "--variant=minbase", "--include=ca-certificates", suite, made, mirror()]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, f"debootstrap: {ran.stdout[-1500:]}{ran.stderr[-1500:]}"
         (made / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")  # no package starts a service
@@ -57,9 +57,9 @@ def base():
 
 
 class EmptyRoot:
-    def __init__(self, folder):
+    def __init__(self, folder, suite=SUITE):
         self.folder = pathlib.Path(folder)
-        subprocess.run(["cp", "-a", "--reflink=auto", base(), self.folder], check=True)
+        subprocess.run(["cp", "-a", "--reflink=auto", base(suite), self.folder], check=True)
         self.folder.chmod(0o755)
         for name in ("resolv.conf", "hosts"):
             shutil.copy(f"/etc/{name}", self.folder / "etc" / name)
@@ -102,11 +102,26 @@ class EmptyRoot:
         shutil.copy(file, self.folder / to.lstrip("/"))
         return f"{to}/{pathlib.Path(file).name}"
 
+    def bring_tree(self, source, to):
+        """A file or a folder, under another name."""
+        target = self.folder / to.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target)
+
     def write(self, path, text):
         file = self.folder / path.lstrip("/")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
         return path
+
+    def add_suites(self, *suites):
+        """More of the mirror's, whose packages are taken where they are asked for: with -t. A mirror may stand still."""
+        for suite in suites:
+            self.write(f"/etc/apt/sources.list.d/{suite}.list", f"deb [check-valid-until=no] {mirror()} {suite} main\n")
+        self.write("/etc/apt/preferences.d/more", "".join(f"Package: *\nPin: release n={suite}\nPin-Priority: 100\n\n" for suite in suites))
 
     def install(self, *packages):
         """Of the mirror's packages by name, of ours by file; no more than they depend on."""

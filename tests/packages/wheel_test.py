@@ -194,3 +194,51 @@ def test_a_first_kernel_in_an_empty_root(kiln_wheel, tilelang_wheel, root):
     root.run("/venv/bin/pip", "install", "-q", "--no-index", wheels[1])
     assert "/venv/" in root.run("/venv/bin/python", root.write("/tmp/tl.py", TILELANG_SCRIPT)).stdout
     root.shell("kill $(cat $(find /root/.cache/kiln -name lock))")
+
+
+VERSIONS = """
+import sys, numpy, grpc, google.protobuf
+for version in (sys.version.split()[0], numpy.__version__, grpc.__version__, google.protobuf.__version__):
+    print(*version.split(".")[:2])
+"""
+NEWEST = ("sid", "experimental")  # suites of Debian's that have what Python's users have by pip
+
+
+def client_works(root, wheels):
+    """The wheels in a venv there: a kernel by each name, and the client's own tests against the wheel's kilnd. The versions that it ran with."""
+    root.shell(f"python3 -m venv --system-site-packages /venv; /venv/bin/pip install -q --no-index {' '.join(map(root.bring, wheels))}")
+    for name, script, told in (("first", README_KERNEL, "3."), ("tl", TILELANG_SCRIPT, "/venv/"), ("tt", TRITON_SCRIPT, "/venv/")):
+        ran = root.run("/venv/bin/python", root.write(f"/tmp/{name}.py", script))
+        assert told in ran.stdout, ran.stdout + ran.stderr
+    root.shell("kill $(cat $(find /root/.cache/kiln -name lock))")
+    for path in ("clients/conftest.py", "clients/python/tests", "tests/daemon.py", "tests/interpreter.py"):
+        root.bring_tree(ROOT / path, f"/src/{path}")
+    root.shell("mkdir /build; ln -s /venv/lib/python3.*/site-packages/kiln/bin /build/bin")
+    tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=/src", "--confcutdir=/src", "/src/clients/python/tests/service")
+    tested = root.run("env", "KILN_BUILD=/build", "/venv/bin/python", *tests, check=False, timeout=1200)
+    print(tested.stdout.splitlines()[-1])
+    assert tested.returncode == 0, tested.stdout[-4000:]
+    said = root.run("/venv/bin/python", root.write("/tmp/versions.py", VERSIONS)).stdout.splitlines()
+    print("Python, numpy, grpcio, protobuf:", *(line.replace(" ", ".") for line in said))
+    return [tuple(map(int, line.split())) for line in said]
+
+
+@pytest.mark.roots
+def test_the_requirements_of_debian_13(kiln_wheel, tilelang_wheel, triton_wheel, later_root):
+    later_root.install("python3-venv", "python3-pytest", "python3-numpy", "python3-grpcio", "python3-protobuf")
+    python, numpy, _, _ = client_works(later_root, (kiln_wheel, tilelang_wheel, triton_wheel))
+    assert python >= (3, 13) and numpy >= (2, 0)
+
+
+@pytest.mark.roots
+def test_the_newest_requirements(kiln_wheel, tilelang_wheel, triton_wheel, later_root):
+    """Of protobuf and grpcio, releases many majors above Debian's own. What Debian cannot install there today is not tested."""
+    later_root.add_suites(*NEWEST)
+    later_root.shell("apt-get -qq update")
+    taken = ("apt-get", "-y", "-qq", "-o", "Dpkg::Use-Pty=0", "install", "--no-install-recommends")
+    python = later_root.run(*taken, "-t", NEWEST[0], "python3-venv", "python3-pytest", "python3-numpy", check=False)
+    more = later_root.run(*taken, "-t", NEWEST[1], "python3-grpcio", "python3-protobuf", check=False)
+    if python.returncode != 0 or more.returncode != 0:
+        pytest.skip(f"NOT TESTED with the newest requirements, which cannot be installed today: {(python.stderr + more.stderr)[-400:]}")
+    _, numpy, _, protobuf = client_works(later_root, (kiln_wheel, tilelang_wheel, triton_wheel))
+    assert numpy >= (2, 0) and protobuf >= (5, 0)

@@ -28,18 +28,9 @@ IN_ACCUMULATORS = {("hip:gfx950", 128)}
 HEADS = [(target, dim) for target in (*CDNA, *RDNA) for dim in (64, 128)]
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    with socket_folder() as sockets:
-        daemon = Daemon(tmp_path_factory.mktemp("k") / "state", sockets)
-        daemon.start()
-        yield daemon.client()
-        daemon.end()
-
-
-def compiled(client, program, target, options=None):
+def compiled(served, program, target, options=None):
     """The artifact and its loop."""
-    reply = client.compile(program, target, options, explain={"assembly": True})
+    reply = served.compile(program, target, options, explain={"assembly": True})
     text, = (dump.text for dump in reply.dumps if getattr(dump, "pass") == "assembly")
     return reply.artifact, amd_loops.read(text)
 
@@ -64,25 +55,25 @@ def check(artifact, loop, least=64, exchanged=0, accumulators=False):
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("target, dtype", PRODUCTS)
-def test_product(client, target, dtype, order):
+def test_product(served, target, dtype, order):
     is_bytes = order == "tn" and dtype.startswith(("int8", "float8"))
     lanes = 64 if target in CDNA and (target, dtype) not in OF_32_ROWS else 32
-    check(*compiled(client, product(target, dtype, order), target), NARROW_BYTES[lanes] if is_bytes else 64)
+    check(*compiled(served, product(target, dtype, order), target), NARROW_BYTES[lanes] if is_bytes else 64)
 
 
 @pytest.mark.parametrize("causal", (False, True))
 @pytest.mark.parametrize("target, dim", HEADS)
-def test_attention(client, target, dim, causal):
+def test_attention(served, target, dim, causal):
     from kiln import library
 
     q = library.Spec((2, 1000, 8, dim), "float16")
     plan = library.plan("attention", q, q, q, causal, None, target=target)
-    check(*compiled(client, plan.program.trace(), target, dict(plan.options)), exchanged=2, accumulators=(target, dim) in IN_ACCUMULATORS)
+    check(*compiled(served, plan.program.trace(), target, dict(plan.options)), exchanged=2, accumulators=(target, dim) in IN_ACCUMULATORS)
 
 
 @pytest.mark.parametrize("target", ("hip:gfx942", "hip:gfx1100"))
-def test_same_bytes(client, target, tmp_path_factory):
-    first, _ = compiled(client, product(target, "float16", "tn"), target)
+def test_same_bytes(served, target, tmp_path_factory):
+    first, _ = compiled(served, product(target, "float16", "tn"), target)
     with socket_folder() as sockets:
         other = Daemon(tmp_path_factory.mktemp("k") / "state", sockets)
         other.start()

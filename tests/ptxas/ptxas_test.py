@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from daemon import Daemon, planned_by, socket_folder
+from daemon import Daemon, socket_folder
 
 ALL_PROGRAMS_FOR = ("sm_80", "sm_90a")
 ONE_OF_EACH = ("gemm_f16_bias_relu", "gemm_s8", "attention_f16_causal_odd", "rms_norm_f16", "softmax_online", "add_symbolic")
@@ -29,16 +29,6 @@ def find_ptxas():
 PTXAS = find_ptxas()  # may be a script, which kilnd passes over where it looks for itself
 KILNDS_PTXAS = os.environ.get("PTXAS", "auto")
 pytestmark = pytest.mark.skipif(PTXAS is None, reason="no ptxas on this machine: NOTHING checks here that the PTX is accepted; set PTXAS")
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    with socket_folder() as sockets:
-        daemon = Daemon(tmp_path_factory.mktemp("k") / "state", sockets)
-        daemon.start()
-        with planned_by(daemon.client()) as client:
-            yield client
-        daemon.end()
 
 
 @pytest.fixture(scope="module")
@@ -209,24 +199,4 @@ def test_benchmark_programs_do_not_spill(served, tmp_path):
         spills = [int(n) for n in re.findall(r"(\d+) bytes spill stores", done.stderr)]
         if done.returncode != 0 or not spills or any(spills) or "(C75" in done.stderr:
             wrong.append(f"{row['name']}: spills {spills}: {done.stderr[-400:]}")
-    assert wrong == []
-
-
-def test_library_functions_do_not_spill(served, tmp_path):
-    """At short, odd and long rows, and at few and many rows of products."""
-    sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "clients" / "python" / "tests" / "library"))
-    from kiln import library
-    from library_calls import CASES
-
-    wrong = []
-    for arch in ALL_PROGRAMS_FOR:
-        for label, name, given in CASES:
-            if arch == "sm_80" and name in ("scaled_matmul", "quantize_rows"):  # 8-bit floats
-                continue
-            plan = library.plan(name, *given, target=f"cuda:{arch}")
-            reply = served.compile(plan.program.trace(), f"cuda:{arch}", options=dict(plan.options))
-            done = assemble(reply.artifact.code, arch, tmp_path)
-            spills = [int(n) for n in re.findall(r"(\d+) bytes spill stores", done.stderr)]
-            if done.returncode != 0 or not spills or any(spills) or "(C75" in done.stderr:
-                wrong.append(f"{arch} {label}: spills {spills}: {done.stderr[-400:]}")
     assert wrong == []

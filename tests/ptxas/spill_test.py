@@ -7,7 +7,6 @@ import re
 
 import pytest
 
-from daemon import Daemon, planned_by, socket_folder
 from ptxas_test import PTXAS, assemble
 
 LENGTHS = (768, 1000, 1536, 5120, 7168)
@@ -17,17 +16,7 @@ AMD = ("hip:gfx90a", "hip:gfx942", "hip:gfx950", "hip:gfx1100", "hip:gfx1201")
 NVIDIA = ("cuda:sm_75", "cuda:sm_80", "cuda:sm_90a", "cuda:sm_100a", "cuda:sm_120a")
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    with socket_folder() as sockets:
-        daemon = Daemon(tmp_path_factory.mktemp("k") / "state", sockets)
-        daemon.start()
-        with planned_by(daemon.client()) as client:
-            yield client
-        daemon.end()
-
-
-def row_programs(dtype):
+def row_programs(_):
     from kiln.examples.add import add
     from kiln.library.programs import cross_entropy, elementwise, layer_norm, norm_gradients, quantize, reductions, rms_norm, softmax
 
@@ -35,8 +24,8 @@ def row_programs(dtype):
         for build in (layer_norm.layer_norm, norm_gradients.layer_norm_backward, quantize.quantize_rows, cross_entropy.cross_entropy,
                       elementwise.swiglu, reductions.row_sum, reductions.column_sum, elementwise.transpose, rms_norm.rms_norm,
                       softmax.softmax, softmax.softmax_online, add):
-            yield f"{build.__name__} {n}", build(4096, n, dtype)
-        yield f"rope {n}", elementwise.rope(4096, n // 8, 64, dtype)
+            yield f"{build.__name__} {n}", build(4096, n, "float16")
+        yield f"rope {n}", elementwise.rope(4096, n // 8, 64, "float16")
 
 
 def library_programs(target):
@@ -111,102 +100,54 @@ def gradient_programs(target):
                 yield name, plan.program.trace(), dict(plan.options)
 
 
-def spilled_on_amd(client, program, target, options=None):
-    kernels = client.compile(program, target, options).artifact.report.kernels
-    assert kernels, f"{target}: the code object tells of no kernel"
-    return sum(kernel.spill_bytes for kernel in kernels)
-
-
-def spilled_on_nvidia(client, program, target, folder, options=None):
-    arch = target.removeprefix("cuda:")
-    done = assemble(client.compile(program, target, options).artifact.code, arch, folder)
-    assert done.returncode == 0, done.stderr[-500:]
-    assert "(C75" not in done.stderr, done.stderr[-500:]
-    spills = [int(n) for n in re.findall(r"(\d+) bytes spill stores", done.stderr)]
-    assert spills, f"{target}: ptxas tells of no kernel"
-    return sum(spills)
-
-
-@pytest.mark.parametrize("target", AMD)
-def test_rows_on_amd(served, target):
-    spilled = {name: spilled_on_amd(served, program, target) for name, program in row_programs("float16")}
-    assert {name: count for name, count in spilled.items() if count} == {}
-
-
-@pytest.mark.parametrize("target", AMD)
-def test_library_on_amd(served, target):
-    spilled = {name: spilled_on_amd(served, program, target) for name, program in library_programs(target)}
-    assert {name: count for name, count in spilled.items() if count} == {}
-
-
-@pytest.mark.parametrize("target", ("hip:gfx942", "hip:gfx1100"))
-def test_rows_of_the_library_on_amd(served, target):
-    spilled = {name: spilled_on_amd(served, program, target, options) for name, program, options in library_rows(target)}
-    assert {name: count for name, count in spilled.items() if count} == {}
-
-
-@pytest.mark.parametrize("target", AMD)
-def test_examples_on_amd(served, target):
-    spilled = {name: spilled_on_amd(served, program, target) for name, program in example_programs(target)}
-    assert {name: count for name, count in spilled.items() if count} == {}
-
-
-@pytest.mark.parametrize("target", AMD)
-def test_attention_on_amd(served, target):
-    spilled = {name: spilled_on_amd(served, program, target, options) for name, program, options in attention_programs(target)}
-    assert {name: count for name, count in spilled.items() if count} == {}
-
-
-@pytest.mark.parametrize("target", AMD)
-def test_gradients_on_amd(served, target):
-    spilled = {name: spilled_on_amd(served, program, target, options) for name, program, options in gradient_programs(target)}
-    assert {name: count for name, count in spilled.items() if count} == {}
-
-
-@pytest.mark.skipif(PTXAS is None, reason="no ptxas on this machine: NOTHING checks here that kernels for CUDA keep to their registers; set PTXAS")
-@pytest.mark.parametrize("target", NVIDIA)
-def test_rows_on_nvidia(served, target, tmp_path):
-    spilled = {name: spilled_on_nvidia(served, program, target, tmp_path) for name, program in row_programs("float16")}
-    assert {name: count for name, count in spilled.items() if count} == {}
-
-
-@pytest.mark.skipif(PTXAS is None, reason="no ptxas on this machine: NOTHING checks here that kernels for CUDA keep to their registers; set PTXAS")
-@pytest.mark.parametrize("target", ("cuda:sm_80", "cuda:sm_90a"))
-def test_rows_of_the_library_on_nvidia(served, target, tmp_path):
-    spilled = {name: spilled_on_nvidia(served, program, target, tmp_path, options) for name, program, options in library_rows(target)}
-    assert {name: count for name, count in spilled.items() if count} == {}
-
-
-@pytest.mark.skipif(PTXAS is None, reason="no ptxas on this machine: NOTHING checks here that kernels for CUDA keep to their registers; set PTXAS")
-@pytest.mark.parametrize("target", ("cuda:sm_75", "cuda:sm_90a"))
-def test_examples_on_nvidia(served, target, tmp_path):
-    spilled = {name: spilled_on_nvidia(served, program, target, tmp_path) for name, program in example_programs(target)}
-    assert {name: count for name, count in spilled.items() if count} == {}
-
-
-@pytest.mark.skipif(PTXAS is None, reason="no ptxas on this machine: NOTHING checks here that kernels for CUDA keep to their registers; set PTXAS")
-@pytest.mark.parametrize("target", ("cuda:sm_75", "cuda:sm_90a"))
-def test_attention_on_nvidia(served, target, tmp_path):
-    spilled = {name: spilled_on_nvidia(served, program, target, tmp_path, options) for name, program, options in attention_programs(target)}
-    assert {name: count for name, count in spilled.items() if count} == {}
-
-
-@pytest.mark.skipif(PTXAS is None, reason="no ptxas on this machine: NOTHING checks here that kernels for CUDA keep to their registers; set PTXAS")
-@pytest.mark.parametrize("target", (*NVIDIA, "cuda:sm_89"))
-def test_gradients_on_nvidia(served, target, tmp_path):
-    spilled = {name: spilled_on_nvidia(served, program, target, tmp_path, options) for name, program, options in gradient_programs(target)}
-    assert {name: count for name, count in spilled.items() if count} == {}
-
-
-@pytest.mark.skipif(PTXAS is None, reason="no ptxas on this machine: NOTHING checks here that kernels for CUDA keep to their registers; set PTXAS")
-@pytest.mark.parametrize("target", ("cuda:sm_89", "cuda:sm_90a"))
-def test_attention_of_eight_bits_on_nvidia(served, target, tmp_path):
+def eight_bit_programs(target):
+    """Attention of 8-bit floats."""
     from kiln import library
 
-    spilled = {}
     for dim in (64, 128, 192, 256):
         q, scale = library.Spec((2, 100, 8, dim), "float8_e4m3fn"), library.Spec((8,), "float32")
         for causal in (False, True):
             plan = library.plan("scaled_attention", q, q, q, scale, scale, scale, causal, None, None, target=target)
-            spilled[dim, causal] = spilled_on_nvidia(served, plan.program.trace(), target, tmp_path, dict(plan.options))
-    assert {name: count for name, count in spilled.items() if count} == {}
+            yield f"scaled_attention {dim}{' causal' * causal}", plan.program.trace(), dict(plan.options)
+
+
+# Programs (their names, what they are, and options if they need some), and the targets that they are compiled for.
+PROGRAMS = {
+    row_programs: (*AMD, *NVIDIA), library_programs: AMD, library_rows: ("hip:gfx942", "hip:gfx1100", "cuda:sm_80", "cuda:sm_90a"),
+    example_programs: (*AMD, "cuda:sm_75", "cuda:sm_90a"), attention_programs: (*AMD, "cuda:sm_75", "cuda:sm_90a"),
+    gradient_programs: (*AMD, *NVIDIA, "cuda:sm_89"), eight_bit_programs: ("cuda:sm_89", "cuda:sm_90a"),
+}
+
+
+def cases(vendor):
+    return [pytest.param(programs, target, id=f"{programs.__name__} {target}")
+            for programs, targets in PROGRAMS.items() for target in targets if target.startswith(vendor)]
+
+
+def spilled(programs, target, spilled_by):
+    counted = {name: spilled_by(target, program, *options) for name, program, *options in programs(target)}
+    return {name: count for name, count in counted.items() if count}
+
+
+@pytest.mark.parametrize("programs, target", cases("hip:"))
+def test_on_amd(served, programs, target):
+    def told(target, program, options=None):
+        kernels = served.compile(program, target, options).artifact.report.kernels
+        assert kernels, f"{target}: the code object tells of no kernel"
+        return sum(kernel.spill_bytes for kernel in kernels)
+
+    assert spilled(programs, target, told) == {}
+
+
+@pytest.mark.skipif(PTXAS is None, reason="no ptxas on this machine: NOTHING checks here that kernels for CUDA keep to their registers; set PTXAS")
+@pytest.mark.parametrize("programs, target", cases("cuda:"))
+def test_on_nvidia(served, programs, target, tmp_path):
+    def told(target, program, options=None):
+        done = assemble(served.compile(program, target, options).artifact.code, target.removeprefix("cuda:"), tmp_path)
+        assert done.returncode == 0, done.stderr[-500:]
+        assert "(C75" not in done.stderr, done.stderr[-500:]
+        spills = [int(n) for n in re.findall(r"(\d+) bytes spill stores", done.stderr)]
+        assert spills, f"{target}: ptxas tells of no kernel"
+        return sum(spills)
+
+    assert spilled(programs, target, told) == {}

@@ -20,8 +20,8 @@ constexpr int kMostRounds = 64;
 }  // namespace
 
 Divergence::Divergence(const ir::Module& module, const ir::Kernel& kernel)
-    : module_(module), all_{0, kernel.threads}, together_(ReadTogether(module, kernel.body)) {
-  const auto known = [&] { return vars_.size() + of_thread_.size() + kept_by_thread_.size() + writers_ + left_.size(); };
+    : module_(module), all_{0, kernel.threads}, together_(ReadTogether(module, kernel.body)), elsewhere_(ReadElsewhere(module, kernel.body)) {
+  const auto known = [&] { return vars_.size() + of_thread_.size() + kept_by_thread_.size() + writers_ + left_.size() + exchanged_.size(); };
   int rounds = 0;
   for (size_t before = SIZE_MAX; before != known();) {
     before = known();
@@ -175,14 +175,14 @@ void Divergence::GiveInIteration(ir::BufferId local, bool of_thread) {
   if (one && !under_condition_) given_by_iteration_.insert(local);
 }
 
-// Whether the copies that threads hold of a fragment's element may differ afterwards. What a thread writes to an element of its own passes
-// through shared memory to the others (compiler/mapping/stage.h).
-bool Divergence::LeavesCopiesApart(const ir::Stmt& stmt, ir::BufferId buffer, bool divergent) const {
+// Whether the copies that threads hold of a fragment's element may differ afterwards.
+bool Divergence::LeavesCopiesApart(const ir::Stmt& stmt, ir::BufferId buffer, bool divergent) {
   const auto* store = std::get_if<ir::Store>(&stmt.op);
   if (store == nullptr) return false;
-  const bool exchanged = std::ranges::any_of(store->indices, [&](ir::ExprId index) { return IsOfThread(index); });
-  if (exchanged && (in_parallel_ || together_.contains(buffer))) return false;
-  return exchanged || IsOfThread(store->value) || (in_parallel_ ? by_thread_ : divergent);
+  const bool own = std::ranges::any_of(store->indices, [&](ir::ExprId index) { return IsOfThread(index); });
+  if (own && !in_parallel_ && elsewhere_.contains(buffer)) exchanged_.insert(buffer);
+  if (own && (in_parallel_ || IsExchanged(buffer))) return false;
+  return own || IsOfThread(store->value) || (in_parallel_ ? by_thread_ : divergent);
 }
 
 // No two threads come first to an element, so each gets a value of its own.
@@ -193,18 +193,28 @@ void Divergence::TakeOld(ir::BufferId local) {
   if (in_parallel_) GiveInIteration(local, /*of_thread=*/false);
 }
 
-// An operation on tiles gives each thread's local what the thread itself evaluates and reads.
+// An operation on tiles gives each thread's local what the thread itself evaluates and reads. To a fragment it gives what the threads compute
+// together, which may differ between them where they read copies that do.
 template <typename T>
 void Divergence::WriteTiles(const T& op, bool divergent) {
+  const auto space_of = [&](const ir::Region& region) { return module_[region.buffer].space; };
   Given given{scope_.begin, scope_.end, !divergent, {}, {}};
+  bool copies_differ = false;
   ir::ForEachExpr(op, [&](ir::ExprId id) { given.exprs.push_back(id); });
   ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use use) {
-    if (use != ir::Use::kWrite && module_[region.buffer].space == Space::kLocal) given.locals.push_back(region.buffer);
+    if (use == ir::Use::kWrite) return;
+    if (space_of(region) == Space::kLocal || space_of(region) == Space::kFragment) given.locals.push_back(region.buffer);
+    copies_differ |= space_of(region) == Space::kFragment && IsWrittenApart(region.buffer, scope_);
   });
   const bool differs = divergent || std::ranges::any_of(given.exprs, [&](ir::ExprId id) { return Differs(id, scope_); }) ||
                        std::ranges::any_of(given.locals, [&](ir::BufferId local) { return IsWrittenApart(local, scope_); });
   ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use use) {
-    if (use == ir::Use::kRead || module_[region.buffer].space != Space::kLocal) return;
+    if (use == ir::Use::kRead) return;
+    if (space_of(region) == Space::kFragment && copies_differ) {
+      Mark(region.buffer, {scope_.begin, scope_.end, /*together=*/false});
+      given_[region.buffer].insert({scope_.begin, scope_.end, /*together=*/false, {}, {}});
+    }
+    if (space_of(region) != Space::kLocal) return;
     if (differs || !scope_.Holds(all_)) Mark(region.buffer, {scope_.begin, scope_.end, !differs});
     given_[region.buffer].insert(given);
   });

@@ -31,6 +31,9 @@ class Divergence {
 
   // Whether threads read the fragment together (read_together.h).
   bool IsReadTogether(ir::BufferId fragment) const { return together_.contains(fragment); }
+  // Whether threads read elements of the fragment that others may have written: what a thread writes to an element of its own passes through
+  // shared memory to the others' copies (compiler/mapping/stage.h).
+  bool IsExchanged(ir::BufferId fragment) const { return together_.contains(fragment) || exchanged_.contains(fragment); }
 
   // Threads begin to end gave elements of a local, or of their copies of a fragment, what they computed from `exprs` and read in `locals`.
   // `together`: they came at once.
@@ -72,7 +75,7 @@ class Divergence {
   void Mark(ir::BufferId local, const Writers& writers) { writers_ += locals_[local].insert(writers).second ? 1 : 0; }
   void Bind(const ir::Let& let);
   void Write(const ir::Stmt& stmt, ir::BufferId buffer, bool divergent);
-  bool LeavesCopiesApart(const ir::Stmt& stmt, ir::BufferId buffer, bool divergent) const;
+  bool LeavesCopiesApart(const ir::Stmt& stmt, ir::BufferId buffer, bool divergent);
   void TakeOld(ir::BufferId local);
   void GiveInIteration(ir::BufferId local, bool of_thread);
   template <typename T>
@@ -80,12 +83,13 @@ class Divergence {
 
   const ir::Module& module_;
   const ir::ThreadRange all_;
-  const std::set<ir::BufferId> together_;             // fragments
-  ir::ThreadRange scope_ = all_;                      // who come to the current statement, where nothing keeps some of them away
-  std::set<ir::VarId> vars_;                          // lets that differ
-  std::set<ir::VarId> of_thread_;                     // those of them that depend on the thread, not on the iteration alone
-  std::map<ir::BufferId, std::set<Writers>> locals_;  // but for what all threads of the block write together
-  size_t writers_ = 0;                                // of all locals
+  const std::set<ir::BufferId> together_, elsewhere_;  // fragments (read_together.h)
+  std::set<ir::BufferId> exchanged_;                   // of those that are read elsewhere: the ones of which a thread writes an element of its own
+  ir::ThreadRange scope_ = all_;                       // who come to the current statement, where nothing keeps some of them away
+  std::set<ir::VarId> vars_;                           // lets that differ
+  std::set<ir::VarId> of_thread_;                      // those of them that depend on the thread, not on the iteration alone
+  std::map<ir::BufferId, std::set<Writers>> locals_;   // but for what all threads of the block write together
+  size_t writers_ = 0;                                 // of all locals
   // Locals of one element: of those that the iteration of a parallel loop under way has given a value, each has it of the iteration alone, unless
   // some statement gives it one that depends on the thread.
   std::set<ir::BufferId> given_by_iteration_, kept_by_thread_;

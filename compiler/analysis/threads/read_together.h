@@ -11,4 +11,8 @@ namespace kiln::compiler {
 // The other fragments are read by single statements alone, which every thread runs for itself.
 std::set<ir::BufferId> ReadTogether(const ir::Module& module, const ir::Block& block);
 
+// The fragments of which single statements read other elements than single statements write, or may do so: where a thread writes an element of
+// its own, another thread may read it.
+std::set<ir::BufferId> ReadElsewhere(const ir::Module& module, const ir::Block& block);
+
 }  // namespace kiln::compiler

@@ -13,7 +13,7 @@ SMALL = ("float16", "float32", "int32", "int8", "bfloat16")
 class RandomKernels(RandomTiles):
     FORMS = ("several kernels", "shared workspace", "workspace read", "workspace written again", "aliasing arguments", "aliased copy",
              "aliased loop", "aliased pipeline", "aliased element", "aliased parallel loop", "alias at an odd element", "local tile", "old values",
-             "gathered rows")
+             "gathered rows", "view")
 
     def build(self):
         self.workspaces, self.family, self.declarations = [], [], []

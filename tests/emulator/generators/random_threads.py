@@ -37,8 +37,9 @@ class RandomThreads(RandomTiles):
              "local array", "own loop", "left by single threads", "mask", "thread atomics", "shared atomics", "atomics with old values",
              "tickets", "old values",
              "atomics that meet apart", "element beyond the threads", "own element again",
-             "another thread's element of memory", "element of a fragment", "own element of a fragment", "local tile",
-             "gathered rows")
+             "another thread's element of memory", "element of a fragment", "own element of a fragment",
+             "own element of a fragment under a condition", "another thread's element of a fragment", "local tile",
+             "gathered rows", "view")
 
     def head(self):
         if self.chance(0.03):
@@ -139,6 +140,9 @@ class RandomThreads(RandomTiles):
         return True
 
     def single(self, written, depth):
+        with self.aside():
+            if self.own_fragments and self.chance(0.3):
+                self.fragment_element(self.pick(*self.own_fragments))
         way = self.random.random()
         if way < 0.3 and depth < 2:
             return self.single_branch(written, depth)
@@ -239,6 +243,19 @@ class RandomThreads(RandomTiles):
             return
         with self.block(f"if {condition}:"):
             self.line(f"{target} = {self.thread_value(tile.dtype, index, tile)}")
+
+    def fragment_element(self, tile):
+        """A thread's own element, which others read later; another's, where no thread is apart from the others."""
+        index, _ = self.own(tile)
+        if self.apart is not None or self.chance(0.3):
+            self.form("own element of a fragment under a condition") if self.apart is not None else None
+            value = self.pick(f"({self.linear}) % 5", "bx + 2", f"{self.element_as(tile, index)} + 1")
+            self.line(f"{tile.name}[{', '.join(index)}] = {clamped(value, tile.dtype)}")
+            return
+        self.form("another thread's element of a fragment")
+        output = self.new_output()
+        at = [f"({self.some_index()}) % {extent}" for extent in tile.shape]
+        self.line(f"{output.at(output.own)} = {clamped(self.element_as(tile, at), output.dtype)}")
 
     def local_array(self):
         self.form("local array")

@@ -35,7 +35,7 @@ class Tile:
 
 
 class RandomTiles(Expressions):
-    FORMS = ("local tile", "old values", "gathered rows")
+    FORMS = ("local tile", "old values", "gathered rows", "view")
     largest = 4  # of a tensor's elements
     of_locals = ()  # the tensors that show what local arrays hold
     of_sums = ()  # the tensors whose numbers are no longer small
@@ -62,6 +62,9 @@ class RandomTiles(Expressions):
                 self.begin(self.allocate())
             for _ in range(self.random.randint(2, 6)):
                 self.statement()
+                with self.aside():
+                    if self.chance(0.08):
+                        self.viewed()
             with self.aside():
                 if self.chance(0.25):
                     self.local_tile()
@@ -222,6 +225,37 @@ class RandomTiles(Expressions):
         with self.block(f"for i, j in T.Parallel({shape[0]}, {shape[1]}):"):
             self.line(f"{tile.name}[i, j] = {value if mask is None else f'T.if_then_else({mask}, {value}, {self.pick(0, 0, 0, 1)})'}")
         self.line(f"T.copy({tile.name}, {self.region(out.name, ['by', 'bx', '0', '0'], shape)})")
+
+    # A tile under another shape.
+
+    def viewed(self):
+        tiles = [tile for tile in self.those(wide=False) if tile.size % 8 == 0]
+        if not tiles:
+            return
+        self.form("view")
+        tile = self.pick(*tiles)
+        columns = self.pick(4, 8, tile.shape[-1], tile.shape[0], tile.size)
+        rows = tile.size // columns
+        shape = (columns,) if rows == 1 else (2, rows // 2, columns) if rows % 2 == 0 and self.chance(0.3) else (rows, columns)
+        view = Tile(self.fresh("view"), tile.space, shape, tile.dtype)
+        self.line(f"{view.name} = T.reshape({tile.name}, {shape})")
+        for _ in range(self.pick(1, 1, 2)):
+            self.pick(self.part_of_a_view, self.elements_of_a_view, self.show)(view)
+
+    def part_of_a_view(self, view):
+        begins, extents = self.part(view.shape)
+        self.line(f"T.fill({self.region(view.name, begins, extents)}, {self.pick(0, 1, 2, self.loop_vars[-1] if self.loop_vars else 3)})")
+
+    def elements_of_a_view(self, view):
+        names = list("ijl"[: len(view.shape)])
+        with self.block(f"for {', '.join(names)} in T.Parallel({', '.join(map(str, view.shape))}):"):
+            value = f"{self.element_as(view, names)} {self.pick('+', '-')} {self.pick(1, *[f'{name} % 3' for name in names])}"
+            self.line(f"{view.name}[{', '.join(names)}] = {clamped(value, view.dtype)}")
+
+    def show(self, view):
+        out = self.tensor([max(1, self.gy), max(1, self.gx), *view.shape], view.dtype, "marks")
+        self.of_locals = (*self.of_locals, out)
+        self.line(f"T.copy({view.name}, {self.region(out.name, ['by', 'bx', *['0'] * len(view.shape)], view.shape)})")
 
     # Statements. Each says whether there was something to write.
 
@@ -430,6 +464,8 @@ class RandomTiles(Expressions):
             with self.aside():
                 if self.depth == 1 and self.chance(0.4):
                     self.gathered()
+                if self.depth == 1 and self.chance(0.1):
+                    self.viewed()
             for _ in range(self.random.randint(1, 4)):
                 self.statement()
             self.leave()

@@ -47,7 +47,8 @@ def _module(name: str, names: dict):
 def install(package: str) -> None:
     """Lets them be imported."""
     given = {"language": language, "language.core": language, "language.math": language, "language.standard": language, "testing": testing,
-             "knobs": knobs, "language.extra.libdevice": libdevice, "language.target_info": target_info}
+             "knobs": knobs, "language.extra.libdevice": libdevice, "language.extra.cuda.libdevice": libdevice,
+             "language.target_info": target_info}
     language.__path__ = []  # so that an import of what is not in it says so
     given.update({name: _module(f"{package}.{name}", names) for name, names in _NAMES.items()})
     for name, module in sorted(given.items()):  # a package before what is in it

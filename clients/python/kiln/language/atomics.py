@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from .. import notices
 from . import program as ir
+from .agreed import each
 from .buffer import Buffer, Region, element, load
 from .expr import Expr, Var, as_expr, cast
 from .lanes import elements
-from .loops import Parallel
 from .regions import closed, describe, operand, pair, shifted, tile_extents
 from .trace import allocate, current, emit, error, value_error
 
@@ -49,7 +49,7 @@ def _change(name: str, kind: str, dst, value, order: str, gives_old: bool, compa
 
 
 def _tile(kind: str, dst, value, order: str) -> None:
-    """Tile form: each element of the destination, in parallel."""
+    """Tile form: each element of the destination. Where an operand is an array of the thread's own, each thread does all of it."""
     if not isinstance(value, (Buffer, Region)):
         region = closed(operand(dst, "the destination of an atomic operation"))
         source = None
@@ -58,15 +58,15 @@ def _tile(kind: str, dst, value, order: str) -> None:
         if tile_extents(source) != tile_extents(region):
             raise error(f"an atomic operation from {describe(source)} to {describe(region)}: the extents differ")
     dims = [d for d, e in enumerate(region.extents) if e != 1]
-    for values in Parallel(*[region.extents[d] for d in dims] or [1]):
-        values = values if isinstance(values, tuple) else (values,)
+    operands, added = ([region], [value]) if source is None else ([region, source], [])
+    for index in each([region.extents[d] for d in dims] or [1], *operands, values=added):
         if source is None:
             operand_value = as_expr(value)
         else:
             source_dims = [d for d, e in enumerate(source.extents) if e != 1]
-            operand_value = as_expr(source.buffer[shifted(source, dict(zip(source_dims, values)))])
-        indices = shifted(region, dict(zip(dims, values)))
-        emit(ir.Atomic(kind, region.buffer, list(indices), cast(operand_value, region.dtype), order=order))
+            operand_value = as_expr(source.buffer[shifted(source, dict(zip(source_dims, index)))])
+        indices = shifted(region, dict(zip(dims, index)))
+        emit(ir.Atomic(kind, region.buffer, list(indices), cast(operand_value, region.dtype), _of_each_thread(), order=order))
 
 
 _ORDER_DOC = (
@@ -93,10 +93,12 @@ def _atomic(kind: str, name: str, what: str, dtypes: str = "numbers of 16 bits o
     function.__doc__ = (
         f"{what}, atomically, for one element or for each element of a tile. {_OLD_DOC} {_ORDER_DOC} ``use_tma`` and ``annotations``: no effect, "
         "with a warning.\n"
-        "Shapes: ``dst`` is an element or a tile in global or shared memory; ``value`` is a scalar, or a tile of equal extents. \n"
+        "Shapes: ``dst`` is an element or a tile in global or shared memory; ``value`` is a scalar, or a tile of equal extents. Each thread does all "
+        "of a tile if ``value`` is a T.alloc_local. \n"
         f"Dtypes: {dtypes}; ``value`` is converted to the dtype of ``dst``. Targets: all.\n"
         "Errors: TraceError for another ``memory_order``, for ``return_prev=True`` of a tile, and where extents differ. CompileError for elements "
-        "of 8 bits, and for an element that is in neither global nor shared memory.").replace(". \n", ".\n")
+        "of 8 bits, for an element that is in neither global nor shared memory, and where a tile's offset or its scalar differs between "
+        "threads.").replace(". \n", ".\n")
     return function
 
 

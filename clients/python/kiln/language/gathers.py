@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from .. import notices
+from .agreed import agree, each
 from .buffer import Buffer, Region
 from .expr import as_expr, binary, const, constant_value, floordiv, floormod, logical, select
 from .loops import Parallel
@@ -34,7 +35,7 @@ def transpose(src, dst, annotations=None):
     rows, columns = a.extents[-2:]
     if tuple(b.extents[-2:]) != (columns, rows):
         raise error(f"T.transpose from {describe(a)} to {describe(b)}: the destination must be {columns}×{rows}")
-    for j, i in Parallel(columns, rows):
+    for j, i in each((columns, rows), a, b):
         store(b.buffer, _at(b, j, i), as_expr(a.buffer[_at(a, i, j)]))
 
 
@@ -59,6 +60,7 @@ def im2col(img, col, nhw_step, c_step, kernel, stride, dilation, pad, eviction_p
     rows, columns = tile.extents[-2:]
     _, height, width, channels = (as_expr(d) for d in img.shape)
     out_height, out_width = (floordiv(size + (2 * pad - dilation * (kernel - 1) - 1), stride) + 1 for size in (height, width))
+    agree(tile, values=(nhw_step, c_step))
     for i, j in Parallel(rows, columns):
         pixel, weight = as_expr(nhw_step) * rows + i, as_expr(c_step) * columns + j
         x, y = floormod(pixel, out_width), floormod(floordiv(pixel, out_width), out_height)

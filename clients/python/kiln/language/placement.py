@@ -10,6 +10,7 @@ from dataclasses import fields
 
 from . import program as ir
 from . import trace as tr
+from .agreed import agreements
 from .buffer import Buffer, Region, load, show_shape
 from .dtypes import int32, int64
 from .expr import Expr, Var, as_expr, binary, cast, const, constant_value, floordiv, floormod, logical, make, masked, select
@@ -242,6 +243,11 @@ class _Rewriter:
                 setattr(s, field.name, self.expr(value))
         if not placed:
             return [s]
+        operands = [getattr(s, field.name) for field in fields(s)]
+        regions, values = [o for o in operands if isinstance(o, Region)], [o for o in operands if isinstance(o, Expr)]
+        return [*agreements(regions, values), *self._in_its_place(s, placed)]
+
+    def _in_its_place(self, s, placed) -> list:
         if isinstance(s, ir.Copy):
             return [self._elementwise(s.dst, lambda steps: self._load(s.src.buffer, _at(s.src, steps)), s.coalesced_width, s.location, s.src)]
         if isinstance(s, ir.Fill):

@@ -7,6 +7,7 @@ T.gemm does."""
 from __future__ import annotations
 
 from .. import notices
+from .agreed import agree
 from .expr import as_expr, binary, cast, const, select
 from .loops import Parallel
 from .regions import Region, closed, describe, operand, shifted
@@ -56,6 +57,7 @@ def _dense(a: Region, e: Region, transpose_a: bool, transpose_e: bool):
         raise error(f"T.gemm_sp of A {m}×{k}, of which {kept} columns are kept, with metadata {rows}×{columns}: an element of {e.dtype} is for "
                     f"{each} of {a.dtype}, so {m}×{k // each} is needed; check transpose_E and the shapes of the allocations")
     tile = allocate("SHARED", (k, m) if transpose_a else (m, k), a.dtype, f"{a.name}_dense")
+    agree(a, e)
     for first, second in Parallel(*tile.shape):
         row, column = (second, first) if transpose_a else (first, second)
         word = cast(_at(e, row, column // each, transpose_e), f"uint{max(e.dtype.bits, 32)}")

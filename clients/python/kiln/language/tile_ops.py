@@ -11,13 +11,13 @@ from . import dtypes
 from . import nan_reductions
 from . import program as ir
 from . import scales
-from .affine import finds
+from .agreed import agree, may_differ
 from .buffer import Buffer, LocalVar, Region, element
 from .dtypes import as_dtype
 from .expr import as_expr, binary, cast, constant_value
 from .loops import Parallel, grid, serial
 from .regions import closed, describe, operand, pair, shifted, tile_extents
-from .trace import allocate, current, emit, error, here, store
+from .trace import allocate, converted, current, emit, error, here, store
 
 
 class GemmWarpPolicy(enum.IntEnum):
@@ -88,12 +88,7 @@ def _is_of_each_thread(a: Region, b: Region) -> bool:
     """One element, at an index that may differ between threads, as ``A[tx : tx + 1]``: each of them copies its own."""
     if any(e != 1 for r in (a, b) for e in r.extents) or any(r.buffer.space not in ("GLOBAL", "SHARED") for r in (a, b)):
         return False
-    return any(finds(as_expr(o), _is_of_thread) for r in (a, b) for o in r.offsets)
-
-
-def _is_of_thread(node) -> bool:
-    """The thread's number, what it keeps for itself, or a value from before, which may be either."""
-    return node.value.kind in ("THREAD", "LET") if node.op == "VAR" else node.op == "LOAD" and node.value.space == "LOCAL"
+    return any(may_differ(o) for r in (a, b) for o in r.offsets)
 
 
 def _broadcasts(a: Region, b: Region) -> bool:
@@ -104,6 +99,13 @@ def _broadcasts(a: Region, b: Region) -> bool:
 def _copy_each(a: Region, b: Region):
     """A loop over the elements of ``b``; the last dimensions of ``a`` go with its last."""
     dims = [d for d, e in enumerate(b.extents) if e != 1]
+    if "LOCAL" in (a.buffer.space, b.buffer.space):
+        repeated = dims[: len(dims) - len(tile_extents(a))]
+        for values in grid(*[b.extents[d] for d in repeated]):
+            extents = [1 if d in repeated else e for d, e in enumerate(b.extents)]
+            emit(ir.Copy(a, Region(b.buffer, shifted(b, dict(zip(repeated, values))), extents, b.dims)))
+        return
+    agree(a, b)
     loop = Parallel(*[b.extents[d] for d in dims] or [1])
     for values in loop:
         values = values if isinstance(values, tuple) else (values,)
@@ -116,15 +118,15 @@ def _copy_each(a: Region, b: Region):
 def fill(dst, value):
     """Every element of a buffer or of a slice becomes ``value``.
     Shapes: ``dst`` is any buffer, slice with constant extents, element or T.alloc_var. ``value`` is a scalar. Dtypes: any; ``value`` is
-    converted to the dtype of ``dst``. Targets: all. Errors: TraceError where an extent is known at run time only. CompileError for a tile
-    that only some threads reach, unless those are a range by number; and for a value that differs between threads, unless ``dst`` is a
-    T.alloc_local."""
+    converted to the dtype of ``dst``, with a warning for a constant of more bits. Targets: all. Errors: TraceError where an extent is known
+    at run time only. CompileError for a tile that only some threads reach, unless those are a range by number; and for a value that differs
+    between threads, unless ``dst`` is a T.alloc_local."""
     if isinstance(dst, LocalVar) or _element_of_tile(dst):
         store(*element(dst), value)
         return
     region = closed(operand(dst, "the destination of T.fill"))
     region.buffer.filled()
-    emit(ir.Fill(region, cast(value, region.dtype)))
+    emit(ir.Fill(region, converted(value, region.buffer)))
 
 
 def _element_of_tile(value) -> bool:
@@ -196,6 +198,7 @@ def _reduce(kind: str, buffer, out, dim: int, clear: bool, nan: bool = False):
     if src.buffer.space == "LOCAL" and dst.buffer.space == "LOCAL":
         return _reduce_private(kind, src, dst, dim, clear, nan)
     if nan:
+        agree(src, dst)
         return nan_reductions.reduce(kind, src, dst, dim, clear, lambda region, index: shifted(region, dict(enumerate(index))))
     if "ABS" in kind and "u" in (src.dtype.kind, dst.dtype.kind):  # the compiler's are of signed numbers in the type of the result
         src, kind = _magnitudes(src, dst.dtype), kind.replace("ABS_", "")
@@ -216,6 +219,7 @@ def _magnitudes(src: Region, dtype) -> Region:
     if src.dtype.kind in "ub":
         return src
     tile = allocate("FRAGMENT", src.extents, dtype, f"{src.name}_abs")
+    agree(src)
     for values in Parallel(*src.extents):
         values = values if isinstance(values, tuple) else (values,)
         store(tile, values, _magnitude(as_expr(src.buffer[shifted(src, dict(enumerate(values)))]), dtype))

@@ -8,6 +8,7 @@ import contextlib
 import sys
 import threading
 
+from .. import notices
 from . import program as ir
 from .affine import contains
 from .buffer import Buffer, LocalVar, Region, as_dim
@@ -146,7 +147,7 @@ def emit(stmt):
 def store(buffer: Buffer, indices, value) -> None:
     if isinstance(value, (Buffer, Region)):
         value = value.as_scalar()
-    indices, value = [as_expr(as_dim(i)) for i in indices], cast(value, buffer.dtype)
+    indices, value = [as_expr(as_dim(i)) for i in indices], converted(value, buffer)
     if not buffer.stored(indices, value):
         emit(ir.Store(buffer, indices, value))
 
@@ -155,7 +156,16 @@ def fill(region: Region, value) -> None:
     from .regions import closed
 
     region.buffer.filled()
-    emit(ir.Fill(closed(region), cast(value, region.dtype)))
+    emit(ir.Fill(closed(region), converted(value, region.buffer)))
+
+
+def converted(value, buffer: Buffer) -> Expr:
+    """The value in the buffer's type, which has as many bits of an integer as it has itself. A constant of more bits is warned of."""
+    number, dtype = constant_value(value), buffer.dtype
+    if isinstance(number, int) and dtype.kind in ("i", "u") and not -(1 << dtype.bits >> 1) <= number < 1 << dtype.bits:
+        notices.warn(f"{number} is stored to {buffer.name}, and {dtype} has no such number: of its bits the last {dtype.bits} are kept; use a wider "
+                     "type, or T.cast(…) where that is meant")
+    return cast(value, dtype)
 
 
 def let(name: str, value: Expr) -> Expr:

@@ -9,6 +9,7 @@ import math
 
 from . import program as ir
 from . import trace as tr
+from .agreed import agree
 from .buffer import Buffer, LocalVar, Region, load
 from .dtypes import as_dtype, bool_, int32, uint32
 from .expr import Deferred, Expr, Var, as_expr, binary, cast, condition, const, constant_value, floordiv, floormod, select
@@ -58,6 +59,7 @@ def _digits(number, extents) -> list:
 def _of_fragment(region: Region, kind: str) -> Expr:
     extents = list(region.extents)
     tile = allocate("FRAGMENT", extents, bool_, f"{region.name}_holds")
+    agree(region)
     for index in Parallel(*extents):
         index = index if isinstance(index, tuple) else (index,)
         store(tile, index, _element(region, index))

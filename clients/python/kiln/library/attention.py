@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import sys
 
-from . import sizes
+from . import sizes, spaces
 from .checks import HALVES, want_dtype, want_rank, want_shape
 from .operation import Operation
-from .plans import Dynamic, Plan, Program, Result
+from .plans import Dynamic, Plan, Program, Result, about, chosen
 from .programs.attention import attention as program
 from .programs.attention_gradients import attention_backward as gradients
 from .shapes import whole
@@ -67,8 +67,9 @@ def _check(q, k, v, causal, scale):
 
 
 def _forward(q, k, causal, scale, target, lse=False):
-    tile = sizes.attention(q.shape[3], target, q.shape[1], k.shape[1], causal, lse)
-    return Program.of(program, **arguments_of(q, k, causal, scale), **tile, lse=lse)
+    known = {"batch": about(q.shape[0]), "seq_len": about(q.shape[1]), "kv_len": about(k.shape[1])}
+    built = Program.of(program, **arguments_of(q, k, causal, scale), lse=lse)
+    return chosen(built, spaces.attention(q.shape[3], target, lse), OPTIONS, target, known)
 
 
 def _plan(q, k, v, causal, scale, target):
@@ -103,8 +104,8 @@ def _plan_backward(q, k, v, o, lse, do, causal, scale, deterministic, target):
     results = _check_backward(q, k, v, o, lse, do, causal, scale, deterministic)
     if q.size == 0:
         return Plan(None, (), results, fill=0.0)
-    built = Program.of(gradients, **arguments_of(q, k, causal, scale), **sizes.attention_backward(q.shape[3], target, deterministic),
-                       deterministic=deterministic)
+    tile = sizes.attention_backward(q.shape[3], target, deterministic, q.shape[2] // k.shape[2], k.shape[0] * k.shape[2] * -(-k.shape[1] // 128))
+    built = Program.of(gradients, **arguments_of(q, k, causal, scale), **tile)
     return Plan(built, tuple(whole(i, spec) for i, spec in enumerate((q, k, v, o, lse, do))), results, options=OPTIONS)
 
 
@@ -139,8 +140,8 @@ def attention(q, k, v, causal=False, scale=None):
     q: (batch, tokens, heads, D) of float16 or bfloat16, D a multiple of 16 up to 256. k, v: (batch, kv_tokens, kv_heads, D) of the same
     dtype; heads is a multiple of kv_heads, whose neighbours share one (grouped queries). ``causal``: token i of q sees those of k up to i +
     kv_tokens − tokens. ``scale``: 1/√D if left out. Returns the same as q. With a gradient for q, k and v up to D = 128, as
-    ``attention_backward``; in order where torch.use_deterministic_algorithms asks for it. One kernel serves every batch and every number of
-    tokens; of heads of up to 64 elements, one serves few tokens and another one many. TypeError: another dtype. ValueError: another shape,
+    ``attention_backward``; in order where torch.use_deterministic_algorithms asks for it. A kernel serves every batch and every number of
+    tokens; there are up to three of them, of which the planner expects one to be the fastest. TypeError: another dtype. ValueError: another shape,
     no tokens of k, causal with fewer tokens of k than of q."""
     if _wants_gradient(q, k, v):
         return _attention_with_lse(q, k, v, causal, scale)[0]
@@ -160,5 +161,5 @@ def attention_backward(q, k, v, o, lse, do, causal=False, scale=None, determinis
 
     q, k, v, ``causal`` and ``scale``: as of ``attention``, D up to 128. o, do: like q. lse: (batch, heads, tokens) of float32. dq, dk and dv are like
     q, k and v, summed in float32. ``deterministic``: dq is summed in one order, so that equal calls give equal bits, which takes longer; else parts
-    are added in the order in which they come. No gradient. TypeError: another dtype. ValueError: another shape, and as of ``attention``."""
+    may be added in the order in which they come. No gradient. TypeError: another dtype. ValueError: another shape, and as of ``attention``."""
     return _attention_backward(q, k, v, o, lse, do, causal, scale, deterministic)

@@ -44,6 +44,12 @@ def bucket(extent: int) -> int:
     return -(-extent // step) * step
 
 
+def about(extent: int) -> int:
+    """``extent`` rounded up to one of eight sizes for each power of two: as the planner is told it, which need not be asked for each."""
+    step = 1 << max(0, extent.bit_length() - 4)
+    return -(-extent // step) * step
+
+
 @dataclass(frozen=True)
 class Program:
     """``build(**arguments)`` makes it. ``shorter``: of the tensors that are named, these dimensions may be anything up to what the program

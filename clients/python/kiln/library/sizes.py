@@ -55,24 +55,12 @@ def packed_product(m, k, target=None) -> dict:
     return {"block_m": 256, "block_n": 128, "block_k": 64, "stages": 5, "threads": 256}
 
 
-THIRD_GROUP = 1.15  # the speed of three groups of warps over that of two, on an H100, where all rows of their tiles are in use
-
-
-def _scores(rows: int, queries: int, keys: int, causal: bool) -> int:
-    """How many scores one head's tiles of so many rows compute, rows beyond the queries included."""
-    tiles = range(0, queries, rows)
-    return rows * sum(min(keys, first + rows + keys - queries) if causal else keys for first in tiles)
-
-
-def attention(dim: int, target=None, queries: int | None = None, keys: int | None = None, causal: bool = False, lse: bool = False) -> dict:
+def attention(dim: int, target=None, lse: bool = False) -> dict:
     """Of ``kiln.library.attention``. ``columns``: of the tiles of V and of the result, ``dim`` or more. ``exchanged``: whether weights lie in
     shared memory.
-    ``queries`` and ``keys`` of a head: many, if left out. ``backwards``: whether the last keys come first, which leaves one loop without masks; on
-    AMD's GPUs that takes more registers than it saves.
+    ``backwards``: whether the last keys come first, which leaves one loop without masks; on AMD's GPUs that takes more registers than it saves.
 
-    wgmma: each group of four warps has 64 rows. Up to 64 elements, exponentials take as long as products, and the registers hold three groups,
-    of which two compute exponentials while products of the third run. Two remain where three would compute too much that is not needed: their
-    tiles have more rows beyond the last query and above the diagonal. With more elements, the registers hold two.
+    wgmma: each group of four warps has 64 rows; two groups always fit (``spaces.attention`` has more).
 
     AMD's waves of 32 lanes: eight lie four by two on the result; each has 16 rows and half of the columns. ``columns`` is rounded up so that
     both halves are whole instructions; else no half is, and two waves compute the same, with all columns in the registers of each. Weights
@@ -87,9 +75,7 @@ def attention(dim: int, target=None, queries: int | None = None, keys: int | Non
     plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False,
              "backwards": not _name(target).startswith("hip:")}
     if has_wgmma(target):
-        fewer = queries is not None and _scores(192, queries, keys, causal) > THIRD_GROUP * _scores(128, queries, keys, causal)
-        groups = 2 if dim > 64 or fewer else 3
-        return {**plain, "block_m": 64 * groups, "block_n": 128 if dim <= 128 else 64, "threads": 128 * groups}
+        return {**plain, "block_m": 128, "block_n": 128 if dim <= 128 else 64, "threads": 256}
     if _has_waves_of(32, target):
         keys = {"block_m": 64 if dim <= 224 else 32, "block_n": 64 if dim <= 64 else 32, "stages": 2 if dim <= (96 if lse else 128) else 1}
         return {**plain, **keys, "threads": 256, "columns": -(-dim // 32) * 32, "exchanged": True}
@@ -171,18 +157,26 @@ def latent(rows: int, target=None) -> dict:
     return {**tile, "block_n": 16, "stages": 1} if ":gfx" in _name(target) else tile
 
 
-def attention_backward(dim: int, target=None, deterministic: bool = False) -> dict:
-    """Of ``kiln.library.attention_backward``, up to 128 elements. ``columns``, ``exchanged``: as in ``attention``. ``rows``, ``row_keys``: of the
-    blocks that compute dQ where that is done in order. ``turned``: whether lanes hold neighbouring rows of a part of dQ, not columns.
+KEY_TURNS = 8  # blocks of ``attention_backward`` for each multiprocessor; with fewer, some wait for the longest
 
-    wgmma: a block's 128 keys take two groups of warps, and their gradients half of the registers at 128 elements. The scores of 64 queries and their
-    part of dQ do not fit beside them, those of 48 do. Elsewhere the gradients of 64 keys fill the registers of four warps, or of eight with more
-    elements; waves of 32 lanes have fewer still, and their shared memory takes no copies under way."""
+
+def attention_backward(dim: int, target=None, deterministic: bool = False, group: int = 1, tiles_of_keys: int | None = None) -> dict:
+    """Of ``kiln.library.attention_backward``, up to 128 elements. ``group``: heads that share keys. ``tiles_of_keys``: of 128, of all heads that have
+    some; many, if left out. ``columns``, ``exchanged``: as in ``attention``. ``rows``, ``row_keys``: of the blocks that compute dQ where they are
+    others than those of dK and dV. ``turned``: whether lanes hold neighbouring rows of a part of dQ, not columns.
+
+    wgmma: a block's 128 keys take two groups of warps, and their gradients half of the registers at 128 elements, beside which the scores of 64
+    queries and their part of dQ fit. Up to 64 elements, blocks without a part of dQ have registers for the scores of 128 queries, and two more
+    products of such tiles take less time than sums of dQ in memory. Heads that share keys have blocks of their own where there are few of them, whose
+    lengths differ. Elsewhere the gradients of 64 keys fill the registers of four warps, or of eight with more elements; waves of 32 lanes have fewer
+    still, and their shared memory takes no copies under way."""
     plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False, "rows": 64, "row_keys": 64,
-             "turned": not _name(target).startswith("hip:")}
+             "turned": not _name(target).startswith("hip:"), "by_rows": deterministic, "in_flight": False, "heads_apart": False}
     if has_wgmma(target):
-        queries = {"block_m": 48, "turned": False} if dim > 96 and not deterministic else {}
-        return {**plain, "block_n": 128, "threads": 256, "rows": 128, "columns": 128 if dim > 96 else dim, **queries}
+        few = tiles_of_keys is not None and tiles_of_keys < KEY_TURNS * MULTIPROCESSORS[_name(target).split(":")[-1]]
+        tile = {**plain, "block_n": 128, "threads": 256, "rows": 128, "row_keys": 128, "columns": 128 if dim > 96 else dim, "turned": False,
+                "in_flight": True, "heads_apart": few and group > 1 and not deterministic}
+        return {**tile, "block_m": 128, "by_rows": True} if dim <= 64 else tile
     if _has_waves_of(32, target):
         small = {} if dim <= 64 else {"block_m": 32, "block_n": 32, "rows": 32, "row_keys": 32}
         return {**plain, "stages": 1, "threads": 256, "columns": -(-dim // 32) * 32, "exchanged": True, **small}
@@ -194,10 +188,13 @@ def attention_backward(dim: int, target=None, deterministic: bool = False) -> di
 
 
 def scaled_attention(dim: int, target=None) -> dict:
-    """Of ``kiln.library.scaled_attention``. A tile of keys lies along k of the second product, whose instructions take 32 of it."""
+    """Of ``kiln.library.scaled_attention``. A tile of keys lies along k of the second product, whose instructions take 32 of it. ``ordered``:
+    weights stay in registers. wgmma: a thread has half as many registers of scores as there are keys, and of results as there are elements; up to 96
+    elements the scores of two steps lie beside each other."""
     if has_wgmma(target):
-        return {"block_m": 128, "block_n": 128 if dim <= 128 else 64, "stages": 2, "threads": 256}
-    return {"block_m": 64, "block_n": 64 if dim <= 128 else 32, "stages": 2 if dim <= 128 else 1, "threads": 128 if dim <= 64 else 256}
+        return {"block_m": 128, "block_n": 192 if dim == 128 else 128 if dim <= 192 else 96, "stages": 2, "threads": 256, "ordered": True}
+    small = dim <= 128
+    return {"block_m": 64, "block_n": 64 if small else 32, "stages": 2 if small else 1, "threads": 128 if dim <= 64 else 256, "ordered": False}
 
 
 def plain_attention(target=None, known=True) -> dict:

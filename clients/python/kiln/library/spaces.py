@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes that the program of a matrix product may have: a space, of which the daemon's planner says what is expected to be the fastest
-(``plans.chosen``). What a target's instructions and memory ask for is decided here; what is faster is not."""
+"""Sizes that the program of a matrix product or of attention may have: a space, of which the daemon's planner says what is expected to be the
+fastest (``plans.chosen``). What a target's instructions and memory ask for is decided here; what is faster is not."""
 
 from __future__ import annotations
 
 from ..language.dtypes import as_dtype
+from . import sizes
 from .sizes import MULTIPROCESSORS, PLAIN, for_registers, has_wgmma
 
 NAMES = tuple(PLAIN)
@@ -125,3 +126,22 @@ def _few_rows(m: int, deep: int):
             yield from ((rows, columns, deep, 256) for columns in (128, 256))
         if rows <= 112:
             yield rows, 128, 2 * deep, 128
+
+
+REGISTERS = {2: 176, 3: 128, 4: 80}  # of a thread, by groups of warps: what the scores, the weights and the result may take together
+
+
+def attention(dim: int, target: str, lse: bool = False) -> tuple:
+    """Of attention forward. wgmma: each group of four warps has 64 rows. More groups hide each other's waits better, and each has fewer registers,
+    which bound the keys of a step: a thread holds half as many scores as a step has keys, half as many registers of weights, and half of a row of
+    the result. Steps of heads above 128 elements are short, so that two of them fit in shared memory."""
+    plain = sizes.attention(dim, target, lse)
+    if not has_wgmma(target):
+        return one(plain)
+    steps = [(2, keys) for keys in ((128,) if dim <= 128 else (64, 80)) if keys // 2 + keys // 4 + dim // 2 <= REGISTERS[2]]
+    for groups in (3, 4):
+        keys = min(128, (REGISTERS[groups] - dim // 2) * 4 // 3 // 16 * 16)
+        if keys >= 64:
+            steps.append((groups, keys))
+    return tuple(tuple({**plain, "block_m": 64 * groups, "block_n": keys, "threads": 128 * groups, "stages": 3 if groups == 4 else 2}.items())
+                 for groups, keys in steps)

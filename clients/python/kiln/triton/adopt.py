@@ -104,7 +104,7 @@ class Adopted(runtime.JITFunction):
         like.__signature__ = _signature(function)
         by_value = [p.name for p in fn.params if p.do_not_specialize]
         by_alignment = [p.name for p in fn.params if getattr(p, "do_not_specialize_on_alignment", False)]
-        super().__init__(like, by_value, by_alignment, getattr(fn, "_repr", None))
+        super().__init__(like, by_value, by_alignment, getattr(fn, "_repr", None), getattr(fn, "debug", False))
         self.fn = function
         self.file, self.first_line = function.__code__.co_filename, function.__code__.co_firstlineno
 

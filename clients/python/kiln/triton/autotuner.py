@@ -14,7 +14,7 @@ from ..errors import NoEffectWarning
 from .blocks import TensorDescriptor
 from .builtin import unwrapped
 from .runtime import KernelInterface
-from .specialize import TensorWrapper, element_of, is_tensor
+from .specialize import TensorWrapper, element_of, emulated, is_tensor
 
 
 class Config:
@@ -90,10 +90,10 @@ class Autotuner(_Around):
         self.configs, self.keys = list(configs) or [Config({})], [key] if isinstance(key, str) else list(key)
         self.reset_to_zero, self.restore_value = list(reset_to_zero or ()), list(restore_value or ())
         self.user_defined_pre_hook, self.user_defined_post_hook = pre_hook is not None, post_hook is not None
-        self.pre_hook, self.post_hook, self.prune = pre_hook, post_hook, dict(prune_configs_by or {})
+        self._own_pre_hook, self.post_hook, self.prune = pre_hook, post_hook, dict(prune_configs_by or {})
         self.bench = do_bench or (_timed(warmup, rep) if warmup is not None or rep is not None else None)
         self.cache: dict = {}
-        self.best_config = None
+        self.best_config = self.nargs = None  # nargs: what those who derive from it keep the launch's arguments by name in
         for name in [name for name in self.keys if name not in self.arg_names]:
             warnings.warn(f"{self.__name__}: autotune's key has {name!r}, which is no parameter of the kernel and has no effect", NoEffectWarning,
                           stacklevel=3)
@@ -156,25 +156,52 @@ class Autotuner(_Around):
 
     def _found(self, configs, args, kwargs, given, grid) -> Config:
         """The fastest of those that compile."""
+        if emulated():
+            config = self._first(configs, args, kwargs, given, grid)
+            if config is not None:
+                warnings.warn(f"{self.__name__}: kernels are emulated, and their times say nothing; the first configuration that compiles is "
+                              f"taken: {config}", stacklevel=5)
+                return config
         compiled, failures = self._compiled(configs, args, kwargs, given, grid)
         if not compiled:
             config, failure = failures[0]
             raise RuntimeError(f"{self.__name__}: none of {len(configs)} configurations compiles; {config}: {failure}") from failure
-        if _is_emulated(compiled[0][1]):
-            config = compiled[0][0]
-            warnings.warn(f"{self.__name__}: kernels are emulated, and their times say nothing; the first configuration that compiles is "
-                          f"taken: {config}", stacklevel=5)
-            return config
-        times = [(self._time(config, args, kwargs, given, grid), i) for i, (config, _) in enumerate(compiled)]
+        times = [(self._times(config, args, kwargs, given, grid, (0.5,))[0], i) for i, (config, _) in enumerate(compiled)]
         best = compiled[min(times)[1]][0]
         self._reset(best, given, reset_only=True)  # the launch that follows must not find what the measurements left
         return best
 
-    def _reset(self, config: Config, given: dict, reset_only: bool) -> None:
-        if self.pre_hook is not None:
-            self.pre_hook({**given, **config.all_kwargs()}, reset_only=reset_only)
+    def pre_hook(self, given: dict, reset_only: bool = False) -> None:
+        """Before a measurement, and before the launch that follows: the caller's hook, and zeros."""
+        if self._own_pre_hook is not None:
+            self._own_pre_hook(given, reset_only=reset_only)
         for name in self.reset_to_zero:
             _zero(given[name])
+
+    def _first(self, configs, args, kwargs, given, grid):
+        """The first configuration whose kernel compiles, for the emulator; None where there is none."""
+        for config in configs:
+            compiled, _ = self._compiled([config], args, kwargs, given, grid)
+            if compiled:
+                return config if _is_emulated(compiled[0][1]) else None
+        return None
+
+    def _reset(self, config: Config, given: dict, reset_only: bool) -> None:
+        self.pre_hook({**given, **config.all_kwargs()}, reset_only=reset_only)
+
+    # What classes that derive from Triton's call.
+
+    def prune_configs(self, kwargs: dict) -> list:
+        return self._pruned({**(self.nargs or {}), **kwargs}, kwargs)
+
+    def _bench(self, *args, config: Config, grid, **kwargs) -> list:
+        """Milliseconds: the median, and those that a fifth of the launches is below and above. Endless where it does not compile; on the emulator
+        none."""
+        given = {**dict(zip(self.arg_names, args)), **kwargs}
+        compiled, _ = self._compiled([config], args, kwargs, given, grid)
+        if not compiled or _is_emulated(compiled[0][1]):
+            return [0.0 if compiled else float("inf")] * 3
+        return self._times(config, args, kwargs, given, grid, (0.5, 0.2, 0.8))
 
     def _compiled(self, configs, args, kwargs, given, grid) -> tuple:
         """([(configuration, kernel)], [(configuration, why not)]), both in order."""
@@ -191,7 +218,7 @@ class Autotuner(_Around):
             results = [future.result() for future in futures]
         return ([(c, r) for c, r in results if not isinstance(r, Exception)], [(c, r) for c, r in results if isinstance(r, Exception)])
 
-    def _time(self, config: Config, args, kwargs, given, grid) -> float:
+    def _times(self, config: Config, args, kwargs, given, grid, quantiles: tuple) -> list:
         """Milliseconds. What ``restore_value`` names is as it was afterwards."""
         kept = {name: _copy(given[name]) for name in self.restore_value}
 
@@ -204,8 +231,8 @@ class Autotuner(_Around):
             if self.post_hook is not None:
                 self.post_hook(given, exception=None)
 
-        measured = (self.bench or do_bench)(call, quantiles=(0.5,))
-        return measured[0] if isinstance(measured, (list, tuple)) else measured
+        measured = (self.bench or do_bench)(call, quantiles=quantiles)
+        return list(measured) if isinstance(measured, (list, tuple)) else [measured] * len(quantiles)
 
 
 def _timed(warmup, rep):

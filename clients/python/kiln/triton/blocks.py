@@ -27,6 +27,11 @@ class BlockPointer(NamedTuple):
     def dtype(self):
         return self.base.element.element_ty
 
+    @property
+    def type(self):
+        """As Triton's, that of a pointer to a block."""
+        return ty.pointer_type(ty.block_type(self.dtype, self.block_shape))
+
 
 class Descriptor(NamedTuple):
     """tl.make_tensor_descriptor's, and what a kernel sees of a TensorDescriptor."""
@@ -233,5 +238,6 @@ def _atomic(name: str) -> Builtin:
     return Builtin(function, name)
 
 
+POINTER_METHODS = {"advance": advance}
 METHODS = {"load": load_tensor_descriptor, "store": store_tensor_descriptor, "gather": _gather, "scatter": _scatter,
            **{f"atomic_{fn}": _atomic(f"atomic_{fn}") for fn in ("add", "min", "max", "and", "or", "xor")}}

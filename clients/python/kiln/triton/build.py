@@ -85,10 +85,11 @@ def meet_shapes(a: tuple, b: tuple) -> tuple:
 
 
 class Builder:
-    """Appends operations to ``block``; ``line`` is that of the statement being read. ``target``: what the kernel is compiled for."""
+    """Appends operations to ``block``; ``line`` is that of the statement being read. ``target``: what the kernel is compiled for. ``debug``:
+    whether assertions are checked."""
 
-    def __init__(self, file: str, block: Block, num_warps: int = 4, target: str = ""):
-        self.file, self.block, self.num_warps, self.target, self.line = file, block, num_warps, target, 0
+    def __init__(self, file: str, block: Block, num_warps: int = 4, target: str = "", debug: bool = False):
+        self.file, self.block, self.num_warps, self.target, self.debug, self.line = file, block, num_warps, target, debug, 0
 
     @contextlib.contextmanager
     def within(self, block: Block):
@@ -194,19 +195,29 @@ class Builder:
         if x.element == element:
             return x
         if x.element.is_ptr() or element.is_ptr():
-            raise Refusal(f"a cast of {x.element} to {element}: Kiln's pointers point into the argument they come from; pass the tensor with "
-                          "the type that the kernel reads (tensor.view(dtype), or triton.reinterpret(tensor, dtype))")
+            return self._cast_pointer(x, element)
         if bitcast:
             if x.element.primitive_bitwidth != element.primitive_bitwidth:
                 raise Refusal(f"a bitcast of {x.element} to {element}, which have different widths")
             return self.emit("arith.bitcast", [x], [(element, x.shape)]).result
         return self.emit("arith.cast", [x], [(element, x.shape)]).result
 
+    def _cast_pointer(self, x: Value, element) -> Value:
+        """A pointer to elements of another type of the same width, one that is an integer, or the integer that it is."""
+        if not x.element.is_ptr() and x.element.is_int():
+            return self.emit("tt.int_to_ptr", [self.cast(x, ty.int64)], [(element, x.shape)]).result
+        if not element.is_ptr() and element.is_int():
+            return self.cast(self.emit("tt.ptr_to_int", [x], [(ty.int64, x.shape)]).result, element)
+        if not x.element.is_ptr() or not element.is_ptr() or x.element.element_ty.itemsize != element.element_ty.itemsize:
+            raise Refusal(f"a cast of {x.element} to {element}: a pointer leads to elements of the width that its argument has; pass the tensor with "
+                          "the type that the kernel reads (tensor.view(dtype), or triton.reinterpret(tensor, dtype))")
+        return self.emit("tt.bitcast", [x], [(element, x.shape)]).result
+
     def condition(self, x) -> Value:
         """As a bool: whether it is not zero."""
         x = self.value(x)
         if x.element.is_ptr():
-            raise Refusal("a pointer is used as a condition; compare it with None")
+            return self.condition(self.cast(x, ty.int64))
         return x if x.element.is_bool() else self._compare("NE", x, self.constant(0, x.element))
 
     def pair(self, a, b, division: bool = False):

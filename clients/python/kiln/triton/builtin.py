@@ -39,6 +39,13 @@ class Builtin:
         return f"<tl.{self.__name__}>"
 
 
+class OfConstants(Builtin):
+    """One that needs no builder, so that Python's functions of constants call it as well."""
+
+    def __call__(self, *args, **kwargs):
+        return self.run(None, *map(unwrapped, args), **{name: unwrapped(value) for name, value in kwargs.items()})
+
+
 def builtin(function):
     return Builtin(function)
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from ..kernel import Kernel
 from .driver import GPUTarget, current_device, name_of, on_stream, target_of
+from .messages import Messages
 
 
 class Asm(dict):
@@ -23,8 +24,10 @@ class CompiledKernel:
 
     launch_enter_hook = launch_exit_hook = None  # of the class, where launchers look for them
 
-    def __init__(self, function, kernel: Kernel, options: dict, classes: tuple = ()):
+    def __init__(self, function, kernel: Kernel, options: dict, classes: tuple = (), told: list = ()):
+        """``told``: the messages that the kernel writes."""
         self.kernel, self._function, self._options, self._classes = kernel, function, options, dict(classes)
+        self._messages = Messages(function.__name__, told) if told else None
         self.src = SimpleNamespace(fn=function)
 
     def __getattr__(self, name):
@@ -39,6 +42,13 @@ class CompiledKernel:
         # A parameter that has an option's name is the launch's to give, as the others are.
         options = {name: value for name, value in self._options.items() if name not in self._function.arg_names}
         return lambda *args, **kwargs: self._function.run(*args, grid=grid, warmup=False, **{**options, **kwargs})
+
+    def launched(self, arguments: list, sizes) -> None:
+        """A launch with what the kernel takes, over a grid of these sizes."""
+        if self._messages is None:
+            self.kernel(*arguments, *sizes)
+        else:
+            self._messages.launch(self.kernel, [*arguments, *sizes])
 
     def _init_handles(self) -> None:
         """Loads it onto the current device."""
@@ -73,7 +83,7 @@ class CompiledKernel:
         if launch_enter_hook is not None:
             launch_enter_hook(launch_metadata)
         with on_stream(stream, self.kernel.target):
-            self.kernel(*run, grid_0, grid_1, grid_2)
+            self.launched(run, (grid_0, grid_1, grid_2))
         if launch_exit_hook is not None:
             launch_exit_hook(launch_metadata)
 

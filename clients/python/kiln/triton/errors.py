@@ -35,6 +35,10 @@ class OptionError(ValueError, AssertionError):
     """An option of a launch that cannot be; Triton's are assertions."""
 
 
+class DeviceAssertError(TritonError, RuntimeError):
+    """A tl.device_assert that did not hold."""
+
+
 class InterpreterError(TritonError):
     """Of Triton's interpreter, in whose place Kiln has the emulator; never raised."""
 

@@ -11,7 +11,7 @@ import types as python_types
 from . import language as tl
 from . import types as ty
 from .blocks import METHODS as DESCRIPTOR_METHODS
-from .blocks import Descriptor
+from .blocks import POINTER_METHODS, BlockPointer, Descriptor
 from .build import Builder, describe, is_number
 from .builtin import Absent, Builtin, constexpr, unwrapped
 from .errors import CompilationError, CompileTimeAssertionFailure, FailedAssertion, Refusal, at
@@ -74,6 +74,19 @@ def known_number(x):
     return x.op.attrs["value"] if isinstance(x, Value) and x.op is not None and x.op.name == "arith.constant" else x
 
 
+def _is_argument(pointer: Value) -> bool:
+    """Whether it is an argument's pointer, perhaps with something added."""
+    while pointer.op is not None and pointer.op.name in ("tt.addptr", "tt.bitcast"):
+        pointer = pointer.op.operands[0]
+    return pointer.op is None and not pointer.shape and pointer.home is not None and pointer.home.parent is None
+
+
+def _constant(x):
+    """What a tl.constexpr holds; a Python function in one computes with constants."""
+    held = unwrapped(x)
+    return StaticFunction(held) if held is not x and isinstance(held, python_types.FunctionType) else held
+
+
 class Expressions:
     """``visit`` gives what an expression is. ``used``: (globals, name, value) of each global that was read."""
 
@@ -122,7 +135,7 @@ class Expressions:
             raise Refusal(f"the global {name} is {describe(value)}; kernels see globals that are constants: write {name} = tl.constexpr(…), or pass "
                           "it as a parameter")
         self.used.append((names, name, value))
-        return unwrapped(as_ours(value))
+        return _constant(as_ours(value))
 
     def expr_Constant(self, node):
         return node.value
@@ -154,16 +167,19 @@ class Expressions:
             return self._of_value(owner, name)
         if isinstance(owner, Absent):
             raise owner.refusal()
-        if isinstance(owner, Descriptor) and name in DESCRIPTOR_METHODS:
-            return Bound(DESCRIPTOR_METHODS[name], owner)
+        methods = DESCRIPTOR_METHODS if isinstance(owner, Descriptor) else POINTER_METHODS if isinstance(owner, BlockPointer) else {}
+        if name in methods:
+            return Bound(methods[name], owner)
         try:
             value = getattr(owner, name)
             if isinstance(owner, _CHANGES) and vars(owner).get(name) is value and not getattr(owner, "__name__", "").startswith("kiln."):
                 self.used.append((vars(owner), name, value))
-            return unwrapped(as_ours(value))
+            return _constant(as_ours(value))
         except AttributeError as problem:
             if name == "type" and isinstance(owner, (tuple, list)) and static(owner):
                 return constexpr(owner)
+            if name == "value" and isinstance(owner, (ty.dtype, str, tuple, list)) and static(owner):  # what a tl.constexpr holds
+                return owner
             raise Refusal(str(problem)) from None
 
     def _of_value(self, x, name: str):
@@ -195,7 +211,7 @@ class Expressions:
     def expr_UnaryOp(self, node):
         x = self.visit(node.operand)
         if isinstance(node.op, ast.Not):
-            return not x if static(x) else self.b.inverted(self.b.condition(x))
+            return not x if static(x) or x.element.is_ptr() and _is_argument(x) else self.b.inverted(self.b.condition(x))
         if isinstance(node.op, ast.UAdd):
             return x
         return self.b.negative(x) if isinstance(node.op, ast.USub) else self.b.inverted(x)
@@ -237,7 +253,7 @@ class Expressions:
         return value
 
     def expr_IfExp(self, node):
-        condition = known_number(self.visit(node.test))
+        condition = self.test(node.test)
         if static(condition):
             return self.visit(node.body if condition else node.orelse)
         blocks, sides = [], []
@@ -253,6 +269,11 @@ class Expressions:
         for block in blocks:
             self.b.block.take_over(block)
         return self.b.select(self.scalar(condition), a, b)
+
+    def test(self, node):
+        """What a branch asks. The pointer of an argument is no null pointer."""
+        value = self.visit(node)
+        return True if isinstance(value, Value) and value.element.is_ptr() and _is_argument(value) else known_number(value)
 
     def scalar(self, condition) -> Value:
         condition = self.b.condition(condition)
@@ -281,15 +302,12 @@ class Expressions:
             raise Refusal(f"{describe(x)}: {problem}") from None
 
     def _indexed(self, x: Value, index) -> Value:
-        axis = 0
-        for part in index:
+        """None is a dimension of the extent 1; a colon takes any that is there, or, as in Triton, none. Of a scalar any None makes a block."""
+        for axis, part in enumerate(index):
             if part is None:
-                x = self.b.expand(x, axis)
+                x = self.b.expand(x, axis if x.shape else 0)
             elif not (isinstance(part, slice) and part == slice(None)):
                 raise Refusal("unsupported tensor index: a block is indexed with : and None alone; tl.gather takes out elements, or load them")
-            axis += 1
-        if sum(part is not None for part in index) > x.rank - sum(part is None for part in index):
-            raise Refusal(f"too many indices for {describe(x)}")
         return x
 
     def expr_Call(self, node):

@@ -93,9 +93,27 @@ class Op:
         return f"<op {self.name} at line {self.line}>"
 
 
+def replace(old: Value, new: Value) -> None:
+    """All that takes ``old`` takes ``new``."""
+    for user in set(old.uses):
+        if isinstance(user, Op):
+            user.operands = [new if operand is old else operand for operand in user.operands]
+        else:
+            user.ends = [new if end is old else end for end in user.ends]
+    new.uses.extend(old.uses)
+    old.uses = []
+
+
+def remove(op: Op) -> None:
+    op.block.ops.remove(op)
+    for operand in op.operands:
+        operand.uses.remove(op)
+
+
 # Operations whose results depend on their operands alone.
 PURE = frozenset((
     "arith.constant", "tt.make_range", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.trans", "tt.reshape", "tt.gather", "tt.addptr",
+    "tt.int_to_ptr", "tt.ptr_to_int", "tt.bitcast",
     "arith.select", "arith.cast", "arith.bitcast", "arith.binary", "arith.unary", "arith.cmp", "math.fma", "tt.get_program_id",
     "tt.get_num_programs"))
 

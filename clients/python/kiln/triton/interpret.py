@@ -123,7 +123,7 @@ class Interpreter(Expressions):
         return Returned(None if node.value is None else self.visit(node.value))
 
     def do_Assert(self, node):
-        condition = known_number(self.visit(node.test))
+        condition = self.test(node.test)
         tl.static_assert.run(self.b, condition, "" if node.msg is None else self.visit(node.msg)) if static(condition) else \
             tl.device_assert.run(self.b, condition)
 
@@ -141,11 +141,12 @@ class Interpreter(Expressions):
         return x
 
     def assign(self, target, value, kept: bool = False):
-        """``kept``: by a statement that gives names values which may change."""
+        """``kept``: by a statement that gives names values which may change. What a name that is annotated tl.constexpr gets may be known only when
+        the kernel runs, as for parameters; what needs a constant then refuses it."""
         if isinstance(target, ast.Name):
             if target.id in self.frame.constants:
                 self.frame.constants.discard(target.id)
-                value = self._constant(target, value)
+                value = known_number(value)
             elif kept:
                 value = self._kept(value)
             self.frame.scope[target.id] = value
@@ -158,12 +159,6 @@ class Interpreter(Expressions):
             raise Refusal(f"{describe(value)} is assigned to {len(target.elts)} names")
         for part, one in zip(target.elts, value):
             self.assign(part, one, kept)
-
-    def _constant(self, target, value):
-        """What a name that is annotated tl.constexpr holds."""
-        if not static(known_number(value)):
-            raise Refusal(f"{ast.unparse(target)}: tl.constexpr is given {describe(value)}, which is known only when the kernel runs")
-        return known_number(value)
 
     def do_AugAssign(self, node):
         if not isinstance(node.target, ast.Name):
@@ -179,14 +174,14 @@ class Interpreter(Expressions):
             return
         value = self.visit(node.value)
         if annotation is constexpr:
-            self.assign(node.target, self._constant(node.target, value))
+            self.assign(node.target, known_number(value))
         else:
             self.assign(node.target, value, kept=True)
 
     # Branches.
 
     def do_If(self, node):
-        condition = known_number(self.visit(node.test))
+        condition = self.test(node.test)
         if static(condition):
             return self.block(node.body if condition else node.orelse)
         blocks, scopes = [], []
@@ -258,7 +253,7 @@ class Interpreter(Expressions):
     def _if_that_returns(self, node, rest):
         """What stands behind it is read on both sides, for a side may have returned."""
         self.b.line = node.lineno
-        condition = known_number(self.visit(node.test))
+        condition = self.test(node.test)
         if static(condition):
             return self.block([*(node.body if condition else node.orelse), *rest])
         blocks, results = [], []
@@ -400,11 +395,11 @@ class Interpreter(Expressions):
         self._behind(node, carried, op, [])
 
 
-def graph_of(jit, values: dict, runtime: dict, num_warps: int, target: str) -> tuple:
+def graph_of(jit, values: dict, runtime: dict, options: dict, target: str) -> tuple:
     """(the graph, the globals it used). ``values``: what is known of the parameters; ``runtime``: parameter → nested tuples of types
-    where some part is not known."""
+    where some part is not known. ``options``: of the launch."""
     function = Function(jit.__name__, jit.file)
-    builder = Builder(jit.file, function.body, num_warps, target)
+    builder = Builder(jit.file, function.body, options["num_warps"], target, bool(options["debug"]))
     scope = dict(values)
     for name, parts in runtime.items():
         scope[name] = _argument(function, name, parts)
@@ -428,14 +423,19 @@ def _argument(function: Function, name: str, parts):
     function.params.append((name, value))
     if parts.divisor > 1:
         function.assumed.append((value, parts.divisor))
+    if parts.is_inside:
+        place = function.body.argument(tl.int64)
+        place.name = f"{name}_place"
+        function.params.append((place.name, place))
+        return Builder(function.file, function.body).binary("+", value, place)
     return value
 
 
 class Parameter:
     """A parameter that is known at launch only. ``divisor``: of all its values, or of the number of elements that a pointer leads to.
-    ``is_one``: it is compiled in as a 1 of its type."""
+    ``is_one``: it is compiled in as a 1 of its type. ``is_inside``: it points into the middle of its memory, and the launch gives the place."""
 
-    __slots__ = ("element", "divisor", "is_one")
+    __slots__ = ("divisor", "element", "is_inside", "is_one")
 
-    def __init__(self, element, divisor: int = 1, is_one: bool = False):
-        self.element, self.divisor, self.is_one = element, divisor, is_one
+    def __init__(self, element, divisor: int = 1, is_one: bool = False, is_inside: bool = False):
+        self.element, self.divisor, self.is_one, self.is_inside = element, divisor, is_one, is_inside

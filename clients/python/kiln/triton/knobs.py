@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``triton.knobs``: settings of Triton's compiler. Kiln has none of them, so that each reads as not set; setting one is warned of."""
+"""``triton.knobs``: settings of Triton's compiler. Kiln has ``runtime.debug`` of them; each other one reads as not set, and
+setting it is warned of."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import types
 import warnings
 
@@ -48,6 +50,26 @@ class base_knobs:
 
 build, redis, cache, compilation, autotuning = (base_knobs(name) for name in ("build", "redis", "cache", "compilation", "autotuning"))
 language, amd, proton = (base_knobs(name) for name in ("language", "amd", "proton"))
-runtime = base_knobs("runtime", interpret=False, debug=False)
+
+
+class _Runtime(base_knobs):
+    """``debug``: whether assertions of kernels are checked."""
+
+    def __setattr__(self, name, value):
+        if name == "debug":
+            self.__dict__[name] = bool(value)
+        else:
+            super().__setattr__(name, value)
+
+
+runtime = _Runtime("runtime", interpret=False)
+
+
+def refresh_knobs() -> None:
+    """Reads the environment again."""
+    runtime.debug = os.environ.get("TRITON_DEBUG", "0").lower() in ("1", "true", "on", "y", "yes")
+
+
+refresh_knobs()
 nvidia = base_knobs("nvidia", ptxas=types.SimpleNamespace(version="12.5", path=None))  # of CUDA: the oldest that reads what Kiln writes
 propagate_env = True

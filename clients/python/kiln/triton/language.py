@@ -21,7 +21,7 @@ from .shapes import (  # noqa: F401
     broadcast, broadcast_to, expand_dims, integer_of as _integer, item, permute, ravel, reshape, shape_of as _shape, squeeze, trans, unsqueeze, view)
 from .types import (  # noqa: F401
     bfloat16, block_type, dtype, float16, float32, float64, float8e4b8, float8e4nv, float8e5, float8e5b16, int1, int8, int16, int32, int64,
-    pointer_type, str_to_ty, uint8, uint16, uint32, uint64)
+    pi32_t, pointer_type, str_to_ty, uint8, uint16, uint32, uint64)
 
 _INFERRED = "which cache keeps what is inferred; leave it out"
 
@@ -95,9 +95,9 @@ def _caches(b, what, **given):
 
 @_builtin
 def load(b, pointer, mask=None, other=None, boundary_check=(), padding_option="", cache_modifier="", eviction_policy="", volatile=False):
-    if volatile:
-        raise _Refusal("tl.load(volatile=True): a plain load does not see what other programs store meanwhile; read it by tl.atomic_add(pointer, 0)")
     if isinstance(pointer, _blocks.BlockPointer):
+        if volatile:
+            raise _Refusal("tl.load(volatile=True) of a block pointer; add offsets to the pointer itself")
         if mask is not None or other is not None:
             raise _Refusal("tl.load of a block pointer takes boundary_check= and padding_option=, no mask= and other=")
         _caches(b, "tl.load", cache_modifier=cache_modifier, eviction_policy=eviction_policy)
@@ -116,7 +116,17 @@ def load(b, pointer, mask=None, other=None, boundary_check=(), padding_option=""
     if other is not None:
         operands.append(b.constant(other, element) if _is_number(other) else b.cast(other, element))
     operands = b.together(*operands)
+    if volatile:
+        return _volatile(b, element, operands)
     return b.emit("tt.load", operands, [(element, operands[0].shape)]).result
+
+
+def _volatile(b, element, operands: list):
+    """Reads what other programs have stored meanwhile, each time anew."""
+    if element.primitive_bitwidth < 16:
+        raise _Refusal(f"tl.load(volatile=True) of {element}: what other programs store meanwhile is read in words of 16 bits and more")
+    found = b.emit("tt.atomic_rmw", operands[:2], [(element, operands[0].shape)], kind="ATOMIC_LOAD", order="MEMORY_ORDER_RELAXED", values=0).result
+    return found if len(operands) < 3 else b.select(operands[1], found, operands[2])
 
 
 @_builtin
@@ -165,7 +175,7 @@ def _atomic_parts(b, name: str, pointer, values: list, mask, sem, scope, fits) -
 def _atomic(name: str, kind: str, fits):
     def function(b, pointer, val, mask=None, sem=None, scope=None):
         operands, order = _atomic_parts(b, name, pointer, [val], mask, sem, scope, fits)
-        return b.emit("tt.atomic_rmw", operands, [(operands[0].element.element_ty, operands[0].shape)], kind=kind, order=order, compares=False).result
+        return b.emit("tt.atomic_rmw", operands, [(operands[0].element.element_ty, operands[0].shape)], kind=kind, order=order, values=1).result
 
     return _Builtin(function, name)
 
@@ -189,7 +199,7 @@ atomic_xchg = _atomic("atomic_xchg", "ATOMIC_EXCHANGE", lambda element: element.
 def atomic_cas(b, pointer, cmp, val, sem=None, scope=None):
     operands, order = _atomic_parts(b, "atomic_cas", pointer, [cmp, val], None, sem, scope, lambda element: element.primitive_bitwidth >= 16)
     return b.emit("tt.atomic_rmw", operands, [(operands[0].element.element_ty, operands[0].shape)], kind="ATOMIC_COMPARE_EXCHANGE", order=order,
-                  compares=True).result
+                  values=2).result
 
 
 def _wider(pointer, value, mask, what: str = "a block is stored to") -> tuple:
@@ -207,6 +217,7 @@ def _wider(pointer, value, mask, what: str = "a block is stored to") -> tuple:
 def cast(b, input, dtype, fp_downcast_rounding=None, bitcast=False):
     if isinstance(dtype, _Absent):
         raise dtype.refusal()
+    dtype = dtype.element_ty if isinstance(dtype, block_type) else dtype
     if not isinstance(dtype, (_ty.dtype, pointer_type)):
         raise _Refusal(f"a cast needs an element type such as tl.float32, not {_describe(dtype)}")
     if fp_downcast_rounding is not None:
@@ -442,16 +453,6 @@ def static_print(b, *values, sep=" ", end="\n", file=None, flush=False):
     print(*values, sep=sep, end=end, file=file, flush=flush)
 
 
-@_builtin
-def device_assert(b, cond, msg="", mask=None):
-    _no_effect(b, "tl.device_assert", "assertions are not checked on the device; store what they speak of, and look at it on the host")
-
-
-@_builtin
-def device_print(b, prefix, *args, hex=False):
-    _no_effect(b, "tl.device_print", "kernels do not print; store the values to a tensor")
-
-
 class range:
     """``for i in tl.range(n)``; ``num_stages`` says how many iterations' loads are under way at one time."""
 
@@ -498,6 +499,7 @@ from .reductions import argmax, argmin, dot, max, min, reduce, reduce_or, softma
 from .assembly import inline_asm_elementwise  # noqa: E402,F401
 from .inner import _constexpr_to_value, _log2, _unwrap_if_constexpr, get_int_dtype  # noqa: E402,F401
 from .mapped import map_elementwise  # noqa: E402,F401
+from .messages import device_assert, device_print  # noqa: E402,F401
 from .scaled import dot_scaled  # noqa: E402,F401
 from .scans import associative_scan, cat, cumprod, cumsum, flip, gather, histogram, interleave, join, split  # noqa: E402,F401
 
@@ -507,10 +509,11 @@ core = standard = math
 # What is a method of values as well: x.sum(0), x.to(tl.float16).
 METHODS = {name: globals()[name] for name in (
     "abs", "argmax", "argmin", "associative_scan", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or",
-    "atomic_xchg", "atomic_xor", "broadcast_to", "cast", "ceil", "cos", "cumprod", "cumsum", "erf", "exp", "exp2", "expand_dims", "flip", "floor",
-    "gather", "histogram", "item", "log", "log2", "max", "min", "permute", "ravel", "reduce", "reshape", "rsqrt", "sigmoid", "sin", "softmax",
-    "split", "sqrt", "sqrt_rn", "store", "sum", "trans", "view", "xor_sum")}
-METHODS["to"] = cast
+    "atomic_xchg", "atomic_xor", "broadcast_to", "cast", "cdiv", "ceil", "cos", "cumprod", "cumsum", "erf", "exp", "exp2", "expand_dims",
+    "flip", "floor", "gather", "histogram", "item", "log", "log2", "max", "min", "permute", "ravel", "reduce", "reduce_or", "reshape",
+    "rsqrt", "sigmoid", "sin", "softmax", "split", "sqrt", "sqrt_rn", "store", "sum", "trans", "view", "xor_sum")}
+METHODS |= {"to": cast, "logical_and": _Builtin(lambda b, self, other: b.logical("AND", self, other), "logical_and"),
+            "logical_or": _Builtin(lambda b, self, other: b.logical("OR", self, other), "logical_or")}
 # Written in Triton's language (library.py), which is read when one of them is used.
 _LIBRARY = ("philox", "philox_impl", "rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "uint_to_uniform_float", "pair_uniform_to_normal",
             "sort", "topk", "bitonic_merge", "swizzle2d", "atomic_poll")

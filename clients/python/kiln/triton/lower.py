@@ -10,10 +10,11 @@ import contextlib
 from ..language import program as ir
 from ..language.buffer import Buffer, load
 from ..language.dtypes import as_dtype, int32
-from ..language.expr import Expr, Var, as_expr, binary, cast, const, constant_value, logical, masked
+from ..language.expr import Expr, Var, as_expr, binary, cast, const, constant_value, logical, make, masked
 from .errors import Refusal, at
 from .graph import PURE, Block, Function, Op, Value
 from .lets import in_parts
+from .messages import buffer_of_messages, lower_message
 from .simplify import simplify
 from .symbolic import Alias, Held, Known, Symbols, merged, merged_indices, separate_indices
 from .types import float32, kiln_of
@@ -73,6 +74,8 @@ class Lowering:
         self.data: set = set()  # values that depend on memory
         self.fixed: set = set()  # operations that stay symbolic
         self.shared: list = []  # allocations at the head of the kernel
+        self.told: list = []  # the messages that the kernel writes
+        self.messages = buffer_of_messages()
         self.stmts: list = []
         self.here = ir.Location()
         self.count = 0
@@ -92,9 +95,20 @@ class Lowering:
         with self.within(body):
             self._promises()
             self.block(self.function.body)
+        if self.told:
+            func.params.append(ir.Param(self.messages.name, buffer=self.messages))
+        self._append_memories(func)
         kernel = ir.Kernel([var.expr for var in grid], (32 * self.num_warps, 1, 1), blocks, func.name, body=[*self.shared, *body])
         func.kernels.append(kernel)
         return func
+
+    def _append_memories(self, func: ir.PrimFunc) -> None:
+        """All memory, which pointers that were integers lead to; it is the arguments', too."""
+        func.memories = self.symbols.memories
+        func.params += [ir.Param(memory.name, buffer=memory) for memory in func.memories.values()]
+        if func.memories:
+            for buffer in func.buffer_map.values():
+                buffer.may_alias = True
 
     def _parameter(self, name: str, value: Value) -> ir.Param:
         if value.element.is_ptr():
@@ -346,16 +360,19 @@ class Lowering:
         """An element that a load gives; nothing is read where its mask is false."""
         pointer, *rest = op.operands
         element = load(self.symbols.base(pointer), (self.at(pointer, indices),))
-        if not rest:
-            return element
-        return masked(self.at(rest[0], indices), element, self.at(rest[1], indices) if len(rest) > 1 else const(0, element.dtype))
+        if rest:
+            other = _as_type(self.at(rest[1], indices), element.dtype) if len(rest) > 1 else const(0, element.dtype)
+            element = masked(self.at(rest[0], indices), element, other)
+        return _as_type(element, op.result.element.kiln)
 
     def store(self, op: Op) -> None:
-        self.guarded(op, lambda indices, buffer, index, value: self.emit(ir.Store(buffer, [index], value)))
+        self.guarded(op, lambda indices, buffer, index, value: self.emit(ir.Store(buffer, [index], _as_type(value, buffer.dtype))))
 
     def atomic(self, op: Op) -> None:
         """Of what nothing uses, the old value is not asked for; where the mask is false, it is 0."""
         value, dtype = op.result, op.result.element.kiln
+        if self.symbols.base(op.operands[0]).dtype != dtype:
+            raise Refusal(f"an atomic operation by a pointer that was cast to another type; pass the tensor with elements of {dtype}")
         held = None
         if value.uses:
             self.data.add(value)
@@ -363,13 +380,13 @@ class Lowering:
             self.emit(ir.Fill(held.whole(), const(0, dtype)))
 
         def made(indices, buffer, index, *values):
-            compare = values[0] if op.attrs["compares"] else None
+            compare = values[0] if len(values) > 1 else None
             old = None if held is None else ir.Element(self.allocate("LOCAL", (), dtype, "old"), [as_expr(0)])
-            self.emit(ir.Atomic(op.attrs["kind"], buffer, [index], values[-1], False, compare, old, op.attrs["order"]))
+            self.emit(ir.Atomic(op.attrs["kind"], buffer, [index], values[-1] if values else None, False, compare, old, op.attrs["order"]))
             if old is not None:
                 self.put(held, value.shape, indices, load(old.buffer, old.indices))
 
-        self.guarded(op, made, 3 if op.attrs["compares"] else 2)
+        self.guarded(op, made, 1 + op.attrs["values"])
         if held is None:
             return
         if value.shape:
@@ -432,7 +449,8 @@ class Lowering:
         held = place.buffer if isinstance(place, Held) and place.buffer.dtype == dtype else None
         if held is not None and (held.space == "SHARED" or left and not transposed):
             return held.whole(), transposed
-        return self.materialize(value, "FRAGMENT" if left and not transposed else "SHARED", dtype).whole(), transposed
+        in_registers = left and not transposed and dtype.bits < 64  # numbers of 64 bits are read one by one, from wherever they are
+        return self.materialize(value, "FRAGMENT" if in_registers else "SHARED", dtype).whole(), transposed
 
     @staticmethod
     def _operand_type(value: Value, op: Op):
@@ -455,9 +473,17 @@ class Lowering:
         self.emit(ir.Barrier())
 
 
+def _as_type(x: Expr, dtype) -> Expr:
+    """The bits of an element as those of a pointer's type."""
+    if x.dtype == dtype or dtype == _TF32 or x.dtype == _TF32:
+        return x
+    return cast(x, dtype) if "b" in (x.dtype.kind, dtype.kind) else make("REINTERPRET", dtype, (x,))
+
+
 from . import flow  # noqa: E402
 
 _LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.atomic_rmw": Lowering.atomic, "tt.reduce": Lowering.reduce,
             "tt.dot": Lowering.dot, "tt.map_elementwise": Lowering.map_elementwise,
-            "tt.histogram": Lowering.histogram, "llvm.intr.assume": Lowering.assume, "gpu.barrier": Lowering.barrier,
+            "tt.histogram": Lowering.histogram, "llvm.intr.assume": Lowering.assume, "tt.print": lower_message,
+            "gpu.barrier": Lowering.barrier,
             "scf.for": flow.lower_for, "scf.while": flow.lower_while, "scf.if": flow.lower_if}

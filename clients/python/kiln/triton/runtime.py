@@ -20,6 +20,7 @@ from ..errors import NoEffectWarning
 from ..language.rewrite import parse
 from ..notices import no_effect
 from ..remote import emulation_asked
+from . import knobs
 from . import language as tl
 from .builtin import Builtin, constexpr, unwrapped
 from .compiled import CompiledKernel
@@ -30,7 +31,7 @@ from .interpret import graph_of
 from .lower import Lowering
 from .specialize import Classes, Flat, annotated_element, annotated_type, class_of_signature, constant, frozen, parameter
 
-_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}
+_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "debug": None}
 _INFERRED = "it is inferred; leave it out"
 # Options that other launches pass: the values that ask for nothing, why others have no effect.
 _NO_EFFECT = {
@@ -39,7 +40,6 @@ _NO_EFFECT = {
     "enable_fp_fusion": ((True, None), "a multiply-add may always round once; leave it out"),
     "launch_cooperative_grid": ((False, None), "programs need not all run at one time; launch what waits for all of them as a kernel of its own"),
     "launch_pdl": ((False, None), "launches of one stream run one after the other; leave it out"),
-    "debug": ((False, None), "run inside kiln.emulation(check=True), which finds races"),
     "sanitize_overflow": ((False, None), "integers wrap"), "warp_size": ((32, None), _INFERRED), "arch": ((None,), "KILN_TARGET names the target"),
     "matrix_instr_nonkdim": ((None, 0), _INFERRED), "waves_per_eu": ((None, 0), _INFERRED), "kpack": ((None,), _INFERRED),
 }
@@ -113,7 +113,7 @@ class JITFunction(KernelInterface):
 
     kiln_kernel = True
 
-    def __init__(self, function, do_not_specialize=(), do_not_specialize_on_alignment=(), repr=None):
+    def __init__(self, function, do_not_specialize=(), do_not_specialize_on_alignment=(), repr=None, debug=False):
         functools.update_wrapper(self, function)
         self.fn, self.signature = function, inspect.signature(function)
         self.file, self.first_line = function.__code__.co_filename, function.__code__.co_firstlineno
@@ -129,7 +129,7 @@ class JITFunction(KernelInterface):
         self._defaults |= {name: () for name, p in self.signature.parameters.items() if p.kind is p.VAR_POSITIONAL}
         self._kernels: dict = {}
         self._used: dict = {}
-        self._tree, self._given, self._repr = None, "", repr
+        self._tree, self._given, self._repr, self.debug = None, "", repr, bool(debug)
         self._hash_lock = threading.RLock()
         self.pre_run_hooks: list = []
 
@@ -193,6 +193,8 @@ class JITFunction(KernelInterface):
                 value._gather(found)
             elif isinstance(value, StaticFunction):
                 found[value] = inspect.getsource(value.function)
+            elif isinstance(value, constexpr) and inspect.isfunction(value.value):
+                found[value.value] = inspect.getsource(value.value)
             elif isinstance(value, constexpr):
                 text = f"{ast.unparse(node)} = {value.value!r}"
                 found[text] = text
@@ -252,7 +254,7 @@ class JITFunction(KernelInterface):
         tensors = [x for x in run if isinstance(x, Flat)]
         kernel = self._kernel(known, tuple(classes), options, len(sizes), tensors)
         if not warmup and 0 not in sizes:
-            kernel.kernel(*[x.value if isinstance(x, Flat) else x for x in run], *sizes)
+            kernel.launched([x.value if isinstance(x, Flat) else x for x in run], sizes)
         return kernel
 
     def warmup(self, *args, grid, **kwargs):
@@ -289,6 +291,7 @@ class JITFunction(KernelInterface):
             raise OptionError(f"num_stages={options['num_stages']!r}: a number from 1 on is needed")
         if not isinstance(options["maxnreg"], (int, type(None))):
             raise OptionError(f"maxnreg={options['maxnreg']!r}: a number of registers, or None, is needed")
+        options["debug"] = knobs.runtime.debug or (self.debug if options["debug"] is None else bool(options["debug"]))
         return options
 
     def _bind(self, args, kwargs) -> dict:
@@ -324,14 +327,18 @@ class JITFunction(KernelInterface):
         return kernel
 
     def _compiled(self, key, may_overlap: bool, known, classes, options, rank: int, target: str):
-        func, used = self._lowered(known, classes, options, rank, may_overlap, target)
+        func, used, told = self._lowered(known, classes, options, rank, may_overlap, target)
         flags = [f"--maxrregcount={options['maxnreg']}"] if options["maxnreg"] else None
-        kernel = CompiledKernel(self, compiler.compile(func, target=target, compile_flags=flags), options, classes)
+        kernel = CompiledKernel(self, compiler.compile(func, target=target, compile_flags=flags), options, classes, told)
         self._kernels[key, may_overlap], self._used[key] = kernel, used
         return kernel
 
     def compiled_for(self, source, target, options: dict):
-        """The kernel for an ASTSource."""
+        """The kernel for an ASTSource. torch.compile asks for assertions in every kernel that indexes by what it loads; as each launch would
+        wait for its kernel, the process has to ask for them as well."""
+        if options.pop("debug", False) and not knobs.runtime.debug:
+            warnings.warn(f"triton.compile(…, debug=True) of {self.__name__} has no effect in Kiln: TRITON_DEBUG=1 has assertions checked",
+                          NoEffectWarning, stacklevel=3)
         options = self._options(options)
         known = {name: unwrapped(source.constants.get(name, self._defaults.get(name))) for name in self.arg_names if name in self._constants}
         classes = tuple((name, class_of_signature(name, source)) for name in self.arg_names if name not in self._constants)
@@ -340,9 +347,10 @@ class JITFunction(KernelInterface):
 
     def _lowered(self, known, classes, options, rank: int, may_overlap: bool, target: str):
         runtime = {name: parameter(found, name in self._const) for name, found in classes}
-        function, used = graph_of(self, known, runtime, options["num_warps"], target)
+        function, used = graph_of(self, known, runtime, options, target)
         function.name = self._name(known, classes)
-        return Lowering(function, options["num_warps"], options["num_stages"], rank, may_overlap).program(), _once(used)
+        lowering = Lowering(function, options["num_warps"], options["num_stages"], rank, may_overlap)
+        return lowering.program(), _once(used), lowering.told
 
     def _name(self, known: dict, classes: tuple) -> str:
         if self._repr is None:
@@ -394,11 +402,11 @@ def jit(fn=None, *, version=None, repr=None, launch_metadata=None, do_not_specia
     if fn is None:
         return lambda function: jit(function, version=version, repr=repr, launch_metadata=launch_metadata, do_not_specialize=do_not_specialize,
                                     do_not_specialize_on_alignment=do_not_specialize_on_alignment, debug=debug, noinline=noinline)
-    for name, value, instead in (("debug", debug, _NO_EFFECT["debug"][1]), ("noinline", noinline, "functions are written out where they are called"),
+    for name, value, instead in (("noinline", noinline, "functions are written out where they are called"),
                                  ("launch_metadata", launch_metadata, "nothing reads it")):
         if value:
             warnings.warn(f"triton.jit({name}=…) has no effect in Kiln: {instead}", NoEffectWarning, stacklevel=2)
-    return JITFunction(fn, do_not_specialize or (), do_not_specialize_on_alignment or (), repr)
+    return JITFunction(fn, do_not_specialize or (), do_not_specialize_on_alignment or (), repr, debug)
 
 
 def constexpr_function(fn):

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from .graph import Block, Op, Value
-
+from .choices import split_choices
+from .graph import Block, Op, Value, remove, replace
 
 _ONLY_COMPUTE = frozenset(("tt.load", "tt.reduce", "tt.dot", "tt.histogram", "tt.map_elementwise"))
 
@@ -15,23 +15,6 @@ def blocks_of(block: Block):
     for op in block.ops:
         for region in op.regions:
             yield from blocks_of(region)
-
-
-def replace(old: Value, new: Value) -> None:
-    """All that takes ``old`` takes ``new``."""
-    for user in set(old.uses):
-        if isinstance(user, Op):
-            user.operands = [new if operand is old else operand for operand in user.operands]
-        else:
-            user.ends = [new if end is old else end for end in user.ends]
-    new.uses.extend(old.uses)
-    old.uses = []
-
-
-def remove(op: Op) -> None:
-    op.block.ops.remove(op)
-    for operand in op.operands:
-        operand.uses.remove(op)
 
 
 def is_zero(value: Value) -> bool:
@@ -73,5 +56,6 @@ def drop_unused(block: Block) -> None:
 
 
 def simplify(function) -> None:
+    split_choices(function)
     sum_into_products(function)
     drop_unused(function.body)

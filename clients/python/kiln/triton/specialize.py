@@ -7,10 +7,13 @@ from __future__ import annotations
 import struct
 import sys
 
+from .. import target as targets
+from ..remote import emulation_asked
 from . import types as ty
 from .blocks import Descriptor, TensorDescriptor
 from .builtin import constexpr, unwrapped
 from .interpret import Parameter
+from .wrapped import is_wrapped, memory_of
 
 ALIGNMENT = 16  # bytes
 
@@ -215,6 +218,11 @@ def class_of_signature(name: str, source):
     return (kind, max(divisors, default=1))
 
 
+def emulated() -> bool:
+    """Whether launches go to the emulator."""
+    return targets.runnable(None, emulation_asked()).startswith("emu:")
+
+
 class Classes:
     """The classes of one parameter's arguments. ``read(value, run)`` gives the class, and appends what goes to the launch. ``asked``: the type
     that the parameter's annotation gives numbers, or "". ``element``: that which it gives a pointer's elements, or None."""
@@ -231,6 +239,8 @@ class Classes:
             return None
         if is_tensor(x):
             x = x if self.element in (None, element_of(self.name, x)) else reinterpret(x, self.element)
+            if is_wrapped(x):
+                return self._wrapped(x, run)
             run.append(flat(self.name, x))
             whole = self.by_value and self.by_alignment and run[-1].count % ALIGNMENT == 0
             return ("*", element_of(self.name, x).name, ALIGNMENT if whole else 1)
@@ -256,12 +266,31 @@ class Classes:
         """Appends what goes to the launch of a kernel that was compiled for the class ``found``."""
         if found[0] == "*":
             element = _NAMED[found[1]]
+            if is_wrapped(x):
+                self._wrapped(x, run, len(found) == 4)
+                return
             run.append(flat(self.name, x if element_of(self.name, x) == element else reinterpret(x, element)))
         elif isinstance(found[0], type):
             for part, one in zip(x, found[1:]):
                 self.as_compiled(part, one, run)
         elif found[0] not in ("=", "known", "1"):
             run.append(number_of_type(self.name, x.item() if hasattr(x, "item") else x, found[0]))
+
+    def _wrapped(self, x, run: list, inside: bool | None = None):
+        """Of an object that stands for a tensor. ``inside``: whether the kernel takes the place in its memory; None: as is needed."""
+        element = element_of(self.name, x)
+        memory, address, count = memory_of(self.name, x, element, emulated())
+        offset = (x.data_ptr() - address) // element.itemsize
+        if inside is None:
+            inside = offset > 0
+        elif offset and not inside:
+            raise ValueError(f"argument {self.name} points into the middle of its memory, and the kernel was compiled for one that does not")
+        run.append(Flat(memory, address, address + count * element.itemsize, count))
+        divisor = ALIGNMENT if self.by_value and self.by_alignment and count % ALIGNMENT == 0 else 1
+        if not inside:
+            return ("*", element.name, divisor)
+        run.append(offset)
+        return ("*", element.name, divisor, "inside")
 
     def _annotated(self, x, run: list):
         """Of a number whose type is given."""
@@ -309,5 +338,5 @@ def parameter(found, const: bool = False):
     if found[0] == "1":
         return Parameter(_ELEMENTS[found[1]], is_one=True)
     if found[0] == "*":
-        return Parameter(ty.pointer_type(_NAMED[found[1]], is_const=const), found[2])
+        return Parameter(ty.pointer_type(_NAMED[found[1]], is_const=const), found[2], is_inside=len(found) == 4)
     return Parameter(_ELEMENTS[found[0]], found[1])

@@ -9,6 +9,7 @@ import math
 from ..language.buffer import Buffer, load
 from ..language.dtypes import as_dtype
 from ..language.expr import Expr, as_expr, binary, cast, const, constant_value, logical_not, make, select, unary
+from ..language.pointers import Memory
 from .errors import Refusal
 from .graph import PURE, Value
 from .types import kiln_of
@@ -86,11 +87,13 @@ class Advanced:
 
 
 class Symbols:
-    """``place``: where a value is held, of those that are. ``base``: the argument of a pointer."""
+    """``place``: where a value is held, of those that are. ``base``: the argument of a pointer. ``memories``: by dtype, what pointers lead to that
+    were integers."""
 
     def __init__(self):
         self.place: dict = {}
         self.bases: dict = {}
+        self.memories: dict = {}
         self.programs: list = []  # expressions of the program's place in the grid
         self.grid: list = []
         self._known: dict = {}
@@ -110,6 +113,10 @@ class Symbols:
     def again(self, value: Value) -> None:
         """The value is computed once more."""
         self.place.pop(value, None)
+
+    def offset(self, pointer, value: Value, indices) -> Expr:
+        """What is added to a pointer."""
+        return self.at(value, indices)
 
     def at(self, value: Value, indices=()) -> Expr:
         key = (id(value), *map(id, indices))
@@ -138,11 +145,25 @@ class Symbols:
         if isinstance(place, (Alias, Advanced)):
             return self.base(place.value if isinstance(place, Alias) else place.start)
         op = value.op
+        if op is not None and op.name == "tt.int_to_ptr":
+            dtype = value.element.element_ty.kiln
+            return self.memories.setdefault(dtype, Memory(dtype))
         if op is not None and op.name == "arith.select":
             return self.common([self.base(operand) for operand in op.operands[1:]])
         if op is not None and op.name in PURE:
             return self.base(op.operands[0])
         raise Refusal("a pointer that is loaded from memory; pass the tensors as arguments")
+
+    def address(self, value: Value, indices=()) -> Expr:
+        """Of the byte that a pointer leads to, if an integer is behind it."""
+        op = value.op if value not in self.place else None
+        if op is not None and op.name == "tt.int_to_ptr":
+            return self.at(op.operands[0], indices)
+        if op is not None and op.name in PURE:
+            return _FUNCTIONS[op.name](_Addresses(self), op, indices)
+        if not isinstance(self.base(value), Memory):
+            raise Refusal("an argument's pointer is used as an integer, and kernels do not see where a tensor lies; pass tensor.data_ptr()")
+        return self.at(value, indices) * value.element.element_ty.itemsize + Memory.BASE
 
     @staticmethod
     def common(bases) -> Buffer:
@@ -151,6 +172,21 @@ class Symbols:
             raise Refusal(f"a pointer that points into {names}, which of them is known only when the kernel runs; load from each and choose by "
                           "tl.where, or store to each with a mask")
         return bases[0]
+
+
+class _Addresses:
+    """Symbols in whose place pointers are addresses."""
+
+    def __init__(self, symbols: Symbols):
+        self._symbols = symbols
+
+    def at(self, value: Value, indices=()) -> Expr:
+        if value.element.is_ptr():
+            return self._symbols.address(value, indices)
+        return self._symbols.at(value, indices)
+
+    def offset(self, pointer, value: Value, indices) -> Expr:
+        return cast(self._symbols.at(value, indices), _INT64) * pointer.element_ty.itemsize
 
 
 def _broadcast(symbols, op, indices):
@@ -187,7 +223,7 @@ def _gather(symbols, op, indices):
 
 
 def _addptr(symbols, op, indices):
-    start, offset = (symbols.at(operand, indices) for operand in op.operands)
+    start, offset = symbols.at(op.operands[0], indices), symbols.offset(op.result.element, op.operands[1], indices)
     if offset.dtype.bits < 32 or offset.dtype == "uint32":
         offset = cast(offset, _INT64 if offset.dtype == "uint32" else as_dtype("int32"))
     if constant_value(start) == 0:
@@ -228,6 +264,12 @@ def _bitcast(symbols, op, indices):
     return make("REINTERPRET", op.result.element.kiln, (symbols.at(op.operands[0], indices),))
 
 
+def _pointed(symbols, op, indices):
+    """The place of an address in all memory."""
+    size = op.result.element.element_ty.itemsize
+    return binary("SHR", symbols.at(op.operands[0], indices) - Memory.BASE, size.bit_length() - 1)
+
+
 def _fma(symbols, op, indices):
     return make("FMA", op.result.element.kiln, tuple(symbols.at(operand, indices) for operand in op.operands))
 
@@ -238,7 +280,9 @@ _FUNCTIONS = {
     "tt.splat": lambda symbols, op, indices: symbols.at(op.operands[0]),
     "tt.broadcast": _broadcast, "tt.expand_dims": _expand, "tt.trans": _trans, "tt.reshape": _reshape, "tt.gather": _gather,
     "tt.addptr": _addptr, "arith.binary": _binary, "arith.cmp": _compare, "arith.unary": _unary, "arith.select": _select, "arith.cast": _cast,
-    "arith.bitcast": _bitcast, "math.fma": _fma,
+    "arith.bitcast": _bitcast, "math.fma": _fma, "tt.int_to_ptr": _pointed,
+    "tt.ptr_to_int": lambda symbols, op, indices: symbols.address(op.operands[0], indices),
+    "tt.bitcast": lambda symbols, op, indices: symbols.at(op.operands[0], indices),
     "tt.get_program_id": lambda symbols, op, indices: symbols.programs[op.attrs["axis"]],
     "tt.get_num_programs": lambda symbols, op, indices: symbols.grid[op.attrs["axis"]],
 }

@@ -164,6 +164,9 @@ class block_type:
         return f"<{', '.join(map(str, self.shape))}, {self.element_ty}>" if self.shape else str(self.element_ty)
 
 
+pi32_t = pointer_type(int32)
+
+
 def kiln_of(element) -> DType:
     """The type of the expressions that stand for an element; a pointer is the offset from its argument's."""
     return as_dtype("int64") if element.is_ptr() else element.kiln

@@ -53,6 +53,22 @@ def test_and_with_any_of_them(dtype, value):
     trace(lambda A, n: T.alloc_var(dtype, "local.var", init=value))
 
 
+@pytest.mark.parametrize("dtype, value, told", [("int8", 300, True), ("uint8", 256, True), ("uint8", -129, True), ("int32", 1 << 32, True),
+                                                ("int8", 255, False), ("uint8", -1, False), ("int8", -128, False), ("int32", (1 << 32) - 1, False),
+                                                ("float16", 100000, False), ("bool", 2, False)])
+def test_a_constant_of_more_bits_than_its_place_is_told_of(dtype, value, told):
+    @T.macro
+    def stored(A):
+        A[0, 0] = value
+        A[0, 0:4] = value
+
+    for body, times in ((lambda A, n: stored(A), 2), (lambda A, n: T.fill(A, value), 1)):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            trace(body, dtype=dtype)
+        assert ["has no such number" in str(warning.message) for warning in found] == [True] * times * told
+
+
 def test_a_variable_begins_once():
     with pytest.raises(TypeError, match="two initial values"):
         trace(lambda A, n: T.alloc_var("int32", 1, init=2))

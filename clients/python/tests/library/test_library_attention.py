@@ -7,7 +7,8 @@ import pytest
 from library_testing import TARGETS, near, needs_kilnd, normal, typed, wide
 
 import kiln
-from kiln import library
+from kiln import library, tiles
+from kiln.library.operation import OPERATIONS
 
 pytestmark = needs_kilnd
 HOPPER = "emu:sm_90a"
@@ -65,6 +66,19 @@ def test_gradients(emulated, target, causal):
 def test_gradients_of_wide_heads(emulated, target, dim):
     emulated(target)
     compare(*tensors(1, 70, 70, 2, 1, dim, "float16"), causal=True)
+
+
+@pytest.mark.parametrize("dim", [64, 128])
+def test_gradients_of_heads_that_share_keys(emulated, monkeypatch, dim):
+    """A block goes over these heads where there are many blocks; each head has blocks of its own where there are few."""
+    emulated(HOPPER)
+    given = tensors(1, 70, 133, 3, 1, dim, "float16")
+    assert sizes.attention_backward(dim, HOPPER, group=3, tiles_of_keys=2)["heads_apart"]
+    compare(*given, causal=True)
+    monkeypatch.setattr(tiles, "KEY_TURNS", 0)
+    OPERATIONS["attention_backward"]._ready.clear()
+    assert not sizes.attention_backward(dim, HOPPER, group=3, tiles_of_keys=2)["heads_apart"]
+    compare(*given, causal=True)
 
 
 @pytest.mark.parametrize("target", ["emu:sm_80", HOPPER, "emu:gfx1100"])

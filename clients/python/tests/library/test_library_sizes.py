@@ -178,11 +178,30 @@ def test_sizes_that_are_given_stay():
     assert given == gemm(8192, 8192, 8192, **{**sizes.PLAIN, "block_m": 64}).serialized
 
 
-@pytest.mark.parametrize("tokens, causal, groups", [(64, False, 2), (128, True, 2), (192, False, 3), (1024, False, 3), (1024, True, 2),
-                                                    (2048, True, 3), (16384, True, 3)])
-def test_attention_has_a_third_group_where_its_rows_are_needed(tokens, causal, groups):
-    assert sizes.attention(64, HOPPER, tokens, tokens, causal)["threads"] == 128 * groups
-    assert sizes.attention(128, HOPPER, tokens, tokens, causal)["threads"] == 256, "the registers hold two groups"
+@pytest.mark.parametrize("dim", range(16, 257, 16))
+def test_tiles_of_attention_fit_a_block(dim):
+    space = [dict(tile) for tile in spaces.attention(dim, HOPPER)]
+    assert len({tuple(tile.items()) for tile in space}) == len(space) and space[0]["threads"] == 256
+    for tile in space:
+        assert tile["block_m"] * 2 == tile["threads"] and tile["block_n"] % 16 == 0, "each group of four warps has 64 rows"
+        assert (tile["block_m"] + 2 * tile["stages"] * tile["block_n"]) * 2 * dim <= spaces.SHARED - spaces.BARRIERS
+    assert [dict(tile) for tile in spaces.attention(dim, "hip:gfx942")] == [sizes.attention(dim, "hip:gfx942")]
+
+
+def test_attention_has_as_many_groups_as_the_planner_expects_most_of(monkeypatch):
+    asked = []
+
+    def ask(program, space, options, target, board, symbols):
+        asked.append(symbols)
+        return space[-1]
+
+    monkeypatch.setattr(plans, "_ask", ask)
+    monkeypatch.setattr(plans, "_choices", {})
+    for tokens in (1000, 1024, 8192):
+        plan = library.plan("attention", *[library.Spec((2, tokens, 4, 64), "float16")] * 3, True, None, target=HOPPER)
+        assert dict(plan.program.arguments)["threads"] == 512
+    assert [symbols["seq_len"] for symbols in asked] == [1024, 8192], "it is not asked for each number of tokens"
+
 
 
 def test_multiprocessors_are_those_of_each_first_board():

@@ -21,14 +21,14 @@ FILES = {
         class Param:
             def __init__(self, name, fixed): self.name, self.do_not_specialize, self.do_not_specialize_on_alignment = name, fixed, False
         class JITFunction:
-            def __init__(self, fn, fixed=()):
-                self.fn, self._repr = fn, None
+            def __init__(self, fn, fixed=(), debug=None):
+                self.fn, self._repr, self.debug = fn, None, debug
                 self.params = [Param(name, name in fixed) for name in inspect.signature(fn).parameters]
         class ConstexprFunction:
             def __init__(self, fn): self.fn = fn
         constexpr_function = ConstexprFunction
-        def jit(fn=None, do_not_specialize=()):
-            return JITFunction(fn, do_not_specialize) if fn else lambda fn: JITFunction(fn, do_not_specialize)
+        def jit(fn=None, do_not_specialize=(), debug=None):
+            return JITFunction(fn, do_not_specialize, debug) if fn else lambda fn: JITFunction(fn, do_not_specialize, debug)
     """,
     "triton/runtime/autotuner.py": """
         class Config:
@@ -70,6 +70,7 @@ FILES = {
         def load(*a, _semantic=None): raise AssertionError
         def store(*a, _semantic=None): raise AssertionError
         def exp(x, _semantic=None): raise AssertionError
+        def device_assert(cond, msg="", mask=None, _semantic=None): raise AssertionError
         def zeros(shape, dtype): raise AssertionError
         def of_tomorrow(x): raise AssertionError
         __all__ = [name for name in dir() if name[0] != "_"]
@@ -124,6 +125,10 @@ FILES = {
         def newer(X):
             tl.of_tomorrow(tl.load(X))
 
+        @triton.jit(debug=True)
+        def checks(X):
+            tl.device_assert(tl.load(X) > 0, "not above 0")
+
         x = np.arange(100, dtype=np.float32)
         out, total = np.zeros_like(x), np.zeros(2, np.float32)
         mine = kiln.triton.adopt(kernel)
@@ -141,10 +146,11 @@ FILES = {
             tuned[lambda meta: (64 // meta["SIZE"],)](TensorDescriptor(y, [64], [1], [1]))
         assert (y == 2 * np.arange(64)).all(), y
         assert any("num_ctas" in str(warning.message) for warning in said), said
-        for function, words in ((newer, "triton.language.of_tomorrow is not part"), (len, "not builtin_function")):
+        for function, words in ((newer, "triton.language.of_tomorrow is not part"), (len, "not builtin_function"),
+                                (checks, "device-side assert in program (0, 0, 0): not above 0")):
             try:
                 kiln.triton.adopt(function)[(1,)](x)
-            except (kiln.triton.CompilationError, TypeError) as problem:
+            except (kiln.triton.CompilationError, TypeError, RuntimeError) as problem:
                 assert words in str(problem), problem
             else:
                 raise AssertionError(words)

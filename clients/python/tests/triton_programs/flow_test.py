@@ -238,14 +238,24 @@ def test_a_bare_annotation_makes_constants_of_what_is_assigned_next():
     of_a_shape[(1,)](out, (2, 4))
     assert (out == 12).all()
 
-    @triton.jit
-    def kernel(out, n):
-        rows: tl.constexpr
-        rows = n
-        tl.store(out, rows)
 
-    with pytest.raises(triton.CompilationError, match="rows: tl.constexpr is given a value of type int32"):
-        kernel.program(out, 3)
+
+@triton.jit
+def of_a_number(out, n, AS_BLOCK: tl.constexpr):
+    rows: tl.constexpr
+    rows = n
+    twice: tl.constexpr = 2 * rows
+    tl.store(out, twice)
+    if AS_BLOCK:
+        tl.store(out + tl.arange(0, rows), 1)
+
+
+def test_a_name_annotated_as_a_constant_may_be_known_only_when_the_kernel_runs():
+    out = np.zeros(1, np.int32)
+    of_a_number[(1,)](out, 7, False)
+    assert out[0] == 14
+    with pytest.raises(triton.CompilationError, match=r"the end of tl.arange must be an integer that is known"):
+        of_a_number.program(out, 7, True)
 
 
 @triton.jit

@@ -205,3 +205,17 @@ def test_a_product_of_many_dimensions(batches):
     c = np.zeros(shape, np.float32)
     of_many[(1,)](a, b, acc, c, shape, c.size)
     assert error(c, acc + np.swapaxes(a, -1, -2).astype(np.float64) @ b) < 1e-6
+
+
+@triton.jit
+def products_of_doubles(A, B, C, N: tl.constexpr, K: tl.constexpr):
+    batch, row, column = tl.arange(0, 2)[:, None, None], tl.arange(0, N)[None, :, None], tl.arange(0, N)[None, None, :]
+    a = tl.load(A + batch * N * K + row * K + tl.arange(0, K)[None, None, :])
+    b = tl.load(B + batch * N * K + tl.arange(0, K)[None, :, None] * N + column)
+    tl.store(C + batch * N * N + row * N + column, tl.dot(a, b, out_dtype=tl.float64))
+
+
+def test_products_of_doubles_fit_into_one_warp():
+    a, b, c = normal(1, 2, 32, 64), normal(2, 2, 64, 32), np.zeros((2, 32, 32))
+    products_of_doubles[(1,)](a, b, c, 32, 64, num_warps=1)
+    np.testing.assert_allclose(c, a @ b, rtol=1e-12)

@@ -63,6 +63,8 @@ void TensorCopies::Lower(const ir::Copy& copy) {
         const Values at = BoxAt(global, tile, row, column);
         if (load) {
           device().TensorLoad(place, arguments_[map], at, barrier, everybody);
+        } else if (copy.plan->adds) {
+          device().TensorReduce(AtomicOp::kAdd, arguments_[map], at, place);
         } else {
           device().TensorStore(arguments_[map], at, place);
         }

@@ -132,7 +132,7 @@ void WarpProducts::PlaceMatrices(Operand& operand, const WarpGrid& grid) const {
 void WarpProducts::Lower(const ir::Gemm& gemm, const MmaInstruction& mma) {
   const GemmShape shape = compiler::ShapeOf(gemm);
   const WarpGrid grid = compiler::GridOf(gemm, threads().range.Count(), target());
-  const Operand a = MakeOperand(gemm.a, compiler::OperandALayout(mma, shape, grid), mma, true, !gemm.transpose_a, grid);
+  const Operand a = MakeOperand(gemm.a, compiler::OperandALayout(mma, shape, grid, gemm.plan->as_sums), mma, true, !gemm.transpose_a, grid);
   const Operand w = MakeOperand(gemm.b, compiler::OperandBLayout(mma, shape, grid), mma, false, gemm.transpose_b, grid);
   const int64_t atoms_m = shape.m / mma.m / grid.warps_m, atoms_n = shape.n / mma.n / grid.warps_n, steps = shape.k / mma.k;
   const int64_t registers = mma.c_layout.Registers();

@@ -4,6 +4,7 @@
 import kiln.language as T
 
 from .rows import LOG2_E
+from .running import LOWEST, running_softmax, weigh
 
 
 def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype, block_m, block_n, stages, threads, columns, exchanged,
@@ -17,9 +18,8 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
     # Else only the step with the last keys masks, behind a condition, which takes a few registers more: weights are exchanged where those are
     # short.
     masks_each = causal or exchanged
-    # What a row's maximum begins with. A row may see none of the step's keys that come first under a causal mask: its maximum is then a number
-    # still, lower than any score of finite float16 and of bfloat16 below 1e14.
-    lowest = -(2.0**100) if causal and backwards else -T.infinity("float32")
+    # A row may see none of the step's keys that come first under a causal mask: its maximum is then a number still.
+    lowest = LOWEST if causal and backwards else -T.infinity("float32")
 
     @T.macro
     def mask(scores, first, k):
@@ -37,18 +37,6 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
                 scores[i, j] = T.if_then_else(k * block_n + j < kv_len, scores[i, j], -T.infinity("float32"))
 
     @T.macro
-    def online_softmax(scores, row_max, row_max_before, rescale, row_sum, total):
-        T.copy(row_max, row_max_before)
-        T.reduce_max(scores, row_max, dim=1, clear=False)
-        for i in T.Parallel(block_m):
-            rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * power)
-        for i, j in T.Parallel(block_m, block_n):
-            scores[i, j] = T.exp2(scores[i, j] * power - row_max[i] * power)
-        T.reduce_sum(scores, row_sum, dim=1)
-        for i in T.Parallel(block_m):
-            total[i] = total[i] * rescale[i] + row_sum[i]
-
-    @T.macro
     def rows(Q, K, V, O, LSE, bx, by, bz):
         q_shared = T.alloc_shared((block_m, dim), dtype)
         k_shared = T.alloc_shared((block_n, dim), dtype)
@@ -56,16 +44,12 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
         scores = T.alloc_fragment((block_m, block_n), "float32")
         weights = (T.alloc_shared if exchanged else T.alloc_fragment)((block_m, block_n), dtype)
         output = T.alloc_fragment((block_m, columns), "float32")
-        row_max = T.alloc_fragment((block_m,), "float32")
-        row_max_before = T.alloc_fragment((block_m,), "float32")
-        rescale = T.alloc_fragment((block_m,), "float32")
-        row_sum = T.alloc_fragment((block_m,), "float32")
-        total = T.alloc_fragment((block_m,), "float32")
+        running = running_softmax(block_m)
 
         T.copy(Q[bz, bx * block_m : (bx + 1) * block_m, by, :], q_shared)
         T.clear(output)
-        T.clear(total)
-        T.fill(row_max, lowest)
+        T.clear(running.total)
+        T.fill(running.row_max, lowest)
         blocks = T.ceildiv(kv_len, block_n)
         last = T.min(blocks, T.ceildiv((bx + 1) * block_m + kv_len - seq_len, block_n)) if causal else blocks
         for step in T.Pipelined(last, num_stages=stages):
@@ -78,17 +62,14 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
             T.gemm(q_shared, k_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
             if not masks_each:
                 mask_tail(scores, step, k)
-            online_softmax(scores, row_max, row_max_before, rescale, row_sum, total)
-            T.copy(scores, weights)
-            for i, j in T.Parallel(block_m, columns):
-                output[i, j] *= rescale[i]
+            weigh(running, scores, weights, output, power, block_m, block_n, columns)
             T.copy(V[bz, k * block_n : (k + 1) * block_n, by // group, 0:columns], v_shared)
             T.gemm(weights, v_shared, output, policy=T.GemmWarpPolicy.FullRow)
         if lse:
             for i in T.Parallel(block_m):
-                LSE[bz, by, bx * block_m + i] = row_max[i] * scale + T.log(total[i])
+                LSE[bz, by, bx * block_m + i] = running.row_max[i] * scale + T.log(running.total[i])
         for i, j in T.Parallel(block_m, columns):
-            output[i, j] /= total[i]
+            output[i, j] /= running.total[i]
         T.copy(output, O[bz, bx * block_m : (bx + 1) * block_m, by, 0:columns])
 
     if lse:

@@ -4,7 +4,7 @@
 import kiln.language as T
 
 from .rows import LOG2_E
-from .splits import LOWEST, online_softmax
+from .running import LOWEST, running_softmax, weigh
 
 
 def block_sparse(batch, heads, kv_heads, seq_len, kv_len, dim, block, most, causal, scale, dtype, block_m, block_n, stages, threads, columns,
@@ -28,17 +28,13 @@ def block_sparse(batch, heads, kv_heads, seq_len, kv_len, dim, block, most, caus
             scores = T.alloc_fragment((block_m, block_n), "float32")
             weights = (T.alloc_shared if exchanged else T.alloc_fragment)((block_m, block_n), dtype)
             output = T.alloc_fragment((block_m, columns), "float32")
-            row_max = T.alloc_fragment((block_m,), "float32")
-            row_max_before = T.alloc_fragment((block_m,), "float32")
-            rescale = T.alloc_fragment((block_m,), "float32")
-            row_sum = T.alloc_fragment((block_m,), "float32")
-            total = T.alloc_fragment((block_m,), "float32")
+            running = running_softmax(block_m)
 
             row = bx * block_m
             T.copy(Q[bz, row : row + block_m, by, :], q_shared)
             T.clear(output)
-            T.clear(total)
-            T.fill(row_max, LOWEST)
+            T.clear(running.total)
+            T.fill(running.row_max, LOWEST)
             for step in T.Pipelined(T.min(counts[bz, by, row // block], most) * inside, num_stages=stages):
                 number = chosen[bz, by, row // block, step // inside]
                 known = T.And(number >= 0, number < T.ceildiv(kv_len, block))  # of others, the first key's place may not be a number
@@ -51,14 +47,11 @@ def block_sparse(batch, heads, kv_heads, seq_len, kv_len, dim, block, most, caus
                     if causal:
                         seen = T.And(seen, first + j <= row + i + kv_len - seq_len)
                     scores[i, j] = T.if_then_else(seen, scores[i, j], -T.infinity("float32"))
-                online_softmax(scores, row_max, row_max_before, rescale, row_sum, total, power, block_m, block_n)
-                T.copy(scores, weights)
-                for i, j in T.Parallel(block_m, columns):
-                    output[i, j] *= rescale[i]
+                weigh(running, scores, weights, output, power, block_m, block_n, columns)
                 T.copy(V[bz, first : first + block_n, by // group, 0:columns], v_shared)
                 T.gemm(weights, v_shared, output, policy=T.GemmWarpPolicy.FullRow)
             for i, j in T.Parallel(block_m, columns):
-                output[i, j] = T.if_then_else(total[i] > 0, output[i, j] / total[i], 0)
+                output[i, j] = T.if_then_else(running.total[i] > 0, output[i, j] / running.total[i], 0)
             T.copy(output, O[bz, row : row + block_m, by, 0:columns])
 
     return block_sparse.with_outputs(-1)

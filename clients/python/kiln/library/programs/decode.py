@@ -4,7 +4,8 @@
 import kiln.language as T
 
 from .rows import LOG2_E
-from .splits import LOWEST, combine, online_softmax, share
+from .running import LOWEST, running_softmax, weigh
+from .splits import combine, share
 
 
 def decode(batch, tokens, heads, kv_heads, kv_len, dim, scale, dtype, splits, page, pages, sinks, block_m, block_n, stages, threads):
@@ -61,11 +62,7 @@ def decode(batch, tokens, heads, kv_heads, kv_len, dim, scale, dtype, splits, pa
             scores = T.alloc_fragment((block_m, block_n), "float32")
             weights = T.alloc_shared((block_m, block_n), dtype)
             output = T.alloc_fragment((block_m, dim), "float32")
-            row_max = T.alloc_fragment((block_m,), "float32")
-            row_max_before = T.alloc_fragment((block_m,), "float32")
-            rescale = T.alloc_fragment((block_m,), "float32")
-            row_sum = T.alloc_fragment((block_m,), "float32")
-            total = T.alloc_fragment((block_m,), "float32")
+            running = running_softmax(block_m)
 
             T.assume(batch > 0)
             T.assume(kv_len > 0)
@@ -82,19 +79,16 @@ def decode(batch, tokens, heads, kv_heads, kv_len, dim, scale, dtype, splits, pa
             if sinks:
                 # The first block's rows begin as if they had seen a key of this score.
                 for i in T.Parallel(block_m):
-                    row_max[i] = T.if_then_else(bx == 0, T.max(S[head * group + (row + i) % group] / scale, LOWEST), LOWEST)
-                    total[i] = T.if_then_else(bx == 0, 1.0, 0.0)
+                    running.row_max[i] = T.if_then_else(bx == 0, T.max(S[head * group + (row + i) % group] / scale, LOWEST), LOWEST)
+                    running.total[i] = T.if_then_else(bx == 0, 1.0, 0.0)
             else:
-                T.clear(total)
-                T.fill(row_max, LOWEST)
+                T.clear(running.total)
+                T.fill(running.row_max, LOWEST)
             for step in T.Pipelined(whole - first, num_stages=stages):
                 load(K, table, bz, (first + step) * block_n, head, k_shared)
                 T.clear(scores)
                 T.gemm(q_shared, k_shared, scores, transpose_B=True)
-                online_softmax(scores, row_max, row_max_before, rescale, row_sum, total, power, block_m, block_n)
-                T.copy(scores, weights)
-                for i, j in T.Parallel(block_m, dim):
-                    output[i, j] *= rescale[i]
+                weigh(running, scores, weights, output, power, block_m, block_n, dim)
                 load(V, table, bz, (first + step) * block_n, head, v_shared)
                 T.gemm(weights, v_shared, output)
             for step in T.serial(end - whole):
@@ -105,13 +99,10 @@ def decode(batch, tokens, heads, kv_heads, kv_len, dim, scale, dtype, splits, pa
                 T.gemm(q_shared, k_last, scores, transpose_B=True)
                 for i, j in T.Parallel(block_m, block_n):
                     scores[i, j] = T.if_then_else(k + j <= length - tokens + (row + i) // group, scores[i, j], -T.infinity("float32"))
-                online_softmax(scores, row_max, row_max_before, rescale, row_sum, total, power, block_m, block_n)
-                T.copy(scores, weights)
-                for i, j in T.Parallel(block_m, dim):
-                    output[i, j] *= rescale[i]
+                weigh(running, scores, weights, output, power, block_m, block_n, dim)
                 T.gemm(weights, v_last, output)
             for i, j in T.Parallel(block_m, dim):
-                output[i, j] = T.if_then_else(total[i] > 0, output[i, j] / total[i], 0)
+                output[i, j] = T.if_then_else(running.total[i] > 0, output[i, j] / running.total[i], 0)
             for i, j in T.Parallel(block_m, dim):
                 if row + i < rows:
                     if splits == 1:
@@ -121,7 +112,7 @@ def decode(batch, tokens, heads, kv_heads, kv_len, dim, scale, dtype, splits, pa
             if splits > 1:
                 for i in T.Parallel(block_m):
                     if row + i < rows:
-                        sizes[bx, bz, (row + i) // group, head * group + (row + i) % group] = share(row_max[i], total[i], power)
+                        sizes[bx, bz, (row + i) // group, head * group + (row + i) % group] = share(running.row_max[i], running.total[i], power)
         if splits > 1:
             combine(parts, sizes, O, batch, tokens, heads, dim, splits)
 

@@ -4,7 +4,8 @@
 import kiln.language as T
 
 from .rows import LOG2_E
-from .splits import LOWEST, combine, online_softmax, share
+from .running import LOWEST, running_softmax, weigh
+from .splits import combine, share
 
 
 def latent(batch, tokens, heads, kv_len, dim, turned, scale, dtype, splits, page, pages, chosen, causal, block_m, block_n, stages, threads):
@@ -34,11 +35,7 @@ def latent(batch, tokens, heads, kv_len, dim, turned, scale, dtype, splits, page
             scores = T.alloc_fragment((block_m, block_n), "float32")
             weights = T.alloc_shared((block_m, block_n), dtype)
             output = T.alloc_fragment((block_m, dim), "float32")
-            row_max = T.alloc_fragment((block_m,), "float32")
-            row_max_before = T.alloc_fragment((block_m,), "float32")
-            rescale = T.alloc_fragment((block_m,), "float32")
-            row_sum = T.alloc_fragment((block_m,), "float32")
-            total = T.alloc_fragment((block_m,), "float32")
+            running = running_softmax(block_m)
 
             T.assume(batch > 0)
             T.assume(kv_len > 0)
@@ -71,8 +68,8 @@ def latent(batch, tokens, heads, kv_len, dim, turned, scale, dtype, splits, page
             for i, j in T.Parallel(block_m, width):
                 q_shared[i, j] = T.if_then_else(row + i < rows, Q[b, token(i), head(i), j], 0)
             T.clear(output)
-            T.clear(total)
-            T.fill(row_max, LOWEST)
+            T.clear(running.total)
+            T.fill(running.row_max, LOWEST)
             for step in T.Pipelined(end - first, num_stages=stages):
                 k = (first + step) * block_n
                 for i, j in T.Parallel(block_n, width):
@@ -81,13 +78,10 @@ def latent(batch, tokens, heads, kv_len, dim, turned, scale, dtype, splits, page
                 T.gemm(q_shared, kv_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullCol)
                 for i, j in T.Parallel(block_m, block_n):
                     scores[i, j] = T.if_then_else(seen(k + j, i), scores[i, j], -T.infinity("float32"))
-                online_softmax(scores, row_max, row_max_before, rescale, row_sum, total, power, block_m, block_n)
-                T.copy(scores, weights)
-                for i, j in T.Parallel(block_m, dim):
-                    output[i, j] *= rescale[i]
+                weigh(running, scores, weights, output, power, block_m, block_n, dim)
                 T.gemm(weights, kv_shared[:, 0:dim], output, policy=T.GemmWarpPolicy.FullCol)
             for i, j in T.Parallel(block_m, dim):
-                output[i, j] = T.if_then_else(total[i] > 0, output[i, j] / total[i], 0)
+                output[i, j] = T.if_then_else(running.total[i] > 0, output[i, j] / running.total[i], 0)
             for i, j in T.Parallel(block_m, dim):
                 if row + i < rows:
                     if splits == 1:
@@ -97,7 +91,7 @@ def latent(batch, tokens, heads, kv_len, dim, turned, scale, dtype, splits, page
             if splits > 1:
                 for i in T.Parallel(block_m):
                     if row + i < rows:
-                        sizes[bx, b, token(i), head(i)] = share(row_max[i], total[i], power)
+                        sizes[bx, b, token(i), head(i)] = share(running.row_max[i], running.total[i], power)
         if splits > 1:
             combine(parts, sizes, O, batch, tokens, heads, dim, splits)
 

@@ -1,25 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attention programs share whose blocks split the keys of a row: the running softmax, and how the splits' results become one."""
+"""How the results of blocks that split the keys of a row become one."""
 
 import kiln.language as T
 
-# What a row's maximum begins with: lower than any score of finite float16 and of bfloat16 below 1e14, and a number still, so that a row which
-# sees none of a step's keys stays one.
-LOWEST = -(2.0**100)
-
-
-@T.macro
-def online_softmax(scores, row_max, row_max_before, rescale, row_sum, total, power, block_m, block_n):
-    """Scores become weights 2^((score − maximum) · power); ``rescale`` is what sums so far must be multiplied by."""
-    T.copy(row_max, row_max_before)
-    T.reduce_max(scores, row_max, dim=1, clear=False)
-    for i in T.Parallel(block_m):
-        rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * power)
-    for i, j in T.Parallel(block_m, block_n):
-        scores[i, j] = T.exp2(scores[i, j] * power - row_max[i] * power)
-    T.reduce_sum(scores, row_sum, dim=1)
-    for i in T.Parallel(block_m):
-        total[i] = total[i] * rescale[i] + row_sum[i]
+from .running import LOWEST
 
 
 def share(row_max, total, power):
