@@ -325,31 +325,19 @@ TEST_F(AccessTest, TokensExpireAndAreRevokedWithoutARestart) {
   EXPECT_TRUE(daemon_->Eventually([&] { return Compile(added, request, &reply).ok(); }));
 }
 
-// As of a compile: what is known is everybody's of the tenant, and what is not is compiled or ranked for those alone who may.
 TEST_F(AccessTest, WhoMayOnlyReadHasRankingsThatAreKnown) {
   const std::string reads = NewToken("reads", "t", "read"), compiles = NewToken("compiles", "t", "read,compile");
   daemon_->Start();
   v1::RankRequest space;
-  *space.add_candidates() = MakeRequest(Order::kAnswer, 30);
-  *space.add_candidates() = MakeRequest(Order::kAnswer, 10);
-  space.set_space("tiles");
-  const auto rank = [&](const std::string& secret) {
+  space.set_space("tiles"), *space.add_candidates() = MakeRequest(Order::kAnswer, 30);
+  std::vector<std::uint32_t> codes;
+  for (const std::string& secret : {reads, compiles, reads}) {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     context.AddMetadata("authorization", "Bearer " + secret);
     const auto reader = daemon_->stub().Rank(&context, space);
-    std::vector<v1::RankedCandidate> told;
-    for (v1::RankProgress news; reader->Read(&news);) told.insert(told.end(), news.candidates().begin(), news.candidates().end());
-    const grpc::Status status = reader->Finish();
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return told;
-  };
-  for (const v1::RankedCandidate& one : rank(reads))
-    EXPECT_EQ(one.code(), static_cast<std::uint32_t>(StatusCode::PERMISSION_DENIED)) << one.message();
-  EXPECT_EQ(rank(compiles).size(), 2u);
-  const auto known = rank(reads);
-  ASSERT_EQ(known.size(), 2u);
-  EXPECT_EQ(known[1].estimate().microseconds(), 10);
+    for (v1::RankProgress news; reader->Read(&news);) codes.push_back(news.candidates(0).code());
+  }
+  EXPECT_THAT(codes, ::testing::ElementsAre(StatusCode::PERMISSION_DENIED, 0, 0)) << "refused, ranked, known";
 }
 
 TEST_F(AccessTest, ARevokedTokensManifestEnds) {
