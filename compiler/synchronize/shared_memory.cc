@@ -166,8 +166,8 @@ std::string Table(const ir::Module& module, const std::map<BufferId, Lifetime>& 
   return table;
 }
 
-// Tiles that each iteration of a loop fills and then multiplies, and that nothing else touches: buffer → loop. With a version for every other iteration, a group of warps may fill
-// the next one while another group's product still reads this one.
+// Tiles that each iteration of a loop fills and then multiplies, and that nothing else touches: buffer → loop. With a version for every other
+// iteration, a group of warps may fill the next one while another group's product still reads this one.
 using Refilled = std::map<BufferId, ir::For*>;
 
 Refilled RefilledIn(const ir::Module& module, ir::Kernel& kernel) {
