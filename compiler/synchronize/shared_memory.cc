@@ -177,8 +177,8 @@ std::string Table(const ir::Module& module, const std::map<BufferId, Lifetime>& 
   return table;
 }
 
-// Tiles that each iteration of a loop fills and then multiplies: buffer → loop. With a version for every other iteration, a group of warps may fill
-// the next one while another group's product still reads this one.
+// Tiles that each iteration of a loop fills and then multiplies, and that nothing else touches: buffer → loop. With a version for every other
+// iteration, a group of warps may fill the next one while another group's product still reads this one.
 using Refilled = std::map<BufferId, ir::For*>;
 
 Refilled RefilledIn(const ir::Module& module, ir::Kernel& kernel) {
@@ -188,9 +188,11 @@ Refilled RefilledIn(const ir::Module& module, ir::Kernel& kernel) {
     const auto* store = loop == nullptr || loop->body.size() != 1 ? nullptr : std::get_if<ir::Store>(&loop->body[0].op);
     return store != nullptr && !store->async && CoversElements(module, *loop, id) && IsOwnElement(module, *loop, store->indices);
   };
+  const AccessCounts everywhere = CountAllAccesses(module, kernel.body);
   ir::Walk(kernel.body, [&](ir::Stmt& stmt) {
     auto* loop = std::get_if<ir::For>(&stmt.op);
     if (loop == nullptr || !IsInnermost(*loop)) return;
+    const AccessCounts within = CountAllAccesses(module, loop->body);
     std::map<BufferId, int> uses;  // 1: filled; 2: then multiplied; 3: otherwise
     for (const ir::Stmt& inner : loop->body) {
       for (const auto& [id, count] : CountAllAccesses(module, ir::Block{inner})) {
@@ -201,23 +203,19 @@ Refilled RefilledIn(const ir::Module& module, ir::Kernel& kernel) {
       }
     }
     for (const auto& [id, use] : uses)
-      if (use == 2 && !refilled.emplace(id, loop).second) refilled[id] = nullptr;  // by several loops
+      if (use == 2 && within.at(id).all() == everywhere.at(id).all()) refilled.emplace(id, loop);
   });
-  std::erase_if(refilled, [](const auto& tile) { return tile.second == nullptr; });
   return refilled;
 }
 
-// Gives the tiles two versions. Outside of its loop a tile has the first one.
+// Gives the tiles two versions.
 void Alternate(ir::Module& module, ir::Kernel& kernel, const Refilled& refilled) {
   for (const auto& [id, loop] : refilled) {
     ir::ExprPool& pool = module.exprs;
     const ir::ExprId var = module.VarRef(loop->vars[0]);
     const ir::ExprId version = pool.Make(ir::ExprOp::kFloorMod, {var, pool.Int(2, pool.Type(var))});
     AddVersions(module, id, 2);
-    ir::Block body = std::exchange(loop->body, {});
-    UseVersion(module, kernel.body, id, pool.Int(0));
-    UseVersion(module, body, id, pool.Cast(ir::DType::kI32, version));
-    loop->body = std::move(body);
+    UseVersion(module, loop->body, id, pool.Cast(ir::DType::kI32, version));
     kernel.decisions.push_back({"shared_memory", id, "two versions, in turn", "a group of warps fills one while another's product reads the other"});
   }
 }
