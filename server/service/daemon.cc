@@ -112,6 +112,7 @@ struct Daemon::Parts {
   std::unique_ptr<DevicePool> devices;
   std::unique_ptr<RunFlow> runs;
   std::unique_ptr<TuneFlow> tunings;
+  std::unique_ptr<SpaceFlow> spaces;
   std::unique_ptr<SelfDescription> description;
   std::unique_ptr<TenantBudget> manifests;
   AcceptedCalls accepted;
@@ -328,6 +329,7 @@ void Daemon::Parts::MakeFlow() {
                                                          .tensors = {config.run_data_bytes, config.run_arguments},
                                                          .build_id = std::string(compiler::BuildId())},
                                        TuneFlow::Parts{*flow, *runs, *devices, *heavy, *cache, *sealer, *quotas, *store_keeper, telemetry, clock});
+  spaces = std::make_unique<SpaceFlow>(SpaceFlow::Parts{*flow, *tunings, *heavy, *gate});
 }
 
 void Daemon::Parts::NoteGpus(const v1::DeviceList& gpus, std::string_view trouble) const {
@@ -364,6 +366,7 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
   const KilnService::Parts service{*flow,
                                    *runs,
                                    *tunings,
+                                   *spaces,
                                    *devices,
                                    *executor,
                                    *heavy,
@@ -413,6 +416,7 @@ Sample Daemon::Parts::Look() const {
           .tiers = cache->Report(),
           .leases = shared->leases() != nullptr ? shared->leases()->Stats() : cache::LeaseStats(),
           .devices = devices->Stats(),
+          .tunings = tunings->Stats(),
           .records_dropped = journal.dropped()};
 }
 

@@ -28,6 +28,7 @@
 #include "server/queue/tenant_budget.h"
 #include "server/telemetry/metrics.h"
 #include "server/telemetry/self_description.h"
+#include "server/tune/space_flow.h"
 #include "server/tune/tune_flow.h"
 
 namespace kiln::server {
@@ -40,6 +41,7 @@ class KilnService final : public grpc::Service {
     CompileFlow& flow;
     RunFlow& runs;
     TuneFlow& tunings;
+    SpaceFlow& spaces;
     DevicePool& devices;
     Executor& executor;
     Executor& heavy;
