@@ -57,6 +57,7 @@ void AddPlan(CLI::App& app, Context& context);
 void AddBench(CLI::App& app, Context& context);
 void AddCache(CLI::App& app, Context& context);
 void AddInformation(CLI::App& app, Context& context);  // stats, devices, version
+void AddDevices(CLI::App& app, Context& context);
 void AddTop(CLI::App& app, Context& context);
 void AddServe(CLI::App& app, Context& context);
 

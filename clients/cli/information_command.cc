@@ -10,12 +10,9 @@
 #include "clients/cli/commands.h"
 #include "clients/cli/local.h"
 #include "clients/cli/stats_text.h"
-#include "clients/runtime/device.h"
 
 namespace kiln::cli {
 namespace {
-
-using Align = Table::Align;
 
 void ShowStats(Context& context) {
   auto client = context.Connect();
@@ -24,58 +21,6 @@ void ShowStats(Context& context) {
   if (!stats) return context.Fail(stats.error());
   if (context.json()) return context.Print(ToJson(*stats));
   fmt::print("{}", StatsText(*stats, client->address(), context.colours()));
-}
-
-std::vector<runtime::DeviceInfo> LocalDevices() {
-  std::vector<runtime::DeviceInfo> all;
-  for (const auto kind : {runtime::DriverKind::kCuda, runtime::DriverKind::kHip}) {
-    const auto driver = runtime::Driver::Open(kind);
-    if (!driver) continue;
-    if (auto devices = runtime::ListDevices(**driver)) all.insert(all.end(), devices->begin(), devices->end());
-  }
-  return all;
-}
-
-Json ToJson(const runtime::DeviceInfo& d) {
-  return Json::Object(
-      {{"index", std::int64_t{d.index}}, {"name", d.name}, {"target", d.arch}, {"memory_bytes", d.memory_bytes}, {"driver", d.driver_version}});
-}
-
-Json ToJson(const RemoteDevice& d) {
-  return Json::Object(
-      {{"name", d.name}, {"target", d.target}, {"description", d.description}, {"memory_bytes", d.memory_bytes}, {"driver", d.driver_version}});
-}
-
-void ShowDevices(Context& context) {
-  const auto devices = LocalDevices();
-  auto client = context.Connect();
-  const auto capabilities = client ? client->Capabilities() : std::unexpected(client.error());
-  if (context.json()) {
-    if (!capabilities) context.status = 1;
-    return context.Print(
-        Json::Object({{"error", capabilities ? Json::Null() : Json(capabilities.error().message)},
-                      {"devices", Json::Map(devices, [](const runtime::DeviceInfo& d) { return ToJson(d); })},
-                      {"daemon", capabilities ? Json::Map(capabilities->devices, [](const RemoteDevice& d) { return ToJson(d); }) : Json::Null()},
-                      {"targets", capabilities ? Json::Map(capabilities->targets, [](const std::string& t) { return Json(t); }) : Json::Null()}}));
-  }
-  Table table({{"GPU"}, {"name"}, {"target"}, {"memory", Align::kRight}, {"driver"}});
-  for (const auto& d : devices) {
-    table.Add({std::to_string(d.index), d.name, d.arch, Bytes(d.memory_bytes), d.driver_version});
-  }
-  if (devices.empty()) {
-    fmt::print("No GPU here: neither libcuda.so.1 nor libamdhip64.so opens a device. Compiling needs none.\n");
-  } else {
-    fmt::print("{}", table.Text(context.colours()));
-  }
-  if (!capabilities) return context.Fail(capabilities.error());
-  Table remote({{"device"}, {"what"}, {"target"}, {"memory", Align::kRight}, {"driver"}});
-  for (const RemoteDevice& d : capabilities->devices) {
-    remote.Add({d.name, d.description, d.target, d.memory_bytes == 0 ? "" : Bytes(d.memory_bytes), d.driver_version});
-  }
-  if (!remote.empty()) fmt::print("\n{} runs kernels on\n{}", client->address(), remote.Text(context.colours()));
-  for (const std::string& problem : capabilities->gpu_problems) fmt::print("\n{} finds no GPU: {}\n", client->address(), problem);
-  fmt::print("\n{} compiles for\n", client->address());
-  for (const std::string& target : capabilities->targets) fmt::print("  {}\n", target);
 }
 
 void ShowVersion(Context& context) {
@@ -122,7 +67,7 @@ void Serve(Context& context, std::vector<std::string> arguments) {
 
 void AddInformation(CLI::App& app, Context& context) {
   app.add_subcommand("stats", "Requests, hits, workers and the tiers of the cache")->callback([&] { ShowStats(context); });
-  app.add_subcommand("devices", "GPUs of this machine, and what the daemon compiles for")->callback([&] { ShowDevices(context); });
+  AddDevices(app, context);
   app.add_subcommand("version", "Versions of this command, the daemon and its compiler")->callback([&] { ShowVersion(context); });
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <ranges>
 #include <utility>
@@ -9,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "clients/cli/candidates.h"
 #include "clients/cli/report.h"
 #include "clients/cli/run_arguments.h"
 #include "clients/cli/sources.h"
@@ -18,46 +18,6 @@ namespace kiln::cli {
 namespace {
 
 using Align = Table::Align;
-
-constexpr std::size_t kMostCandidates = 4096;
-
-// A size that programs leave open, as ${NAME}.
-struct Open {
-  std::string name;
-  std::vector<std::string> values;
-};
-
-struct Candidate {
-  std::string label;
-  std::string module;
-};
-
-// "block_m=64,128"
-std::expected<Open, Error> ParseOpen(const std::string& text) {
-  const std::size_t at = text.find('=');
-  if (at == 0 || at == std::string::npos || at + 1 == text.size()) {
-    return std::unexpected(InvalidInput("--space " + text + ": write NAME=VALUE,VALUE,…, as in block_m=64,128"));
-  }
-  Open open{.name = text.substr(0, at), .values = {}};
-  for (std::size_t begin = at + 1; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    if (end == begin) return std::unexpected(InvalidInput("--space " + text + ": a value is empty"));
-    open.values.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return open;
-}
-
-// False: the text does not name it.
-bool Fill(std::string& text, const std::string& name, const std::string& value) {
-  const std::string place = "${" + name + "}";
-  bool found = false;
-  for (std::size_t at = text.find(place); at != std::string::npos; at = text.find(place, at + value.size())) {
-    text.replace(at, place.size(), value);
-    found = true;
-  }
-  return found;
-}
 
 struct PlanCommand {
   std::vector<std::string> files, space;
@@ -73,7 +33,7 @@ struct PlanCommand {
 
   std::expected<void, Error> TryRun(Context& context) const {
     if (target.empty()) return std::unexpected(InvalidInput("say what to plan for: --target cuda:sm_90a; `kiln devices` lists the targets"));
-    const auto candidates = Candidates();
+    const auto candidates = CandidatesOf(files, space);
     if (!candidates) return std::unexpected(candidates.error());
     const auto values = Values::Parse(run);
     if (!values) return std::unexpected(values.error());
@@ -86,34 +46,6 @@ struct PlanCommand {
     context.json() ? context.Print(ToJson(*candidates, *ranked)) : Show(context, *candidates, *ranked);
     if (std::isinf(ranked->front().microseconds)) context.status = 1;
     return {};
-  }
-
-  // Every file with every combination of the sizes that are open.
-  std::expected<std::vector<Candidate>, Error> Candidates() const {
-    std::vector<Candidate> candidates;
-    for (const std::string& file : files) {
-      auto text = ReadFile(file);
-      if (!text) return std::unexpected(std::move(text.error()));
-      candidates.push_back({files.size() > 1 ? std::filesystem::path(file).filename().string() : "", std::move(*text)});
-    }
-    for (const std::string& given : space) {
-      const auto open = ParseOpen(given);
-      if (!open) return std::unexpected(open.error());
-      if (candidates.size() * open->values.size() > kMostCandidates) {
-        return std::unexpected(InvalidInput(fmt::format("more than {} candidates: name fewer values with --space", kMostCandidates)));
-      }
-      std::vector<Candidate> filled;
-      for (const Candidate& candidate : candidates) {
-        for (const std::string& value : open->values) {
-          filled.push_back({fmt::format("{}{}{}={}", candidate.label, candidate.label.empty() ? "" : " ", open->name, value), candidate.module});
-          if (Fill(filled.back().module, open->name, value)) continue;
-          return std::unexpected(InvalidInput(fmt::format("no program has the open size ${{{}}} of --space {}", open->name, given)));
-        }
-      }
-      candidates = std::move(filled);
-    }
-    if (candidates.size() == 1 && candidates.front().label.empty()) candidates.front().label = files.front();
-    return candidates;
   }
 
   void Show(const Context& context, const std::vector<Candidate>& candidates, const std::vector<Ranked>& ranked) const {

@@ -47,6 +47,28 @@ Json ToJson(const DeviceStats& d) {
                        {"busy_seconds", d.busy_seconds}});
 }
 
+Json ToJson(const TuningStats& t) {
+  return Json::Object({{"running", t.running},
+                       {"in_background", t.in_background},
+                       {"queued", t.queued},
+                       {"most", t.most},
+                       {"finished", t.finished},
+                       {"failed", t.failed},
+                       {"cancelled", t.cancelled},
+                       {"refused", t.refused},
+                       {"candidates", t.candidates},
+                       {"device_seconds", t.device_seconds},
+                       {"compiles", t.compiles},
+                       {"most_compiles", t.most_compiles}});
+}
+
+std::string TuningText(const TuningStats& t) {
+  return fmt::format(
+      "tunings: {} of {} run, {} of them in the background, {} wait for a device; {} finished, {} failed, {} cancelled, {} refused\n"
+      "they kept devices busy for {:.1f} s, and take {} of the {} compile workers that they may\n",
+      t.running, t.most, t.in_background, t.queued, t.finished, t.failed, t.cancelled, t.refused, t.device_seconds, t.compiles, t.most_compiles);
+}
+
 std::string Counts(std::string_view what, const std::vector<NamedCount>& counts) {
   if (counts.empty()) return {};
   std::string text = fmt::format("{}:", what);
@@ -142,7 +164,8 @@ Json ToJson(const Stats& s) {
                        {"tenants", ToJson(s.tenants)},
                        {"tiers", map(s.tiers)},
                        {"targets", map(s.targets)},
-                       {"devices", map(s.devices)}});
+                       {"devices", map(s.devices)},
+                       {"tunings", ToJson(s.tunings)}});
 }
 
 std::string StatsText(const Stats& s, std::string_view address, bool colours) {
@@ -163,7 +186,7 @@ std::string StatsText(const Stats& s, std::string_view address, bool colours) {
              "a compile takes {:.1f} ms (p50), {:.1f} ms (p99)\n",
              s.workers_busy, s.workers, s.queued, s.queue_capacity, s.queue_wait_mean_ms, s.compile_p50_ms, s.compile_p99_ms) +
          Counts("refusals", s.refusals) + Counts("workers replaced", s.worker_restarts) + Counts("forwarded to the upstream kilnd", s.forwards) +
-         Counts("tenants", s.tenants) + "\n" + TierTable(s, colours) + TargetTable(s, colours) + DeviceTable(s, colours);
+         Counts("tenants", s.tenants) + TuningText(s.tunings) + "\n" + TierTable(s, colours) + TargetTable(s, colours) + DeviceTable(s, colours);
 }
 
 Rates RatesOf(const Stats& before, const Stats& after) {
@@ -212,7 +235,7 @@ std::string TopFrame(const Stats& s, const Rates& r, const std::deque<double>& h
   }
   text += fmt::format("{} keys in flight; a compile takes {:.1f} ms (p50), {:.1f} ms (p99)\n\n", s.flights, s.compile_p50_ms, s.compile_p99_ms);
   return text + TierTable(s, colours) + TargetTable(s, colours) + DeviceTable(s, colours) + Counts("\nrefusals", s.refusals) +
-         Counts("workers replaced", s.worker_restarts) + Counts("forwarded to the upstream kilnd", s.forwards);
+         Counts("workers replaced", s.worker_restarts) + Counts("forwarded to the upstream kilnd", s.forwards) + "\n" + TuningText(s.tunings);
 }
 
 std::string Bar(double part, int width) {

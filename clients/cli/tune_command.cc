@@ -6,13 +6,12 @@
 
 #include <fmt/format.h>
 
+#include "clients/cli/candidates.h"
 #include "clients/cli/page/tune_page.h"
 #include "clients/cli/report.h"
 #include "clients/cli/run_arguments.h"
 #include "clients/cli/sources.h"
-#include "clients/common/run_names.h"
 #include "clients/cpp/tune.h"
-#include "clients/runtime/bind.h"
 
 namespace kiln::cli {
 namespace {
@@ -42,12 +41,6 @@ std::string_view Name(TuneBasis basis) {
   return "";
 }
 
-const std::map<std::string, TuneMode>& Modes() {
-  static const std::map<std::string, TuneMode> modes = {
-      {"wait", TuneMode::kWait}, {"off", TuneMode::kOff}, {"model", TuneMode::kModel}, {"background", TuneMode::kBackground}};
-  return modes;
-}
-
 std::string ProgressText(const TuneProgress& progress) {
   constexpr std::size_t kWidth = 24;
   const std::size_t done = progress.measured + progress.failed, all = std::max<std::size_t>(progress.candidates, 1);
@@ -59,11 +52,13 @@ std::string ProgressText(const TuneProgress& progress) {
 }
 
 struct TuneCommand {
-  std::vector<std::string> files;
+  std::vector<std::string> files, space;
   RunArguments run;  // device, dimensions, scalars, seed
   Options options;
   double budget = 0, candidate_limit = 0;
   std::uint32_t candidates = 0;
+  std::optional<std::uint32_t> energy;
+  std::uint32_t devices = 0;
   std::string page_file;
   TuneMode mode = TuneMode::kWait;
   std::size_t reference = 0;
@@ -86,10 +81,18 @@ struct TuneCommand {
                         .budget_seconds = budget,
                         .budget_candidates = candidates,
                         .candidate_seconds = candidate_limit};
-    for (const std::string& file : files) {
-      auto program = MakeRequest({.file = file, .target = *target, .reproducer = {}, .options = options, .priority = "tuning", .worker = {}});
-      if (!program) return std::unexpected(std::move(program.error()));
-      request.candidates.push_back({std::move(*program), std::filesystem::path(file).filename().string()});
+    auto candidates = CandidatesOf(files, space);
+    if (!candidates) return std::unexpected(std::move(candidates.error()));
+    std::vector<std::string> names;  // as they were given
+    for (std::size_t i = 0; i < candidates->size(); ++i) {
+      Candidate& candidate = (*candidates)[i];
+      names.push_back(space.empty() ? files[i] : candidate.label);
+      if (candidate.label == files.front()) candidate.label = std::filesystem::path(files.front()).filename().string();
+      request.candidates.push_back({{.module = std::move(candidate.module), .target = *target, .options = options, .priority = Priority::kTuning},
+                                    std::move(candidate.label)});
+    }
+    if (reference > request.candidates.size()) {
+      return std::unexpected(InvalidInput(fmt::format("--reference {}: there are {} programs", reference, request.candidates.size())));
     }
     if (reference > 0) request.reference = reference - 1;
     request.measure_on_emulator = on_emulator;
@@ -97,7 +100,9 @@ struct TuneCommand {
     request.known_only = known_only;
     request.seed = run.seed;
     request.mode = mode;
-    auto arguments = ArgumentsOf(*client, request.candidates[reference == 0 ? 0 : std::min(reference, files.size()) - 1].program);
+    request.energy_candidates = energy;
+    request.devices = devices;
+    auto arguments = RecipesFor(*client, request.candidates[reference == 0 ? 0 : reference - 1].program, run);
     if (!arguments) return std::unexpected(std::move(arguments.error()));
     request.arguments = std::move(*arguments);
     Progress progress(context.terminal.err && !context.json());
@@ -105,11 +110,11 @@ struct TuneCommand {
     progress.Clear();
     if (!tuned) return std::unexpected(tuned.error());
     if (!tuned->has_record()) {
-      ShowChoices(context, *tuned);
+      ShowChoices(context, *tuned, names);
       return {};
     }
     if (!page_file.empty()) return WritePage(context, *tuned);
-    Show(context, *tuned);
+    Show(context, *tuned, names);
     return {};
   }
 
@@ -135,50 +140,22 @@ struct TuneCommand {
                                  .message = fmt::format("the daemon's host has no device {}; `kiln devices` lists those that it has", run.device)});
   }
 
-  // Recipes for the parameters of a program that are no outputs.
-  std::expected<std::vector<TuneArgument>, Error> ArgumentsOf(Client& client, const CompileRequest& program) const {
-    const auto compiled = client.Compile(program);
-    if (!compiled) return std::unexpected(compiled.error());
-    auto artifact = runtime::DecodeArtifact(compiled->artifact);
-    if (!artifact) return std::unexpected(ToError(artifact.error()));
-    NameParameters(program.module, artifact->launch);
-    const auto values = Values::Parse(run);
-    if (!values) return std::unexpected(values.error());
-    KnownNames names;
-    names.Add(artifact->launch);
-    if (auto known = names.Check(*values); !known) return std::unexpected(std::move(known.error()));
-    std::vector<TuneArgument> arguments;
-    for (const runtime::LaunchParam& param : artifact->launch.params) {
-      if (param.output) continue;
-      if (!param.tensor) {
-        const auto scalar = ScalarOf(param, *values);
-        if (!scalar) return std::unexpected(scalar.error());
-        std::visit([&](auto number) { arguments.emplace_back(number); }, *scalar);
-        continue;
-      }
-      auto shape = ShapeOf(artifact->launch, param, *values);
-      if (!shape) return std::unexpected(std::move(shape.error()));
-      arguments.emplace_back(Recipe{.dtype = static_cast<DType>(param.dtype), .shape = std::move(*shape)});
-    }
-    return arguments;
-  }
-
   // Without a record.
-  void ShowChoices(const Context& context, const Tuned& tuned) const {
+  void ShowChoices(const Context& context, const Tuned& tuned, const std::vector<std::string>& names) const {
     if (context.json()) {
-      return context.Print(Json::Object({{"choices", Json::Map(tuned.choices, [&](std::size_t choice) { return Json(files[choice]); })},
+      return context.Print(Json::Object({{"choices", Json::Map(tuned.choices, [&](std::size_t choice) { return Json(names[choice]); })},
                                          {"basis", Name(tuned.basis)},
                                          {"watch", Hex(tuned.watch)},
                                          {"untuned", tuned.untuned}}));
     }
-    fmt::print("{} is the choice of {}: {}\n", Paint(files[tuned.winner], Style::kGood, context.colours()), tuned.choices.size(), Name(tuned.basis));
+    fmt::print("{} is the choice of {}: {}\n", Paint(names[tuned.winner], Style::kGood, context.colours()), tuned.choices.size(), Name(tuned.basis));
     if (!tuned.watch.empty()) fmt::print("it is tuned in the background; the same command with --known shows the record once it exists\n");
     if (!tuned.untuned.empty()) fmt::print(stderr, "kiln: nothing is tuned in the background: {}\n", tuned.untuned);
     if (!page_file.empty()) fmt::print(stderr, "kiln: {} is not written: nothing was measured\n", page_file);
   }
 
-  void Show(const Context& context, const Tuned& tuned) const {
-    if (context.json()) return context.Print(ToJson(tuned));
+  void Show(const Context& context, const Tuned& tuned, const std::vector<std::string>& names) const {
+    if (context.json()) return context.Print(ToJson(tuned, names));
     const TuneMeasurement& winner = tuned.measurements[tuned.winner];
     fmt::print("{} is the fastest of {} on the {}: {:.2f} us, noise {:.2f} us ({})\n", Paint(winner.label, Style::kGood, context.colours()),
                tuned.measurements.size(), tuned.device, winner.median, winner.noise,
@@ -198,6 +175,9 @@ struct TuneCommand {
                  {"us", Align::kRight},
                  {"noise", Align::kRight},
                  {"times", Align::kRight},
+                 {"MHz", Align::kRight},
+                 {"mJ", Align::kRight},
+                 {"W", Align::kRight},
                  {"expected", Align::kRight},
                  {"limit"},
                  {"why"}});
@@ -207,11 +187,24 @@ struct TuneCommand {
     for (const TuneMeasurement* said : order) {
       const bool has_time = !said->microseconds.empty();
       table.Add({said->label, std::string(Name(said->outcome)), has_time ? fmt::format("{:.2f}", said->median) : "-",
-                 has_time ? fmt::format("{:.2f}", said->noise) : "-", std::to_string(said->microseconds.size()),
+                 has_time ? fmt::format("{:.2f}", said->noise) : "-", std::to_string(said->microseconds.size()), ClockOf(*said),
+                 said->energy ? fmt::format("{:.3f}", said->energy->joules * 1000) : "-",
+                 said->energy ? fmt::format("{:.0f}", said->energy->watts) : "-",
                  said->estimate ? fmt::format("{:.2f}", said->estimate->microseconds) : "-", LimitOf(*said),
                  said->problem.substr(0, said->problem.find('\n'))});
     }
     fmt::print("{}", table.Text(context.colours()));
+    for (const TuneDevice& device : tuned.devices) {
+      fmt::print("{} measured {}{}{}\n", device.name, device.measured, device.scale == 1 ? "" : fmt::format(", in {:.3f} of the time", device.scale),
+                 device.left.empty() ? "" : fmt::format(": {}", device.left));
+    }
+    if (!tuned.energy_problem.empty()) fmt::print("energy: {}\n", tuned.energy_problem);
+  }
+
+  // Of the multiprocessors, over its measurements.
+  static std::string ClockOf(const TuneMeasurement& said) {
+    const auto [low, high] = ClocksOf(said);
+    return high == 0 ? "-" : low == high ? std::to_string(low) : fmt::format("{}-{}", low, high);
   }
 
   // The largest term of what was expected.
@@ -226,7 +219,15 @@ struct TuneCommand {
     return name;
   }
 
-  Json ToJson(const Tuned& tuned) const {
+  static Json EnergyJson(const LaunchEnergy& energy) {
+    return Json::Object({{"joules", energy.joules},
+                         {"watts", energy.watts},
+                         {"microseconds", energy.microseconds},
+                         {"launches", energy.launches},
+                         {"compute_mhz", energy.compute_mhz}});
+  }
+
+  Json ToJson(const Tuned& tuned, const std::vector<std::string>& names) const {
     const auto measurement = [](const TuneMeasurement& said) {
       return Json::Object({{"label", said.label},
                            {"key", Hex(said.key)},
@@ -234,12 +235,15 @@ struct TuneCommand {
                            {"median", said.median},
                            {"noise", said.noise},
                            {"expected", said.estimate ? Json(said.estimate->microseconds) : Json::Null()},
+                           {"compute_mhz", Json::Map(said.compute_mhz, [](std::uint32_t clock) { return Json(clock); })},
+                           {"memory_mhz", Json::Map(said.memory_mhz, [](std::uint32_t clock) { return Json(clock); })},
+                           {"energy", said.energy ? EnergyJson(*said.energy) : Json::Null()},
                            {"microseconds", Json::Map(said.microseconds, [](double time) { return Json(time); })},
                            {"problem", said.problem}});
     };
-    return Json::Object({{"winner", files[tuned.winner]},
+    return Json::Object({{"winner", names[tuned.winner]},
                          {"microseconds", tuned.measurements[tuned.winner].median},
-                         {"reference", files[tuned.reference]},
+                         {"reference", names[tuned.reference]},
                          {"device", tuned.device},
                          {"target", tuned.target},
                          {"driver", tuned.driver},
@@ -249,6 +253,12 @@ struct TuneCommand {
                          {"seconds", tuned.seconds},
                          {"rounds", tuned.rounds},
                          {"caution", tuned.caution},
+                         {"energy_problem", tuned.energy_problem},
+                         {"devices", Json::Map(tuned.devices,
+                                               [](const TuneDevice& d) {
+                                                 return Json::Object(
+                                                     {{"name", d.name}, {"scale", d.scale}, {"measured", d.measured}, {"left", d.left}});
+                                               })},
                          {"candidates", Json::Map(tuned.measurements, measurement)}});
   }
 };
@@ -259,6 +269,7 @@ void AddTune(CLI::App& app, Context& context) {
   const auto command = std::make_shared<TuneCommand>();
   CLI::App& sub = *app.add_subcommand("tune", "Find the fastest of several programs that do the same, on a device of the daemon's host");
   sub.add_option("files", command->files, "the programs, as `kiln compile` reads them")->required();
+  sub.add_option("--space", command->space, "NAME=VALUE,VALUE,… of a size that the programs leave open as ${NAME}; each combination is a program");
   sub.add_option("-d,--device", command->run.device, "cuda:0, hip:0, …; `kiln devices` lists them")->required();
   sub.add_option("--dim", command->run.dims, "NAME=INTEGER of a dimension that the programs leave open");
   sub.add_option("--scalar", command->run.scalars, "NAME=VALUE of a scalar parameter; 1 by default");
@@ -266,11 +277,13 @@ void AddTune(CLI::App& app, Context& context) {
   sub.add_option("--budget", command->budget, "seconds for compiling and measuring; as long as the daemon allows by default")->check(Seconds());
   sub.add_option("--candidates", command->candidates, "compile and measure so many, of which the planner expects most; all by default");
   sub.add_option("--candidate-limit", command->candidate_limit, "seconds one measurement may take; by the others' time by default")->check(Seconds());
+  sub.add_option("--devices", command->devices, "so many GPUs of the same model measure the first round together; the one alone by default");
+  sub.add_option("--energy", command->energy, "measure the energy of so many of the fastest; 0: of none; a few by default");
   sub.add_option("--reference", command->reference, "number of the program, from 1, whose outputs are right; the first that runs by default");
   sub.add_option(
          "--mode", command->mode,
          "wait: for the record; background: answer with what is known or expected, and tune behind it; model: only that; off: the first program")
-      ->transform(CLI::CheckedTransformer(Modes()).description("wait|off|model|background"));
+      ->transform(CLI::CheckedTransformer(TuneModes()).description("wait|off|model|background"));
   sub.add_flag("--measure-on-emulator", command->on_emulator, "measure where the time says nothing of any GPU");
   sub.add_flag("--refresh", command->refresh, "measure even if there is a record");
   sub.add_flag("--known", command->known_only, "only look for a record")->excludes("--mode");

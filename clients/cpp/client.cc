@@ -288,8 +288,10 @@ Client::Result<std::string> Client::Put(const CompileRequest& request, std::stri
   return reply->key();
 }
 
-Client::Result<kiln::Stats> Client::Stats() {
-  auto reply = impl_->Call(&v1::Kiln::Stub::Stats, v1::StatsRequest());
+Client::Result<kiln::Stats> Client::Stats(bool device_states) {
+  v1::StatsRequest request;
+  request.set_device_states(device_states);
+  auto reply = impl_->Call(&v1::Kiln::Stub::Stats, request);
   if (!reply) return std::unexpected(std::move(reply.error()));
   return FromProto(*reply);
 }

@@ -143,6 +143,7 @@ struct Ensured {
 
 struct RunRequest;
 struct RunResult;
+struct Chosen;
 struct TuneRequest;
 struct TuneProgress;
 struct Tuned;
@@ -164,11 +165,36 @@ struct TargetStats {
   std::uint64_t compiles = 0, failed = 0;
   double mean_ms = 0;
 };
+// A process that has memory or kernels on a GPU, whoever started it.
+struct DeviceProcess {
+  std::uint32_t pid = 0;
+  std::string name;  // empty: the host does not tell
+  std::optional<std::uint64_t> memory_bytes;
+};
+// What a GPU does at this moment, whoever makes it do so. What its driver does not tell is absent.
+struct DeviceState {
+  std::optional<std::uint32_t> compute_mhz, memory_mhz, most_compute_mhz, most_memory_mhz;
+  std::optional<double> celsius, watts, watts_limit;
+  std::optional<std::uint64_t> memory_used_bytes;
+  std::optional<std::uint32_t> busy_percent;
+  std::optional<double> joules;  // since its driver started
+  std::optional<std::vector<DeviceProcess>> processes;
+  std::string problem;  // why nothing is known
+};
 struct DeviceStats {
   std::string name;
   std::uint32_t workers = 0, busy = 0, queued = 0;
   std::uint64_t runs = 0, faults = 0, worker_crashes = 0;
   double busy_seconds = 0;
+  std::optional<DeviceState> state;  // of a GPU, where Client::Stats was asked for it
+};
+// Tunings that measure.
+struct TuningStats {
+  std::uint32_t running = 0, in_background = 0, queued = 0;  // queued: another has the device for now
+  std::uint32_t most = 0;                                    // that may run at one time
+  std::uint64_t finished = 0, failed = 0, cancelled = 0, refused = 0, candidates = 0;
+  double device_seconds = 0;
+  std::uint32_t compiles = 0, most_compiles = 0;  // of candidates, at one time
 };
 struct Stats {
   double uptime_seconds = 0;
@@ -183,6 +209,7 @@ struct Stats {
   std::vector<NamedCount> refusals, worker_restarts, tenants, forwards;
   std::vector<TargetStats> targets;
   std::vector<DeviceStats> devices;
+  TuningStats tunings;
 };
 
 // A device of the daemon's host.
@@ -241,6 +268,10 @@ class Client {
 
   // `on_stage` is called on this thread when the compile enters another stage.
   Result<Compiled> Compile(const CompileRequest& request, const OnStage& on_stage = {});
+  // One of several programs that do the same, as space.mode says (tune.h). What its candidates leave out is the request's: module and target; the
+  // options are each candidate's own. Its arguments are recipes and numbers. Of those that do not compile the next is taken.
+  Result<Chosen> CompileSpace(const CompileRequest& request, const TuneRequest& space,
+                              const std::function<void(const TuneProgress&)>& on_progress = {});
 
   // What is known; never compiles.
   Result<Compiled> Lookup(const CompileRequest& request);
@@ -265,7 +296,8 @@ class Client {
   // Gives the daemon an artifact (serialized kiln.v1.Artifact) of the same compiler build. Returns the key.
   Result<std::string> Put(const CompileRequest& request, std::string_view artifact);
 
-  Result<kiln::Stats> Stats();
+  // With `device_states`, the daemon asks the drivers what its GPUs do now.
+  Result<kiln::Stats> Stats(bool device_states = false);
   Result<kiln::Capabilities> Capabilities();
 
   // In the order of keys; at most `limit`, 0: all.

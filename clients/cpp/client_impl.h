@@ -123,6 +123,8 @@ struct Client::Impl {
 
   Client::Result<RunResult> Run(const RunRequest& request) const;
   Client::Result<Tuned> Tune(const TuneRequest& request, const std::function<void(const TuneProgress&)>& on_progress) const;
+  Client::Result<Chosen> CompileSpace(const CompileRequest& request, const TuneRequest& space,
+                                      const std::function<void(const TuneProgress&)>& on_progress) const;
   Client::Result<Tuned> WatchTune(const std::string& watch, const std::function<void(const TuneProgress&)>& on_progress) const;
 
   // A queue that has no room says so after the stage "queued".

@@ -104,6 +104,36 @@ EnsureProgress FromProto(const v1::EnsureProgress& progress) {
   return out;
 }
 
+namespace {
+
+template <class Number>
+std::optional<Number> Known(bool known, Number value) {
+  return known ? std::optional(value) : std::nullopt;
+}
+
+DeviceState FromProto(const v1::DeviceState& s) {
+  DeviceState state{.compute_mhz = Known(s.has_compute_mhz(), s.compute_mhz()),
+                    .memory_mhz = Known(s.has_memory_mhz(), s.memory_mhz()),
+                    .most_compute_mhz = Known(s.has_most_compute_mhz(), s.most_compute_mhz()),
+                    .most_memory_mhz = Known(s.has_most_memory_mhz(), s.most_memory_mhz()),
+                    .celsius = Known(s.has_celsius(), s.celsius()),
+                    .watts = Known(s.has_watts(), s.watts()),
+                    .watts_limit = Known(s.has_watts_limit(), s.watts_limit()),
+                    .memory_used_bytes = Known(s.has_memory_used_bytes(), std::uint64_t{s.memory_used_bytes()}),
+                    .busy_percent = Known(s.has_busy_percent(), s.busy_percent()),
+                    .joules = Known(s.has_joules(), s.joules()),
+                    .processes = std::nullopt,
+                    .problem = s.problem()};
+  if (!s.knows_processes()) return state;
+  state.processes.emplace();
+  for (const v1::DeviceProcess& p : s.processes()) {
+    state.processes->push_back({p.pid(), p.name(), Known(p.has_memory_bytes(), std::uint64_t{p.memory_bytes()})});
+  }
+  return state;
+}
+
+}  // namespace
+
 Stats FromProto(const v1::StatsReply& r) {
   Stats out;
   out.uptime_seconds = r.uptime_seconds();
@@ -137,8 +167,22 @@ Stats FromProto(const v1::StatsReply& r) {
   counts(r.forwards(), out.forwards);
   counts(r.tenants(), out.tenants);
   for (const v1::TargetStats& t : r.targets()) out.targets.push_back({t.name(), t.compiles(), t.failed(), t.mean_ms()});
+  const v1::TuningStats& t = r.tunings();
+  out.tunings = {.running = t.running(),
+                 .in_background = t.in_background(),
+                 .queued = t.queued(),
+                 .most = t.most(),
+                 .finished = t.finished(),
+                 .failed = t.failed(),
+                 .cancelled = t.cancelled(),
+                 .refused = t.refused(),
+                 .candidates = t.candidates(),
+                 .device_seconds = t.device_seconds(),
+                 .compiles = t.compiles(),
+                 .most_compiles = t.most_compiles()};
   for (const v1::DeviceStats& d : r.devices()) {
-    out.devices.push_back({d.name(), d.workers(), d.busy(), d.queued(), d.runs(), d.faults(), d.worker_crashes(), d.busy_seconds()});
+    out.devices.push_back({d.name(), d.workers(), d.busy(), d.queued(), d.runs(), d.faults(), d.worker_crashes(), d.busy_seconds(),
+                           d.has_state() ? std::optional(FromProto(d.state())) : std::nullopt});
   }
   return out;
 }

@@ -68,6 +68,8 @@ v1::TuneStart ToStart(const TuneRequest& request) {
   start.set_known_only(request.known_only);
   start.set_seed(request.seed);
   start.set_mode(static_cast<v1::TuneMode>(request.mode));
+  start.set_devices(request.devices);
+  if (request.energy_candidates) start.set_energy_candidates(*request.energy_candidates);
   return start;
 }
 
@@ -106,6 +108,12 @@ TuneProgress ProgressOf(const v1::TuneProgress& said) {
           .left_seconds = said.left_seconds()};
 }
 
+std::optional<LaunchEnergy> EnergyOf(const v1::TuneMeasurement& said) {
+  if (!said.has_energy()) return std::nullopt;
+  const v1::LaunchEnergy& energy = said.energy();
+  return LaunchEnergy{energy.joules(), energy.watts(), energy.microseconds(), energy.launches(), energy.compute_mhz()};
+}
+
 Tuned TunedOf(const v1::TuneRecord& record, v1::Origin origin) {
   Tuned tuned{.winner = record.winner() - 1,
               .reference = record.reference() == 0 ? 0 : record.reference() - 1,
@@ -117,8 +125,10 @@ Tuned TunedOf(const v1::TuneRecord& record, v1::Origin origin) {
               .compiler = record.compiler(),
               .seconds = record.seconds(),
               .rounds = record.rounds(),
+              .energy_problem = record.energy_problem(),
               .caution = record.caution(),
               .origin = static_cast<Origin>(origin)};
+  for (const v1::TuneDevice& said : record.devices()) tuned.devices.push_back({said.name(), said.scale(), said.measured(), said.left()});
   for (const v1::TuneMeasurement& said : record.measurements()) {
     tuned.measurements.push_back({said.label(),
                                   said.key(),
@@ -127,7 +137,10 @@ Tuned TunedOf(const v1::TuneRecord& record, v1::Origin origin) {
                                   said.median(),
                                   said.noise(),
                                   said.problem(),
-                                  said.has_estimate() ? std::optional(FromProto(said.estimate())) : std::nullopt});
+                                  said.has_estimate() ? std::optional(FromProto(said.estimate())) : std::nullopt,
+                                  {said.compute_mhz().begin(), said.compute_mhz().end()},
+                                  {said.memory_mhz().begin(), said.memory_mhz().end()},
+                                  EnergyOf(said)});
   }
   return tuned;
 }
@@ -143,9 +156,37 @@ Tuned ChosenOf(const v1::TuneProgress& said) {
   return tuned;
 }
 
+v1::CompileRequest SpaceOf(const CompileRequest& request, const TuneRequest& space) {
+  v1::TuneSpace said;
+  *said.mutable_start() = ToStart(space);
+  for (const TuneCandidate& candidate : space.candidates) {
+    v1::TuneCandidate& to = *said.add_candidates();
+    *to.mutable_program() = ToProto(candidate.program);
+    to.set_label(candidate.label);
+  }
+  v1::CompileRequest wanted = ToProto(request);
+  wanted.set_space(said.SerializeAsString());
+  return wanted;
+}
+
+// The request that the reply is one to.
+v1::CompileRequest ChosenFrom(const CompileRequest& request, const TuneRequest& space, std::size_t candidate) {
+  CompileRequest whole = space.candidates[candidate].program;
+  if (whole.module.empty()) whole.module = request.module;
+  if (whole.module.empty()) whole.module = space.candidates.front().program.module;
+  if (whole.target.empty()) whole.target = request.target;
+  return ToProto(whole);
+}
+
 Error NotOfThese() { return {.code = ErrorCode::kInternal, .message = "the daemon's record is not one of these candidates"}; }
 
 }  // namespace
+
+std::pair<std::uint32_t, std::uint32_t> ClocksOf(const TuneMeasurement& said) {
+  if (said.compute_mhz.empty()) return {0, 0};
+  const auto [low, high] = std::ranges::minmax(said.compute_mhz);
+  return {low, high};
+}
 
 Client::Result<Tuned> Client::WatchTune(const std::string& watch, const OnTuneProgress& on_progress) { return impl_->WatchTune(watch, on_progress); }
 
@@ -194,6 +235,48 @@ Client::Result<Tuned> Client::Impl::Tune(const TuneRequest& request, const OnTun
     return std::unexpected(NotOfThese());
   }
   return TunedOf(record, last.origin());
+}
+
+Client::Result<Chosen> Client::CompileSpace(const CompileRequest& request, const TuneRequest& space, const OnTuneProgress& on_progress) {
+  return impl_->CompileSpace(request, space, on_progress);
+}
+
+Client::Result<Chosen> Client::Impl::CompileSpace(const CompileRequest& request, const TuneRequest& space, const OnTuneProgress& on_progress) const {
+  const v1::CompileRequest wanted = SpaceOf(request, space);
+  if (auto learnt = trust.Learn(AskDaemon()); !learnt) return std::unexpected(std::move(learnt.error()));
+  const grpc::internal::RpcMethod method("/kiln.v1.Kiln/CompileStream", grpc::internal::RpcMethod::SERVER_STREAMING);
+  v1::SealedReply reply;
+  const auto call = [&](grpc::ClientContext& context) {
+    const std::unique_ptr<grpc::ClientReader<v1::SealedProgress>> reader(
+        grpc::internal::ClientReaderFactory<v1::SealedProgress>::Create(channel.get(), method, &context, wanted));
+    for (v1::SealedProgress progress; reader->Read(&progress);) {
+      if (progress.has_reply()) reply.Swap(progress.mutable_reply());
+      if (progress.has_tuning() && on_progress) on_progress(ProgressOf(progress.tuning()));
+    }
+    return reader->Finish();
+  };
+  const double budget = space.budget_seconds > 0 ? std::min(space.budget_seconds, kLongestSeconds) : kLongestSeconds;
+  const double at_least = space.mode == TuneMode::kWait ? budget + kTransferSeconds : 0;
+  auto called = Try(call, {.trace_parent = request.trace_parent, .at_least = std::chrono::milliseconds(static_cast<std::int64_t>(at_least * 1000))});
+  if (!called) return std::unexpected(std::move(called.error()));
+  v1::CompileReply said;  // of which nothing is believed but what is verified below
+  v1::TuneProgress told;
+  if (!said.ParseFromString(reply.SerializeAsString()) || said.chosen() == 0) {
+    return std::unexpected(
+        Error{.code = ErrorCode::kUnsupported, .message = "this kilnd is older than its client: it does not choose among programs"});
+  }
+  const auto is_candidate = [&](std::uint32_t number) { return number > 0 && number <= space.candidates.size(); };
+  const bool whole = told.ParseFromString(said.tuned()) && is_candidate(said.chosen()) &&
+                     (told.has_record() ? is_candidate(told.record().winner()) : !told.choices().empty()) &&
+                     std::ranges::all_of(told.choices(), is_candidate);
+  if (!whole) return std::unexpected(NotOfThese());
+  const std::size_t candidate = said.chosen() - 1;
+  const v1::CompileRequest chosen = ChosenFrom(request, space, candidate);
+  return recorder.Around(chosen, [&]() -> Client::Result<Chosen> {
+    auto compiled = Open(reply, {.request = &chosen});
+    if (!compiled) return std::unexpected(std::move(compiled.error()));
+    return Chosen{std::move(*compiled), candidate, told.has_record() ? TunedOf(told.record(), told.origin()) : ChosenOf(told)};
+  });
 }
 
 }  // namespace kiln

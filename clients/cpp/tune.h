@@ -15,6 +15,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -65,6 +66,8 @@ struct TuneRequest {
   bool known_only = false;               // kNotFound where there is no record; nothing is compiled or measured
   std::uint64_t seed = 0;                // of random data
   TuneMode mode = TuneMode::kWait;
+  std::uint32_t devices = 0;                       // GPUs of the host, of the same model, that measure the first round together; 0: `device` alone
+  std::optional<std::uint32_t> energy_candidates;  // of so many of the fastest it is measured too; nothing: the daemon's choice
 };
 
 struct TuneProgress {
@@ -76,6 +79,23 @@ struct TuneProgress {
 
 enum class TuneOutcome : std::uint8_t { kNotReached, kMeasured, kDropped, kRefused, kFaulted, kTimedOut, kWrong };
 
+// What launches that follow one another without a pause take.
+struct LaunchEnergy {
+  double joules = 0;  // of one launch
+  double watts = 0;
+  double microseconds = 0;  // of one launch
+  std::uint32_t launches = 0;
+  std::uint32_t compute_mhz = 0;  // in their midst; 0: unknown
+};
+
+// A device of the same model that measured as well. Its times are divided by its scale before they are compared.
+struct TuneDevice {
+  std::string name;            // "cuda:1"
+  double scale = 0;            // its time of a candidate that all of them measured, by the first one's
+  std::uint32_t measured = 0;  // candidates
+  std::string left;            // why it measured no more: it was not of the same speed, or could not be used
+};
+
 struct TuneMeasurement {
   std::string label;
   std::string key;  // of the compiled program; empty: it does not compile
@@ -84,7 +104,13 @@ struct TuneMeasurement {
   double median = 0, noise = 0;      // the median of the distances from the median
   std::string problem;               // what the compiler, the device or the comparison said
   std::optional<Estimate> estimate;  // what the planner expected on this device; nothing: it did not say
+  // The device's clocks while each of `microseconds` was measured; 0: its driver does not tell.
+  std::vector<std::uint32_t> compute_mhz, memory_mhz;
+  std::optional<LaunchEnergy> energy;  // nothing: it is not among the fastest, or Tuned::energy_problem
 };
+
+// The least and the most of compute_mhz; zeros where the driver does not tell.
+std::pair<std::uint32_t, std::uint32_t> ClocksOf(const TuneMeasurement& said);
 
 struct Tuned {
   std::size_t winner = 0;     // among the candidates; without a record the first choice
@@ -95,6 +121,8 @@ struct Tuned {
   std::string target, driver, compiler;
   double seconds = 0;  // that the tuning took
   std::uint32_t rounds = 0;
+  std::vector<TuneDevice> devices;   // that measured together, the one that was asked for first; empty: that one alone
+  std::string energy_problem;        // why the energy of fewer is known than was asked for
   std::string caution;               // why it says little that the winner's outputs agree with the reference's; empty: it says enough
   Origin origin = Origin::kUnknown;  // of the record; kCompiled: it was made for this call
 
@@ -105,6 +133,13 @@ struct Tuned {
   std::string untuned;  // kBackground without `watch`: why nothing is tuned now
 
   bool has_record() const { return !measurements.empty(); }
+};
+
+// What Client::CompileSpace finds.
+struct Chosen {
+  Compiled compiled;
+  std::size_t candidate = 0;  // that it is
+  Tuned tuned;                // why it is this one
 };
 
 using OnTuneProgress = std::function<void(const TuneProgress&)>;

@@ -58,6 +58,8 @@ Result<DeviceInfo> Describe(const Driver& driver, int index, int* handle_out) {
   int cache = 0;
   if (driver.device_attribute != nullptr && driver.device_attribute(&cache, kL2CacheSize, handle) == 0)
     info.cache_bytes = static_cast<uint64_t>(cache);
+  char pci[64] = {};
+  if (driver.device_pci != nullptr && driver.device_pci(pci, sizeof pci - 1, handle) == 0) info.pci = pci;
   info.memory_bytes = bytes;
   info.driver_version = VersionText(driver.kind(), version);
   auto arch = driver.kind() == DriverKind::kCuda ? CudaArch(driver, handle) : HipArch(driver, index);

@@ -18,6 +18,7 @@ struct DeviceInfo {
   uint64_t memory_bytes = 0;
   std::string driver_version;  // "13.0"
   uint64_t cache_bytes = 0;    // of its last level before memory; 0: the driver does not tell
+  std::string pci;             // where on the bus it is, "0000:17:00.0"; empty: the driver does not tell
 };
 
 Result<std::vector<DeviceInfo>> ListDevices(const Driver& driver);

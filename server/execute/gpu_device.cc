@@ -10,10 +10,12 @@
 #include "clients/common/run_names.h"
 #include "clients/runtime/artifact.h"
 #include "clients/runtime/kernel.h"
+#include "clients/runtime/sensors/sensor.h"
 #include "clients/runtime/timing.h"
 #include "server/execute/device_timing.h"
 #include "server/execute/device_worker.h"
 #include "server/execute/gpu_copies.h"
+#include "server/execute/gpu_energy.h"
 #include "server/execute/gpu_probe.h"
 #include "server/execute/gpu_session.h"
 #include "server/execute/loaded_programs.h"
@@ -61,6 +63,7 @@ void Describe(const runtime::DeviceInfo& info, v1::DeviceInfo& device) {
   device.set_description(info.name);
   device.set_memory_bytes(info.memory_bytes);
   device.set_driver_version(info.driver_version);
+  device.set_pci(info.pci);
 }
 
 // A worker that was given no device lists all of them, and tries the first on behalf of the others.
@@ -71,6 +74,7 @@ class GpuDevice final : public WorkerProgram::Device {
   void Start(std::string_view device) override {
     device_ = device.empty() ? Find() : Open(device);
     if (device_) (void)ProbeGpu(*device_, 0);  // fails again where it matters
+    if (device_ && !device.empty()) sensor_ = runtime::OpenSensor((*device_)->info().kind, (*device_)->info().pci);
   }
 
   std::string Trouble() override {
@@ -172,10 +176,34 @@ class GpuDevice final : public WorkerProgram::Device {
       return std::unexpected(std::move(prepared.error().text));
     }
     on_stage("run");
-    const auto times = session_->Measure(**kernel, run.options().repeat());
-    if (!times) return Refuse(times.error(), result);
-    for (const double time : *times) result.mutable_result()->add_microseconds(time);
+    const auto measured =
+        measure.energy_seconds() > 0 ? MeasureEnergy(**kernel, measure.energy_seconds(), result) : MeasureTimes(**kernel, run, result);
+    if (!measured) return Refuse(measured.error(), result);
     result.mutable_result()->set_finished(true);
+    return {};
+  }
+
+  runtime::Result<void> MeasureTimes(runtime::Kernel& kernel, const v1::DeviceRun& run, v1::DeviceResult& result) {
+    runtime::GpuClocks clocks;
+    const auto times = session_->Measure(kernel, run.options().repeat(), [&] {
+      if (sensor_) clocks = (*sensor_)->Clocks();
+    });
+    if (!times) return std::unexpected(times.error());
+    for (const double time : *times) result.mutable_result()->add_microseconds(time);
+    result.set_compute_mhz(clocks.compute_mhz.value_or(0));
+    result.set_memory_mhz(clocks.memory_mhz.value_or(0));
+    return {};
+  }
+
+  runtime::Result<void> MeasureEnergy(runtime::Kernel& kernel, double seconds, v1::DeviceResult& result) {
+    if (!sensor_) {
+      result.set_energy_problem(Utf8(sensor_.error()));
+      return {};
+    }
+    auto energy = server::MeasureEnergy(kernel, session_->args(), **sensor_, clock_, std::chrono::duration<double>(seconds));
+    if (!energy) return std::unexpected(std::move(energy.error()));
+    if (*energy) *result.mutable_energy() = std::move(**energy);
+    else result.set_energy_problem(Utf8(energy->error()));
     return {};
   }
 
@@ -223,6 +251,7 @@ class GpuDevice final : public WorkerProgram::Device {
   v1::DeviceList list_;
   std::expected<DevicePtr, std::string> device_ = std::unexpected("no device was opened");
   LoadedPrograms<runtime::Kernel> kernels_;
+  std::expected<std::unique_ptr<runtime::Sensor>, std::string> sensor_ = std::unexpected("no device was opened");
   std::optional<GpuSession> session_;  // of the last tuning; a run ends it
 };
 

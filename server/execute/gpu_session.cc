@@ -55,7 +55,7 @@ runtime::Result<void> GpuSession::MakeReady() {
   return flush_.Fill(0);
 }
 
-runtime::Result<std::vector<double>> GpuSession::Measure(runtime::Kernel& kernel, unsigned repeat) {
+runtime::Result<std::vector<double>> GpuSession::Measure(runtime::Kernel& kernel, unsigned repeat, const std::function<void()>& midst) {
   if (auto ready = MakeReady(); !ready) return std::unexpected(ready.error());
   if (auto ok = kernel.Launch(tensors_->args(), nullptr); !ok) return std::unexpected(ok.error());
   std::vector<std::pair<runtime::Event, runtime::Event>> events;
@@ -72,6 +72,7 @@ runtime::Result<std::vector<double>> GpuSession::Measure(runtime::Kernel& kernel
     if (auto ok = kernel.Launch(tensors_->args(), nullptr); !ok) return std::unexpected(ok.error());
     if (auto ok = end.Record(); !ok) return std::unexpected(ok.error());
   }
+  midst();
   std::vector<double> microseconds;
   for (const auto& [begin, end] : events) {
     auto milliseconds = end.MillisecondsSince(begin);

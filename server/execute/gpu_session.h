@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <expected>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,8 +38,10 @@ class GpuSession {
   // Puts the tensors on the device unless the last kernel's are the same.
   std::expected<void, Refusal> Prepare(const v1::DeviceRun& run, int memory, const runtime::Binder& binder);
 
-  // Microseconds of each of `repeat` launches, after one that is not measured.
-  runtime::Result<std::vector<double>> Measure(runtime::Kernel& kernel, unsigned repeat);
+  // Microseconds of each of `repeat` launches, after one that is not measured. `midst` is called once the device has them all to do.
+  runtime::Result<std::vector<double>> Measure(runtime::Kernel& kernel, unsigned repeat, const std::function<void()>& midst);
+
+  std::span<const runtime::Arg> args() const { return tensors_->args(); }
 
  private:
   runtime::Result<void> MakeReady();

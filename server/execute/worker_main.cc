@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
            },
        .make_device =
            [&clock](kiln::server::WorkerRole role) {
+             if (role == kiln::server::WorkerRole::kSensors) return kiln::server::MakeSensorDevice();
              return kiln::server::IsGpu(role) ? kiln::server::MakeGpuDevice(clock) : kiln::server::MakeEmulatedDevice(clock);
            }});
 }

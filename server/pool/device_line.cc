@@ -86,7 +86,7 @@ class DeviceLine::Slot {
   Channel::End Converse(DeviceTask& task, DeviceOutcome& outcome) {
     std::optional<cache::SteadyTime> runs_since;
     const auto take = [&](v1::DeviceEvent& event) {
-      const bool last = event.has_result() || event.has_devices();
+      const bool last = event.has_result() || event.has_devices() || event.has_states();
       if (last) {
         outcome.event = std::move(event);
         if (runs_since) outcome.running = std::chrono::duration_cast<std::chrono::microseconds>(line_.clock_.SteadyNow() - *runs_since);

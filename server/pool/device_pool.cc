@@ -2,6 +2,7 @@
 #include "server/pool/device_pool.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -38,6 +39,7 @@ DevicePool::DevicePool(Options options, Zygote& zygote, const cache::Clock& cloc
       emulators_(options_.emulators == 0
                      ? nullptr
                      : std::make_unique<DeviceLine>(LineOptions("emu", WorkerRole::kEmulator, options_.emulators), zygote, clock)),
+      senses_(options_.on_replaced, zygote, clock),
       loose_lister_(ListerOptions(WorkerRole::kLooseGpu), zygote, clock),
       lister_(ListerOptions(WorkerRole::kGpu), zygote, clock) {
   ListGpus(WorkerRole::kGpu, {});
@@ -145,6 +147,18 @@ std::expected<DevicePool::Found, Failure> DevicePool::Find(std::string_view name
                                                         name, there.empty() ? "none" : there)});
 }
 
+std::vector<DevicePool::Found> DevicePool::Like(const v1::DeviceInfo& device) {
+  const auto model = [](const v1::DeviceInfo& info) {
+    return std::tuple(info.description(), info.target(), info.memory_bytes(), info.driver_version());
+  };
+  std::vector<Found> alike;
+  cache::MutexLock lock(mutex_);
+  for (const Gpu& gpu : gpus_) {
+    if (gpu.info.name() != device.name() && model(gpu.info) == model(device)) alike.push_back({gpu.info, gpu.line.get(), 0});
+  }
+  return alike;
+}
+
 std::vector<v1::DeviceInfo> DevicePool::Devices(std::chrono::seconds patience) {
   std::vector<v1::DeviceInfo> devices;
   {
@@ -175,6 +189,22 @@ std::vector<v1::DeviceStats> DevicePool::Stats() {
   return stats;
 }
 
+void DevicePool::Sense(std::function<void(std::vector<v1::DeviceStats>)> done) {
+  std::vector<v1::DeviceStats> stats = Stats();
+  std::vector<v1::DeviceInfo> gpus;
+  {
+    cache::MutexLock lock(mutex_);
+    for (const Gpu& gpu : gpus_) gpus.push_back(gpu.info);
+  }
+  senses_.Ask(gpus, [gpus, stats = std::move(stats), done = std::move(done)](std::vector<v1::DeviceState> states) mutable {
+    for (std::size_t i = 0; i < gpus.size(); ++i) {
+      const auto at = std::ranges::find(stats, gpus[i].name(), &v1::DeviceStats::name);
+      if (at != stats.end()) *at->mutable_state() = std::move(states[i]);
+    }
+    done(std::move(stats));
+  });
+}
+
 void DevicePool::Close() {
   {
     cache::MutexLock lock(mutex_);
@@ -184,6 +214,7 @@ void DevicePool::Close() {
   Unpark();
   lister_.Close();
   loose_lister_.Close();
+  senses_.Close();
   if (emulators_) emulators_->Close();
   cache::MutexLock lock(mutex_);
   for (const Gpu& gpu : gpus_) gpu.line->Close();

@@ -24,6 +24,7 @@
 #include "cache/mutex.h"
 #include "kiln/v1/run.pb.h"
 #include "server/pool/device_line.h"
+#include "server/pool/device_senses.h"
 #include "server/reply/failure.h"
 
 namespace kiln::server {
@@ -56,6 +57,9 @@ class DevicePool {
   // kNotFound names what there is, as far as it is known. Does not wait.
   std::expected<Found, Failure> Find(std::string_view name);
 
+  // GPUs of this host that are of the same model: what they are called, what runs on them, their memory and their driver are the same.
+  std::vector<Found> Like(const v1::DeviceInfo& device);
+
   // GPUs, as far as they are known after so long at most, then all that can be emulated.
   std::vector<v1::DeviceInfo> Devices(std::chrono::seconds patience);
 
@@ -66,6 +70,8 @@ class DevicePool {
   std::vector<std::string> Problems();
 
   std::vector<v1::DeviceStats> Stats();
+  // The same, and what the GPUs do now. `done` is called once, on any thread.
+  void Sense(std::function<void(std::vector<v1::DeviceStats>)> done);
 
   // Ends all runs; those that come later are refused.
   void Close();
@@ -101,6 +107,7 @@ class DevicePool {
   std::vector<std::move_only_function<void()>> parked_ KILN_GUARDED_BY(mutex_);
   std::vector<Gpu> gpus_ KILN_GUARDED_BY(mutex_);
   std::vector<std::string> problems_ KILN_GUARDED_BY(mutex_);
+  DeviceSenses senses_;
   DeviceLine loose_lister_;
   DeviceLine lister_;  // last: what it finds goes to the others
 };

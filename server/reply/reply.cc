@@ -50,7 +50,7 @@ std::string Reply::Tail() const {
   rest.set_origin(origin);
   rest.set_durable(durable);
   for (const v1::Timing& timing : timings) *rest.add_timings() = timing;
-  return rest.SerializeAsString();
+  return rest.SerializeAsString() + more;
 }
 
 std::string_view OriginText(v1::Origin origin) {

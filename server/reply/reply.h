@@ -29,7 +29,8 @@ struct Reply {
   std::string_view kept;
   v1::Origin origin = v1::ORIGIN_UNSPECIFIED;
   std::vector<v1::Timing> timings;
-  bool durable = false;  // the store has it
+  bool durable = false;   // the store has it
+  std::string more = {};  // serialized fields of a CompileReply that are this call's alone
 
   // The serialized rest.
   std::string Tail() const;

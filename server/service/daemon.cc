@@ -113,6 +113,7 @@ struct Daemon::Parts {
   std::unique_ptr<RunFlow> runs;
   std::unique_ptr<TuneFlow> tunings;
   std::unique_ptr<RankMemory> rankings;
+  std::unique_ptr<SpaceFlow> spaces;
   std::unique_ptr<SelfDescription> description;
   std::unique_ptr<TenantBudget> manifests;
   AcceptedCalls accepted;
@@ -330,6 +331,7 @@ void Daemon::Parts::MakeFlow() {
                                                          .build_id = std::string(compiler::BuildId())},
                                        TuneFlow::Parts{*flow, *runs, *devices, *heavy, *cache, *sealer, *quotas, *store_keeper, telemetry, clock});
   rankings = std::make_unique<RankMemory>(std::string(compiler::BuildId()), RankMemory::Parts{*flow, *heavy, *cache, *sealer, *store_keeper, clock});
+  spaces = std::make_unique<SpaceFlow>(SpaceFlow::Parts{*flow, *tunings, *heavy, *gate});
 }
 
 void Daemon::Parts::NoteGpus(const v1::DeviceList& gpus, std::string_view trouble) const {
@@ -367,6 +369,7 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
                                    *runs,
                                    *tunings,
                                    *rankings,
+                                   *spaces,
                                    *devices,
                                    *executor,
                                    *heavy,
@@ -416,6 +419,7 @@ Sample Daemon::Parts::Look() const {
           .tiers = cache->Report(),
           .leases = shared->leases() != nullptr ? shared->leases()->Stats() : cache::LeaseStats(),
           .devices = devices->Stats(),
+          .tunings = tunings->Stats(),
           .records_dropped = journal.dropped()};
 }
 

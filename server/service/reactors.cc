@@ -27,7 +27,10 @@ Failure ScratchLost(const TemporaryFile& file) {
 
 }  // namespace
 
-void AnswerFrom(CompileFlow& flow, CompileFlow::Request request, Call& call) {
+namespace {
+
+// `request` is answered through the call from now on.
+void AnswerBy(CompileFlow::Request& request, Call& call) {
   grpc::CallbackServerContext& context = call.context();
   context.AddTrailingMetadata("kiln-request-id", request.id);
   request.done = [&call, details = DetailsLimit(context)](Outcome outcome) {
@@ -35,11 +38,21 @@ void AnswerFrom(CompileFlow& flow, CompileFlow::Request request, Call& call) {
     if (outcome) call.response() = ToBuffer(*outcome);
     call.Answer(outcome ? grpc::Status::OK : ToStatus(outcome.error(), details));
   };
+}
+
+}  // namespace
+
+void AnswerFrom(CompileFlow& flow, CompileFlow::Request request, Call& call) {
+  AnswerBy(request, call);
   call.WhenCancelled([&flow, started = flow.Start(std::move(request))] { flow.Cancel(started); });
 }
 
-ProgressReactor::ProgressReactor(ArrivingCall& call, CompileFlow& flow, Confirmation confirm, CompileFlow::Request request)
-    : Sender(call), flow_(flow) {
+void AnswerFrom(SpaceFlow& flow, CompileFlow::Request request, Call& call) {
+  AnswerBy(request, call);
+  call.WhenCancelled([&flow, started = flow.Start(std::move(request), {})] { flow.Cancel(started); });
+}
+
+ProgressReactor::ProgressReactor(ArrivingCall& call, Confirmation confirm, CompileFlow::Request& request) : Sender(call) {
   grpc::CallbackServerContext& context = call.context();
   context.AddTrailingMetadata("kiln-request-id", request.id);
   request.on_stage = [this](std::string_view stage) { Add(ToProgress(stage)); };
@@ -48,7 +61,21 @@ ProgressReactor::ProgressReactor(ArrivingCall& call, CompileFlow& flow, Confirma
     NoteOutcome(context, outcome);
     End(std::move(outcome), details);
   };
-  call_ = flow.Start(std::move(request));
+}
+
+ProgressReactor::ProgressReactor(ArrivingCall& call, CompileFlow& flow, Confirmation confirm, CompileFlow::Request request)
+    : ProgressReactor(call, std::move(confirm), request) {
+  cancel_ = [&flow, started = flow.Start(std::move(request))] { flow.Cancel(started); };
+}
+
+ProgressReactor::ProgressReactor(ArrivingCall& call, SpaceFlow& flow, Confirmation confirm, CompileFlow::Request request)
+    : ProgressReactor(call, std::move(confirm), request) {
+  const auto tell = [this](const v1::TuneProgress& news) {
+    v1::CompileProgress progress;
+    *progress.mutable_tuning() = news;
+    Add(ToBuffer(progress));
+  };
+  cancel_ = [&flow, started = flow.Start(std::move(request), tell)] { flow.Cancel(started); };
 }
 
 void ProgressReactor::Add(grpc::ByteBuffer message) {

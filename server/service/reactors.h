@@ -7,6 +7,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,21 +27,25 @@
 #include "server/flow/compile_flow.h"
 #include "server/flow/maintenance.h"
 #include "server/flow/store_keeper.h"
+#include "server/tune/space_flow.h"
 
 namespace kiln::server {
 
 // Compile, and Lookup of a request.
 void AnswerFrom(CompileFlow& flow, CompileFlow::Request request, Call& call);
+void AnswerFrom(SpaceFlow& flow, CompileFlow::Request request, Call& call);
 
-// CompileStream: stages, then the reply. Stages and the reply come from other threads; one write is under way at a time.
+// CompileStream: stages, or how far a tuning is, then the reply. They come from other threads; one write is under way at a time.
 class ProgressReactor final : public Sender {
  public:
   // `confirm` is asked before the reply goes out.
   ProgressReactor(ArrivingCall& call, CompileFlow& flow, Confirmation confirm, CompileFlow::Request request);
+  ProgressReactor(ArrivingCall& call, SpaceFlow& flow, Confirmation confirm, CompileFlow::Request request);
 
  private:
+  ProgressReactor(ArrivingCall& call, Confirmation confirm, CompileFlow::Request& request);
   void OnWriteDone(bool ok) override;
-  void OnCancel() override { flow_.Cancel(call_); }
+  void OnCancel() override { cancel_(); }
   void OnDone() override { delete this; }
 
   void Add(grpc::ByteBuffer message);
@@ -48,7 +53,6 @@ class ProgressReactor final : public Sender {
   template <class Change>
   void Advance(Change change);
 
-  CompileFlow& flow_;
   cache::Mutex mutex_;
   std::deque<grpc::ByteBuffer> waiting_ KILN_GUARDED_BY(mutex_);
   grpc::ByteBuffer writing_ KILN_GUARDED_BY(mutex_);
@@ -56,7 +60,7 @@ class ProgressReactor final : public Sender {
   bool broken_ KILN_GUARDED_BY(mutex_) = false;
   bool finished_ KILN_GUARDED_BY(mutex_) = false;
   std::optional<grpc::Status> end_ KILN_GUARDED_BY(mutex_);
-  std::shared_ptr<CompileFlow::Call> call_;
+  std::function<void()> cancel_;
 };
 
 // A call that counts as one of its tenant's until the client may make the next: once it is answered or has gone.

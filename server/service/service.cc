@@ -60,6 +60,17 @@ void DescribeTier(const cache::TieredCache::TierReport& from, v1::TierStats& to)
 
 constexpr std::string_view kService = "/kiln.v1.Kiln/";
 
+// Compile and CompileStream.
+CompileFlow::Request RequestOf(grpc::CallbackServerContext& context, Caller caller, std::string bytes, const cache::Digest& digest) {
+  return {.id = RequestIdOf(context),
+          .caller = std::move(caller),
+          .bytes = std::move(bytes),
+          .digest = digest,
+          .accepted = WasAccepted(context),
+          .via = ViaOf(context),
+          .notes = NotesOf(context)};
+}
+
 }  // namespace
 
 KilnService::KilnService(const Parts& parts, const Doorway& doorway) : parts_(parts), doorway_(doorway) {
@@ -138,16 +149,10 @@ void KilnService::Compile(Call& call, Caller caller, const Bytes& request) {
   const auto wants_durable = [request] { return SettingsOf(ToString(request)).durable; };
   if (const auto hit = parts_.flow.FindHot(digest, caller.tenant, wants_durable)) return Answer(call, *hit);
   std::string bytes = TakeBytes(request);
-  if (const auto refused = parts_.flow.RefusesUnread(digest, bytes, caller)) return Answer(call, *refused);
-  AnswerFrom(parts_.flow,
-             {.id = RequestIdOf(call.context()),
-              .caller = std::move(caller),
-              .bytes = std::move(bytes),
-              .digest = digest,
-              .accepted = WasAccepted(call.context()),
-              .via = ViaOf(call.context()),
-              .notes = NotesOf(call.context())},
-             call);
+  const bool has_space = SettingsOf(bytes).has_space;
+  if (const auto refused = has_space ? std::nullopt : parts_.flow.RefusesUnread(digest, bytes, caller)) return Answer(call, *refused);
+  CompileFlow::Request asked = RequestOf(call.context(), std::move(caller), std::move(bytes), digest);
+  has_space ? AnswerFrom(parts_.spaces, std::move(asked), call) : AnswerFrom(parts_.flow, std::move(asked), call);
 }
 
 void KilnService::CompileStream(ArrivingCall& call, Caller caller, const Bytes& request) {
@@ -155,16 +160,12 @@ void KilnService::CompileStream(ArrivingCall& call, Caller caller, const Bytes& 
   if (length > parts_.limits.request_bytes) return Answer(call, RequestTooLarge(length, parts_.limits));
   const cache::Digest digest = DigestOf("Compile", request);
   std::string bytes = TakeBytes(request);
-  if (const auto refused = parts_.flow.RefusesUnread(digest, bytes, caller)) return Answer(call, *refused);
+  const bool has_space = SettingsOf(bytes).has_space;
+  if (const auto refused = has_space ? std::nullopt : parts_.flow.RefusesUnread(digest, bytes, caller)) return Answer(call, *refused);
   auto confirm = ConfirmationOf(caller, "CompileStream");
-  call.SendBy(*new ProgressReactor(call, parts_.flow, std::move(confirm),
-                                   {.id = RequestIdOf(call.context()),
-                                    .caller = std::move(caller),
-                                    .bytes = std::move(bytes),
-                                    .digest = digest,
-                                    .accepted = WasAccepted(call.context()),
-                                    .via = ViaOf(call.context()),
-                                    .notes = NotesOf(call.context())}));
+  CompileFlow::Request asked = RequestOf(call.context(), std::move(caller), std::move(bytes), digest);
+  call.SendBy(has_space ? *new ProgressReactor(call, parts_.spaces, std::move(confirm), std::move(asked))
+                        : *new ProgressReactor(call, parts_.flow, std::move(confirm), std::move(asked)));
 }
 
 void KilnService::Lookup(Call& call, Caller caller, const Bytes& request) {
@@ -310,10 +311,14 @@ void KilnService::PutNow(const Caller& caller, const Bytes& request, CompileFlow
 void KilnService::Stats(Call& call, Caller, const Bytes& request) {
   v1::StatsRequest asked;
   if (const auto read = ReadMessage(request, asked); !read) return Answer(call, read.error());
-  v1::StatsReply reply;
-  Describe(reply);
-  call.response() = ToBuffer(reply);
-  call.Answer(grpc::Status::OK);
+  const auto answer = [this, &call](std::vector<v1::DeviceStats> devices) {
+    v1::StatsReply reply;
+    Describe(reply);
+    for (v1::DeviceStats& device : devices) *reply.add_devices() = std::move(device);
+    call.response() = ToBuffer(reply);
+    call.Answer(grpc::Status::OK);
+  };
+  asked.device_states() ? parts_.devices.Sense(answer) : answer(parts_.devices.Stats());
 }
 
 void KilnService::Describe(v1::StatsReply& reply) const {
@@ -327,8 +332,8 @@ void KilnService::Describe(v1::StatsReply& reply) const {
   for (const auto& tier : parts_.cache.Report()) reply.set_wal_bytes(reply.wal_bytes() + tier.stats.wal_bytes);
   reply.set_memory_bytes(ReadProcessUsage().resident_bytes);
   parts_.metrics.Describe(reply);
+  *reply.mutable_tunings() = parts_.tunings.Stats();
   reply.set_state(parts_.flow.draining() ? "draining" : "serving");
-  for (v1::DeviceStats& device : parts_.devices.Stats()) *reply.add_devices() = std::move(device);
 }
 
 void KilnService::Capabilities(Call& call, Caller, const Bytes& request) {

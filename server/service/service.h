@@ -29,6 +29,7 @@
 #include "server/queue/tenant_budget.h"
 #include "server/telemetry/metrics.h"
 #include "server/telemetry/self_description.h"
+#include "server/tune/space_flow.h"
 #include "server/tune/tune_flow.h"
 
 namespace kiln::server {
@@ -42,6 +43,7 @@ class KilnService final : public grpc::Service {
     RunFlow& runs;
     TuneFlow& tunings;
     const RankMemory& rankings;
+    SpaceFlow& spaces;
     DevicePool& devices;
     Executor& executor;
     Executor& heavy;

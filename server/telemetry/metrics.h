@@ -38,6 +38,7 @@ struct Sample {
   std::vector<cache::TieredCache::TierReport> tiers;
   cache::LeaseStats leases;  // of hosts that share a store
   std::vector<v1::DeviceStats> devices;
+  v1::TuningStats tunings;
   std::uint64_t records_dropped = 0;  // of the journal
 };
 

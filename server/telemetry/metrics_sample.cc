@@ -101,6 +101,24 @@ void DescribeDevices(const Sample& sample, Families& out) {
   each([](const v1::DeviceStats& d) { return d.queued(); });
 }
 
+void DescribeTunings(const v1::TuningStats& tunings, Families& out) {
+  out.Gauge("kiln_tunings", "Tunings under way: all, those of them that nobody waits for, and those that wait for a device that another has");
+  out.Value(tunings.running(), {{"state", "running"}});
+  out.Value(tunings.in_background(), {{"state", "background"}});
+  out.Value(tunings.queued(), {{"state", "queued"}});
+  out.Gauge("kiln_tunings_most", "Tunings that may be under way at one time").Value(tunings.most());
+  out.Counter("kiln_tunings_total", "Tunings by how they ended; refused: for want of a place");
+  const auto ended = [&](const char* outcome, std::uint64_t count) { out.Value(static_cast<double>(count), {{"outcome", outcome}}); };
+  ended("finished", tunings.finished());
+  ended("failed", tunings.failed());
+  ended("cancelled", tunings.cancelled());
+  ended("refused", tunings.refused());
+  out.Counter("kiln_tuning_candidates_total", "Candidates that tunings with a record have measured").Value(static_cast<double>(tunings.candidates()));
+  out.Counter("kiln_tuning_device_seconds_total", "Seconds that tunings kept devices busy").Value(tunings.device_seconds());
+  out.Gauge("kiln_tuning_compiles", "Candidates that are ranked or compiled now").Value(tunings.compiles());
+  out.Gauge("kiln_tuning_compiles_most", "Candidates that may be ranked or compiled at one time").Value(tunings.most_compiles());
+}
+
 }  // namespace
 
 std::vector<MetricFamily> Describe(const Sample& sample) {
@@ -117,6 +135,7 @@ std::vector<MetricFamily> Describe(const Sample& sample) {
       .Value(static_cast<double>(sample.records_dropped));
   DescribeStore(sample, out);
   DescribeDevices(sample, out);
+  DescribeTunings(sample.tunings, out);
   const ProcessUsage usage = ReadProcessUsage();
   out.Gauge("process_resident_memory_bytes", "Memory of this process in RAM").Value(static_cast<double>(usage.resident_bytes));
   out.Gauge("process_open_fds", "Descriptors this process has open").Value(static_cast<double>(usage.open_descriptors));

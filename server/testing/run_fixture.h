@@ -58,6 +58,12 @@ class RunTest : public DaemonTest {
     ::setenv("LD_LIBRARY_PATH", drivers.c_str(), 1);
   }
 
+  // The same with an NVML.
+  void UseFakeNvml() {
+    UseFakeDriver();
+    fs::create_symlink(fs::path(KILN_BIN).parent_path() / "testing/libkiln_fake_nvml.so", folder_ / "drivers/libnvidia-ml.so.1");
+  }
+
   RunAnswer Double(std::size_t rows = 64, const std::string& device = "emu:sm_80") {
     const auto rows64 = static_cast<std::int64_t>(rows);
     return RunClient(kDouble, device).Tensor(Counting(rows * 64), {rows64, 64}).Run(*daemon_);

@@ -129,6 +129,7 @@ TEST(Sandbox, LetsADriverThatHasStartedDoNothingButCompute) {
     if (!memory && (LandlockVersion() > 0 || IsOfTheFilter(escape))) tried.push_back(escape);
   }
   EXPECT_THAT(EscapesIn(WorkerRole::kGpu, tried, Step::kClosed), ::testing::IsEmpty());
+  EXPECT_THAT(EscapesIn(WorkerRole::kSensors, tried, Step::kClosed), ::testing::IsEmpty());
 }
 
 TEST(Sandbox, TakesADevicesCommandsAndNoOthers) {
@@ -293,7 +294,7 @@ TEST_F(SandboxTest, WithoutAFilterNothingIsCompiled) {
 }
 
 TEST(Sandbox, WithoutAFilterNoRoleIsEntered) {
-  for (const WorkerRole role : {WorkerRole::kCompile, WorkerRole::kEmulator, WorkerRole::kGpu, WorkerRole::kLooseGpu}) {
+  for (const WorkerRole role : {WorkerRole::kCompile, WorkerRole::kEmulator, WorkerRole::kGpu, WorkerRole::kLooseGpu, WorkerRole::kSensors}) {
     const pid_t pid = ::fork();
     if (pid == 0) {
       TakeFiltersAway();

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -40,6 +41,10 @@ class Bench {
     std::string problem;
     std::chrono::microseconds took{0};     // of the device
     std::chrono::microseconds running{0};  // of that, once the kernel and its tensors were there
+    std::uint32_t compute_mhz = 0;         // the device's clocks meanwhile; 0: unknown
+    std::uint32_t memory_mhz = 0;
+    std::optional<v1::LaunchEnergy> energy{};  // where that was to be measured
+    std::string no_energy{};                   // why it cannot be
   };
   // Of a candidate's outputs with those of the reference.
   struct Compared {
@@ -52,6 +57,9 @@ class Bench {
 
   virtual ~Bench() = default;
 
+  // The device of the tuning's own, and those of the same model that measure as well.
+  virtual std::vector<std::string> Devices() const = 0;
+
   // Whether one more may be compiled or ranked now. Then `Compile` or `Rank` follows.
   virtual bool MayCompile() = 0;
   // `done` is called once, on any thread, as Compile's.
@@ -59,9 +67,12 @@ class Bench {
   // `done` is called once, on any thread.
   virtual void Compile(std::size_t candidate, std::move_only_function<void(Compiled)> done) = 0;
 
-  // Both wait, until the given time at most for their turn; Stop ends them sooner. `limit` is the kernel's: what it and its tensors take to be
+  // These wait, until the given time at most for their turn; Stop ends them sooner. `limit` is the kernel's: what it and its tensors take to be
   // loaded does not count.
-  virtual Measured Measure(std::size_t candidate, unsigned samples, std::chrono::milliseconds limit, cache::SteadyTime until) = 0;
+  // `device`: 0, the tuning's own, or another; of different ones at one time, once the own has measured something.
+  virtual Measured Measure(std::size_t candidate, unsigned samples, std::chrono::milliseconds limit, cache::SteadyTime until, std::size_t device) = 0;
+  // Of a candidate that has been measured: `energy`, or `no_energy`, and no times.
+  virtual Measured MeasureEnergy(std::size_t candidate, std::chrono::milliseconds limit, cache::SteadyTime until) = 0;
   virtual Compared Compare(std::size_t candidate, std::size_t reference, std::chrono::milliseconds limit, cache::SteadyTime until) = 0;
 
   // Ends compiles, and what runs on the device. Any thread.

@@ -2,12 +2,13 @@
 #include "server/tune/device_bench.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "server/telemetry/telemetry.h"
-#include "server/tune/agree.h"
+#include "server/tune/data/agree.h"
 #include "server/wire/wire.h"
 
 namespace kiln::server {
@@ -18,6 +19,9 @@ using std::chrono::milliseconds;
 constexpr milliseconds kToLoad{20'000};  // a driver may have to start, and tensors to travel
 constexpr milliseconds kToEnd{100};      // that a short job gets to end by itself; a GPU's worker that is killed costs the next run more
 constexpr milliseconds kGrace{2'000};    // beyond its limit, for the emulator to say where its threads are
+
+constexpr milliseconds kOfEnergy{120};           // that launches follow one another, besides what the counter takes to move
+constexpr milliseconds kToMeasureEnergy{3'000};  // at most, all of it
 
 double Seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
@@ -31,6 +35,10 @@ bool IsOfProgram(Failure::Kind kind) {
 bool IsRefused(Failure::Kind kind) {
   using Kind = Failure::Kind;
   return kind == Kind::kMalformed || kind == Kind::kInvalid || kind == Kind::kUnsupported;
+}
+
+Bench::Measured Impossible(std::chrono::microseconds took) {
+  return {.end = Bench::Measured::End::kFailed, .outcome = v1::TUNE_FAULTED, .problem = "its worker told numbers that cannot be", .took = took};
 }
 
 v1::TuneOutcome OutcomeOf(const v1::RunFault& fault) { return fault.kind() == "timeout" ? v1::TUNE_TIMED_OUT : v1::TUNE_FAULTED; }
@@ -161,9 +169,10 @@ bool DeviceBench::stopped() {
   return stopped_;
 }
 
-DeviceOutcome DeviceBench::Await(v1::DeviceJob job, int memory, milliseconds limit, cache::SteadyTime until) {
+DeviceOutcome DeviceBench::Await(v1::DeviceJob job, int memory, milliseconds limit, cache::SteadyTime until, std::size_t device) {
+  const DevicePool::Found& where = DeviceAt(device);
   const bool takes_turns = !emulated();  // emulators are several, and load little
-  const auto turn = takes_turns ? parts_.turns.Take(work_.device.line, work_.session, until, [this] { return stopped(); }) : std::nullopt;
+  const auto turn = takes_turns ? parts_.turns.Take(where.line, work_.session, until, [this] { return stopped(); }) : std::nullopt;
   if ((takes_turns && !turn) || stopped()) return {};
   const auto ended = std::make_shared<std::optional<DeviceOutcome>>();  // under the mutex
   std::stop_source stop;
@@ -184,8 +193,8 @@ DeviceOutcome DeviceBench::Await(v1::DeviceJob job, int memory, milliseconds lim
     }
     self->ended_.NotifyAll();
   };
-  if (!work_.device.line->Submit(task)) {
-    return {.end = DeviceOutcome::End::kNoWorker, .cause = fmt::format("too much waits for {} already", work_.device.info.name())};
+  if (!where.line->Submit(task)) {
+    return {.end = DeviceOutcome::End::kNoWorker, .cause = fmt::format("too much waits for {} already", where.info.name())};
   }
   cache::MutexLock lock(mutex_);
   const auto over = [&]() KILN_REQUIRES(mutex_) { return ended->has_value(); };
@@ -204,6 +213,7 @@ DeviceOutcome DeviceBench::Await(v1::DeviceJob job, int memory, milliseconds lim
   DeviceOutcome outcome = std::move(**ended);
   lock.Unlock();
   parts_.quotas.ChargeGpu(work_.caller.tenant, outcome.ran);
+  parts_.device_microseconds += static_cast<std::uint64_t>(outcome.ran.count());
   return outcome;
 }
 
@@ -234,35 +244,77 @@ std::expected<v1::DeviceResult, DeviceBench::Failed> DeviceBench::Judge(DeviceOu
   return std::move(said);
 }
 
-Bench::Measured DeviceBench::Measure(std::size_t candidate, unsigned samples, milliseconds limit, cache::SteadyTime until) {
+// Fills in what the run takes, and sends it.
+DeviceBench::Said DeviceBench::Ask(std::size_t candidate, v1::DeviceMeasure measure, milliseconds limit, cache::SteadyTime until,
+                                   std::size_t device) {
   const Reply kernel = KernelOf(candidate);
-  const auto failed = [](Failed failure, std::chrono::microseconds took) {
-    return Measured{.end = failure.of_candidate ? Measured::End::kFailed : Measured::End::kNoDevice,
-                    .outcome = failure.outcome,
-                    .problem = std::move(failure.problem),
-                    .took = took};
+  const auto ended = [](Failed failure, std::chrono::microseconds took) {
+    return std::unexpected(Measured{.end = failure.of_candidate ? Measured::End::kFailed : Measured::End::kNoDevice,
+                                    .outcome = failure.outcome,
+                                    .problem = std::move(failure.problem),
+                                    .took = took});
   };
-  if (auto prepared = PrepareOnce(kernel); !prepared) return failed(prepared.error(), {});
+  if (auto prepared = PrepareOnce(kernel); !prepared) return ended(prepared.error(), {});
   std::shared_ptr<RunMemory> memory = work_.tensors->given();
   if (emulated()) {  // its kernels write into the memory that they are given
     auto copy = work_.tensors->Copy(TuneTensors::Outputs::kZeros);
-    if (!copy) return failed({.problem = std::move(copy.error())}, {});
+    if (!copy) return ended({.problem = std::move(copy.error())}, {});
     memory = std::move(*copy);
   }
   v1::DeviceJob job;
-  job.mutable_measure()->set_session(work_.session);
-  v1::DeviceRun& run = *job.mutable_measure()->mutable_run();
-  Describe(kernel, *memory, limit, run);
-  run.mutable_options()->set_repeat(samples);
-  DeviceOutcome outcome = Await(std::move(job), memory->fd(), limit, until);
+  measure.set_session(work_.session);
+  Describe(kernel, *memory, limit, *measure.mutable_run());
+  measure.mutable_run()->set_device(DeviceAt(device).info.name());
+  *job.mutable_measure() = std::move(measure);
+  DeviceOutcome outcome = Await(std::move(job), memory->fd(), limit, until, device);
   const auto took = outcome.ran, running = outcome.running;
   auto said = Judge(std::move(outcome));
-  if (!said) return failed(std::move(said.error()), took);
-  const auto& times = said->result().microseconds();
+  if (!said) return ended(std::move(said.error()), took);
+  return Answer{std::move(*said), took, running};
+}
+
+std::vector<std::string> DeviceBench::Devices() const {
+  std::vector<std::string> names = {work_.device.info.name()};
+  for (const DevicePool::Found& other : work_.others) names.push_back(other.info.name());
+  return names;
+}
+
+Bench::Measured DeviceBench::Measure(std::size_t candidate, unsigned samples, milliseconds limit, cache::SteadyTime until, std::size_t device) {
+  v1::DeviceMeasure measure;
+  measure.mutable_run()->mutable_options()->set_repeat(samples);
+  auto answer = Ask(candidate, std::move(measure), limit, until, device);
+  if (!answer) return std::move(answer.error());
+  const auto& times = answer->said.result().microseconds();
   const bool can_be =
       static_cast<unsigned>(times.size()) == samples && std::ranges::all_of(times, [](double time) { return time >= 0 && time < 1e12; });
-  if (!can_be) return failed({true, v1::TUNE_FAULTED, "its worker told times that cannot be"}, took);
-  return {.end = Measured::End::kMeasured, .microseconds = {times.begin(), times.end()}, .problem = {}, .took = took, .running = running};
+  if (!can_be) return Impossible(answer->took);
+  return {.end = Measured::End::kMeasured,
+          .microseconds = {times.begin(), times.end()},
+          .problem = {},
+          .took = answer->took,
+          .running = answer->running,
+          .compute_mhz = answer->said.compute_mhz(),
+          .memory_mhz = answer->said.memory_mhz()};
+}
+
+Bench::Measured DeviceBench::MeasureEnergy(std::size_t candidate, milliseconds limit, cache::SteadyTime until) {
+  if (emulated()) return {.end = Measured::End::kMeasured, .problem = {}, .no_energy = "an emulator takes no energy of a GPU"};
+  v1::DeviceMeasure measure;
+  measure.set_energy_seconds(Seconds(kOfEnergy));
+  auto answer = Ask(candidate, std::move(measure), limit + kToMeasureEnergy, until, 0);
+  if (!answer) return std::move(answer.error());
+  Measured measured{.end = Measured::End::kMeasured, .problem = {}, .took = answer->took, .running = answer->running};
+  v1::DeviceResult& said = answer->said;
+  if (!said.has_energy()) {
+    measured.no_energy = said.energy_problem().empty() ? "its worker told none" : std::move(*said.mutable_energy_problem());
+    return measured;
+  }
+  const v1::LaunchEnergy& energy = said.energy();
+  const bool can_be = std::ranges::all_of(std::array{energy.joules(), energy.watts(), energy.microseconds()},
+                                          [](double value) { return value >= 0 && value < 1e12; });
+  if (!can_be) return Impossible(answer->took);
+  measured.energy = energy;
+  return measured;
 }
 
 // The worker's word is taken only where the outputs' bytes can be: within the memory.

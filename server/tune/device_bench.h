@@ -28,8 +28,8 @@
 #include "server/flow/compile_flow.h"
 #include "server/pool/device_pool.h"
 #include "server/tune/bench.h"
+#include "server/tune/data/tune_tensors.h"
 #include "server/tune/device_turns.h"
-#include "server/tune/tune_tensors.h"
 
 namespace kiln::server {
 
@@ -44,6 +44,8 @@ class CompileShare {
     return false;
   }
   void Give() { --taken_; }
+  unsigned taken() const { return taken_; }
+  unsigned most() const { return most_; }
 
  private:
   const unsigned most_;
@@ -57,12 +59,14 @@ class DeviceBench final : public Bench, public std::enable_shared_from_this<Devi
     Quotas& quotas;
     CompileShare& share;
     DeviceTurns& turns;
+    std::atomic<std::uint64_t>& device_microseconds;  // that all tunings together kept devices busy
     const cache::Clock& clock;
   };
   struct Work {
     std::string request_id;
     Caller caller;
     DevicePool::Found device;
+    std::vector<DevicePool::Found> others;     // of the same model, that measure as well
     std::vector<v1::CompileRequest> programs;  // without a module: with that of the first
     v1::EstimateOptions estimate;              // of the device and the arguments
     std::unique_ptr<TuneTensors> tensors;
@@ -74,7 +78,9 @@ class DeviceBench final : public Bench, public std::enable_shared_from_this<Devi
   bool MayCompile() override { return parts_.share.Take(); }
   void Rank(std::size_t candidate, std::move_only_function<void(Ranked)> done) override;
   void Compile(std::size_t candidate, std::move_only_function<void(Compiled)> done) override;
-  Measured Measure(std::size_t candidate, unsigned samples, std::chrono::milliseconds limit, cache::SteadyTime until) override;
+  std::vector<std::string> Devices() const override;
+  Measured Measure(std::size_t candidate, unsigned samples, std::chrono::milliseconds limit, cache::SteadyTime until, std::size_t device) override;
+  Measured MeasureEnergy(std::size_t candidate, std::chrono::milliseconds limit, cache::SteadyTime until) override;
   Compared Compare(std::size_t candidate, std::size_t reference, std::chrono::milliseconds limit, cache::SteadyTime until) override;
   void Stop() override;
 
@@ -108,10 +114,17 @@ class DeviceBench final : public Bench, public std::enable_shared_from_this<Devi
   Reply KernelOf(std::size_t candidate);
   std::expected<void, Failed> PrepareOnce(const Reply& kernel);
   bool stopped();
+  const DevicePool::Found& DeviceAt(std::size_t device) const { return device == 0 ? work_.device : work_.others[device - 1]; }
   void Describe(const Reply& kernel, const RunMemory& memory, std::chrono::milliseconds limit, v1::DeviceRun& run) const;
-  DeviceOutcome Await(v1::DeviceJob job, int memory, std::chrono::milliseconds limit, cache::SteadyTime until);
+  DeviceOutcome Await(v1::DeviceJob job, int memory, std::chrono::milliseconds limit, cache::SteadyTime until, std::size_t device = 0);
   Failed TooLong(std::string_view stage) const;
   std::expected<v1::DeviceResult, Failed> Judge(DeviceOutcome outcome) const;
+  struct Answer {
+    v1::DeviceResult said;
+    std::chrono::microseconds took{0}, running{0};
+  };
+  using Said = std::expected<Answer, Measured>;  // or how the measurement ended without one
+  Said Ask(std::size_t candidate, v1::DeviceMeasure measure, std::chrono::milliseconds limit, cache::SteadyTime until, std::size_t device);
   std::expected<Outputs, Failed> RunOnce(std::size_t candidate, std::chrono::milliseconds limit, cache::SteadyTime until);
 
   const Parts parts_;

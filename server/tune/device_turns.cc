@@ -35,6 +35,13 @@ std::optional<DeviceTurns::Turn> DeviceTurns::Take(const void* which, std::uint6
   return Turn(*this, which);
 }
 
+std::size_t DeviceTurns::waiting() const {
+  cache::MutexLock lock(mutex_);
+  std::size_t all = 0;
+  for (const auto& [which, device] : devices_) all += device.waiting.size();
+  return all;
+}
+
 void DeviceTurns::Finished(const void* which) {
   {
     cache::MutexLock lock(mutex_);

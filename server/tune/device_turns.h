@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -43,6 +44,9 @@ class DeviceTurns {
     const void* device_;
   };
 
+  // Tunings that wait for a turn now.
+  std::size_t waiting() const;
+
   // Nothing where the time is over before, or `stopped` says so. A tuning makes one measurement at a time.
   std::optional<Turn> Take(const void* device, std::uint64_t tuning, cache::SteadyTime until, const std::function<bool()>& stopped);
 
@@ -59,7 +63,7 @@ class DeviceTurns {
 
   const Options options_;
   const cache::Clock& clock_;
-  cache::Mutex mutex_;
+  mutable cache::Mutex mutex_;
   cache::CondVar changed_;
   std::map<const void*, Device> devices_ KILN_GUARDED_BY(mutex_);
 };

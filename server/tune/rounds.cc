@@ -34,21 +34,39 @@ void Rounds::Arrive(std::size_t candidate) {
 
 void Rounds::AllArrived() { all_arrived_ = true; }
 
-void Rounds::Add(std::size_t candidate, std::span<const double> microseconds) {
+void Rounds::Add(std::size_t candidate, std::span<const double> microseconds, bool borrowed) {
   auto& all = candidates_[candidate].microseconds;
+  if (candidates_[candidate].borrowed && !borrowed) all.clear();
+  candidates_[candidate].borrowed = borrowed;
   all.insert(all.end(), microseconds.begin(), microseconds.end());
 }
 
 void Rounds::Fail(std::size_t candidate) { candidates_[candidate].state = State::kFailed; }
 
+std::optional<Rounds::Plan> Rounds::FromQueue() {
+  while (next_ < queue_.size() && candidates_[queue_[next_]].state != State::kIn) ++next_;
+  if (next_ == queue_.size()) return std::nullopt;
+  return Plan{queue_[next_++], kRounds[round_].samples};
+}
+
 std::optional<Rounds::Plan> Rounds::Next() {
   while (!done_) {
-    while (next_ < queue_.size() && candidates_[queue_[next_]].state != State::kIn) ++next_;
-    if (next_ < queue_.size()) return Plan{queue_[next_++], kRounds[round_].samples};
-    if (!all_arrived_) return std::nullopt;
+    if (const auto plan = FromQueue()) return plan;
+    if (!all_arrived_ || lent_ > 0) return std::nullopt;
     EndRound();
   }
   return std::nullopt;
+}
+
+std::optional<Rounds::Plan> Rounds::Lend() {
+  const auto plan = done_ || round_ > 0 ? std::nullopt : FromQueue();
+  if (plan) ++lent_;
+  return plan;
+}
+
+void Rounds::GiveBack(std::size_t candidate, bool measured) {
+  --lent_;
+  if (!measured) queue_.push_back(candidate);
 }
 
 void Rounds::EndRound() {

@@ -27,11 +27,16 @@ class Rounds {
 
   void Arrive(std::size_t candidate);  // it may be measured
   void AllArrived();                   // no other will
-  void Add(std::size_t candidate, std::span<const double> microseconds);
+  // `borrowed`: measured elsewhere; they give way to the first that are not.
+  void Add(std::size_t candidate, std::span<const double> microseconds, bool borrowed = false);
   void Fail(std::size_t candidate);  // it is neither measured nor chosen from now on
 
   // What to measure now; nothing while the first round waits for others to arrive, and when the last round is over.
   std::optional<Plan> Next();
+  // The same of the first round, for somebody who measures beside the caller; nothing where there is none now. The round does not end before it is
+  // given back: with its times (Add), or to be measured again.
+  std::optional<Plan> Lend();
+  void GiveBack(std::size_t candidate, bool measured);
   bool done() const { return done_; }
   unsigned round() const { return round_; }  // from 0
 
@@ -39,6 +44,7 @@ class Rounds {
   std::optional<std::size_t> Best() const;
 
   State state(std::size_t candidate) const { return candidates_[candidate].state; }
+  bool borrowed(std::size_t candidate) const { return candidates_[candidate].borrowed; }
   const std::vector<double>& microseconds(std::size_t candidate) const { return candidates_[candidate].microseconds; }
   double Median(std::size_t candidate) const;
   double Noise(std::size_t candidate) const;  // the median of the distances from the median
@@ -47,7 +53,9 @@ class Rounds {
   struct Candidate {
     State state = State::kAbsent;
     std::vector<double> microseconds;
+    bool borrowed = false;
   };
+  std::optional<Plan> FromQueue();
   void EndRound();
   void Fill();
 
@@ -55,6 +63,7 @@ class Rounds {
   std::vector<std::size_t> queue_;  // of this round, in order; `next_` comes next
   std::size_t next_ = 0;
   unsigned round_ = 0;
+  unsigned lent_ = 0;
   bool all_arrived_ = false;
   bool done_ = false;
 };

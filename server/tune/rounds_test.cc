@@ -111,6 +111,29 @@ TEST(RoundsTest, MediansAndNoiseAreOfAllSamples) {
   EXPECT_EQ(rounds.Noise(0), 1.0);
 }
 
+TEST(RoundsTest, TheFirstRoundWaitsForWhatIsLent) {
+  Rounds rounds(3);
+  ArriveAll(rounds, 3);
+  const auto lent = rounds.Lend();
+  const auto failed = rounds.Lend();
+  ASSERT_TRUE(lent && failed);
+  EXPECT_EQ(rounds.Next()->candidate, 2u);
+  rounds.Add(2, std::array{9.0, 9.0, 9.0});
+  EXPECT_FALSE(rounds.Next());
+  EXPECT_FALSE(rounds.done());
+  rounds.Add(0, std::array{8.0, 8.0, 8.0}, true);
+  rounds.GiveBack(0, true);
+  rounds.GiveBack(1, false);
+  EXPECT_EQ(rounds.Next()->candidate, 1u) << "it is measured here";
+  rounds.Add(1, std::array{10.0, 10.0, 10.0});
+  EXPECT_EQ(rounds.Next()->candidate, 0u) << "the second round";
+  EXPECT_EQ(rounds.round(), 1u);
+  EXPECT_FALSE(rounds.Lend()) << "only of the first";
+  EXPECT_TRUE(rounds.borrowed(0));
+  rounds.Add(0, std::array{7.0, 7.0, 7.0});
+  EXPECT_EQ(rounds.Median(0), 7.0) << "what was measured elsewhere has given way";
+}
+
 TEST(RoundsTest, WithNobodyLeftTheRoundsEnd) {
   Rounds rounds(1);
   rounds.Fail(0);

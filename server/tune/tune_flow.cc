@@ -50,8 +50,9 @@ cache::Digest TuneFlow::FlightOf(const Call& call) {
   const v1::TuneStart& start = call.start;
   if (call.ranks_only) return cache::Hasher().Update(fmt::format("ranks {}\n", call.caller.tenant)).Update(call.key.view()).Finish();
   const bool again = !call.known.empty();
-  const std::string how = fmt::format("{} {} {} {} {} {}\n", start.refresh(), again, start.budget_seconds(), start.budget_candidates(),
-                                      start.candidate_seconds(), call.caller.tenant);
+  const std::string how =
+      fmt::format("{} {} {} {} {} {} {}\n", start.refresh(), again, start.budget_seconds(), start.budget_candidates(), start.candidate_seconds(),
+                  start.has_energy_candidates() ? start.energy_candidates() : -1LL, call.caller.tenant);
   return cache::Hasher().Update(how).Update(call.key.view()).Finish();
 }
 
@@ -110,6 +111,7 @@ std::optional<Failure> TuneFlow::Add(Call& call, v1::TuneCandidate candidate) {
   if (call.programs.size() == call.start.candidates()) {
     return Malformed(fmt::format("more candidates came than the {} that were announced", call.start.candidates()));
   }
+  if (!candidate.program().space().empty()) return Malformed("a candidate of a tuning has no space of its own");
   auto charge = parts_.compile.Hold(call.caller.tenant, candidate.ByteSizeLong());
   if (!charge) return std::move(charge.error());
   call.charges.push_back(std::move(*charge));
@@ -228,6 +230,7 @@ bool TuneFlow::MayShare(const std::shared_ptr<Call>& call, std::optional<v1::Tun
 std::optional<Failure> TuneFlow::Launch(const std::shared_ptr<Call>& call, std::optional<v1::TuneProgress>& told) {
   auto place = TakePlace(call->ranks_only ? rankings_ : places_, call->caller.tenant);
   if (!place) {
+    if (!call->ranks_only) ++counts_.refused;
     return Failure{.kind = Kind::kQueueFull,
                    .message = fmt::format("the tunings under way are as many as this kilnd has at one time, or leaves to the tenant {} beside others "
                                           "({}, --tunings); try again in a second",
@@ -360,15 +363,24 @@ v1::EstimateOptions TuneFlow::EstimateOf(const Call& call) {
   return options;
 }
 
+// An emulated device has none.
+std::vector<DevicePool::Found> TuneFlow::OthersOf(const Call& call) const {
+  auto others = call.start.devices() > 1 && call.device->threads == 0 ? parts_.devices.Like(call.device->info) : std::vector<DevicePool::Found>();
+  others.resize(std::min<std::size_t>(others.size(), call.start.devices() - (others.empty() ? 0 : 1)));
+  return others;
+}
+
 std::shared_ptr<Tuning> TuneFlow::Make(Call& call) {
-  auto bench = std::make_shared<DeviceBench>(DeviceBench::Parts{parts_.compile, parts_.quotas, share_, turns_, parts_.clock},
-                                             DeviceBench::Work{.request_id = call.request_id,
-                                                               .caller = call.caller,
-                                                               .device = *call.device,
-                                                               .programs = std::move(call.programs),
-                                                               .estimate = EstimateOf(call),
-                                                               .tensors = std::move(call.tensors),
-                                                               .session = ++sessions_});
+  auto bench =
+      std::make_shared<DeviceBench>(DeviceBench::Parts{parts_.compile, parts_.quotas, share_, turns_, counts_.device_microseconds, parts_.clock},
+                                    DeviceBench::Work{.request_id = call.request_id,
+                                                      .caller = call.caller,
+                                                      .device = *call.device,
+                                                      .others = OthersOf(call),
+                                                      .programs = std::move(call.programs),
+                                                      .estimate = EstimateOf(call),
+                                                      .tensors = std::move(call.tensors),
+                                                      .session = ++sessions_});
   const double seconds = call.start.candidate_seconds();
   const std::size_t most = call.start.budget_candidates();
   Tuning::Options options{.labels = call.labels,
@@ -379,6 +391,7 @@ std::shared_ptr<Tuning> TuneFlow::Make(Call& call) {
                           .budget = call.Budget(options_.limit),
                           .limit = seconds > 0 ? std::max(kLeastLimit, Milliseconds(seconds)) : milliseconds(0),
                           .device_share = options_.device_share,
+                          .energy = call.start.has_energy_candidates() ? call.start.energy_candidates() : options_.energy,
                           .ranks_only = call.ranks_only,
                           .known = call.known};
   return std::make_shared<Tuning>(
@@ -405,7 +418,10 @@ void TuneFlow::Fly(const std::shared_ptr<Call>& first, const std::shared_ptr<Tun
   const auto began = parts_.clock.SteadyNow();
   auto record = tuning->Run();
   const double ms = std::chrono::duration<double, std::milli>(parts_.clock.SteadyNow() - began).count();
-  if (!first->ranks_only) Log(*first, record, ms);
+  if (!first->ranks_only) {
+    Log(*first, record, ms);
+    Count(record);
+  }
   Told told = record ? Told(v1::TuneProgress()) : Told(std::unexpected(std::move(record.error())));
   if (!told && told.error().kind == Kind::kCancelled) told = std::unexpected(parts_.compile.draining() ? TuneDraining() : TuneCancelled());
   if (told && !first->ranks_only) {

@@ -27,6 +27,7 @@
 #include "cache/clock.h"
 #include "cache/mutex.h"
 #include "cache/tiered.h"
+#include "kiln/v1/service.pb.h"
 #include "kiln/v1/tune.pb.h"
 #include "server/access/caller.h"
 #include "server/access/quotas.h"
@@ -39,8 +40,8 @@
 #include "server/reply/failure.h"
 #include "server/reply/sealer.h"
 #include "server/telemetry/telemetry.h"
+#include "server/tune/data/tune_tensors.h"
 #include "server/tune/device_bench.h"
-#include "server/tune/tune_tensors.h"
 #include "server/tune/tuning.h"
 
 namespace kiln::server {
@@ -52,6 +53,7 @@ class TuneFlow {
     unsigned candidates = 4096;                   // of one
     unsigned compiles = 1;                        // of candidates at one time
     double device_share = 0.9;                    // of the time, that tuning may keep a device busy
+    unsigned energy = 4;                          // candidates, the fastest, of which it is measured unless a caller says otherwise
     std::chrono::milliseconds limit{300'000};     // of one tuning
     std::chrono::milliseconds run_limit{60'000};  // of one measurement
     std::chrono::milliseconds transfer{60'000};   // of the candidates and tensors from the client
@@ -100,6 +102,9 @@ class TuneFlow {
 
   std::size_t calls() const { return calls_; }
 
+  // Of tunings that measure; those that only rank are no tunings here.
+  v1::TuningStats Stats();
+
  private:
   // A tuning under way and those who wait for it.
   struct Flight {
@@ -138,6 +143,7 @@ class TuneFlow {
   static v1::TuneProgress For(const Call& call, v1::TuneProgress told);
   void BeginWatch(const std::shared_ptr<Call>& call);
   static v1::EstimateOptions EstimateOf(const Call& call);
+  std::vector<DevicePool::Found> OthersOf(const Call& call) const;
   std::shared_ptr<Tuning> Make(Call& call);
   void Fly(const std::shared_ptr<Call>& first, const std::shared_ptr<Tuning>& tuning, TenantBudget::Charge place);
   static cache::Digest FlightOf(const Call& call);
@@ -150,8 +156,16 @@ class TuneFlow {
   void Reap() KILN_REQUIRES(mutex_);
   void End(const std::shared_ptr<Call>& call, Told told);
 
+  // Since the start.
+  struct Counts {
+    std::atomic<std::uint64_t> finished = 0, failed = 0, cancelled = 0, refused = 0, candidates = 0;
+    std::atomic<std::uint64_t> device_microseconds = 0;
+  };
+  void Count(const std::expected<v1::TuneRecord, Failure>& end);
+
   const Options options_;
   const Parts parts_;
+  Counts counts_;
   CompileShare share_;
   DeviceTurns turns_;
   TenantBudget places_;    // of tunings under way

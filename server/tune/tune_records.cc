@@ -20,7 +20,9 @@ using Kind = Failure::Kind;
 constexpr std::size_t kKnown = 4096;  // keys by what was sent
 
 // Whether a record says all that a tuning with these budgets would, in which a measurement may take so long (0: as TuneStart's).
-bool Suffices(const v1::TuneRecord& record, double budget_seconds, std::uint32_t budget_candidates, double candidate_seconds) {
+bool Suffices(const v1::TuneRecord& record, double budget_seconds, const v1::TuneStart& start) {
+  const std::uint32_t budget_candidates = start.budget_candidates();
+  const double candidate_seconds = start.candidate_seconds();
   const auto none_is = [&](v1::TuneOutcome outcome) {
     return std::ranges::none_of(record.measurements(), [outcome](const v1::TuneMeasurement& said) { return said.outcome() == outcome; });
   };
@@ -29,7 +31,8 @@ bool Suffices(const v1::TuneRecord& record, double budget_seconds, std::uint32_t
   const std::uint32_t most = record.budget_candidates();
   const bool as_many = most == 0 || (budget_candidates > 0 && most >= budget_candidates);
   const bool as_far = (record.budget_seconds() >= budget_seconds && as_many) || none_is(v1::TUNE_NOT_REACHED);
-  return as_far && (as_patient || none_is(v1::TUNE_TIMED_OUT));
+  const bool as_much_energy = record.energy_candidates() >= start.energy_candidates();
+  return as_far && as_much_energy && (as_patient || none_is(v1::TUNE_TIMED_OUT));
 }
 
 }  // namespace
@@ -84,7 +87,7 @@ std::optional<v1::TuneRecord> TuneFlow::Sufficing(const Call& call, const cache:
                      record->winner() <= call.programs.size();
   if (whole && call.start.mode() != v1::TUNE_WAIT) return record;
   const double budget = std::chrono::duration<double>(call.Budget(options_.limit)).count();
-  if (!whole || !Suffices(*record, budget, call.start.budget_candidates(), call.start.candidate_seconds())) return std::nullopt;
+  if (!whole || !Suffices(*record, budget, call.start)) return std::nullopt;
   return record;
 }
 

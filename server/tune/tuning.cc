@@ -48,13 +48,18 @@ Tuning::Tuning(Options options, std::shared_ptr<Bench> bench, const cache::Clock
       rounds_(count_),
       said_(count_) {
   for (std::size_t i = 0; i < count_; ++i) to_rank_.push_back(i);
+  const std::vector<std::string> devices = bench_->Devices();
+  own_device_ = devices.front();
+  for (std::size_t i = 1; i < devices.size(); ++i) helping_.push_back({.name = devices[i]});
 }
 
 std::expected<v1::TuneRecord, Failure> Tuning::Run() {
   began_ = reported_ = clock_.SteadyNow();
   until_ = began_ + options_.budget;
   rank_until_ = began_ + std::min(options_.budget / kPartToRank, kMostToRank);
-  if (auto searched = Search(); !searched) {
+  auto searched = Search();
+  helpers_.reset();
+  if (!searched) {
     bench_->Stop();
     return std::unexpected(std::move(searched.error()));
   }
@@ -63,6 +68,7 @@ std::expected<v1::TuneRecord, Failure> Tuning::Run() {
     bench_->Stop();  // what the planner has not answered
     return to_compile_.empty() ? std::expected<v1::TuneRecord, Failure>(std::unexpected(NothingFound())) : v1::TuneRecord();
   }
+  MeasureEnergies();
   auto winner = Confirm();
   bench_->Stop();  // compiles that came too late
   if (!winner) return std::unexpected(std::move(winner.error()));
@@ -92,6 +98,8 @@ std::expected<void, Failure> Tuning::Search() {
     if (options_.ranks_only) break;
     TakeCompiled();
     StartCompiles();
+    TakeLent();
+    LendOut();
     if (auto possible = CheckReference(); !possible) return possible;
     if (in_vain_ >= kMostInVain) return std::unexpected(NoDevice());
     if (const auto plan = rounds_.Next()) {
@@ -186,13 +194,13 @@ void Tuning::StartCompiles() {
 }
 
 void Tuning::TakeCompiled() {
-  std::vector<Note> notes;
+  std::vector<CompileNote> notes;
   {
     cache::MutexLock lock(mutex_);
     notes.swap(notes_);
   }
-  std::ranges::sort(notes, {}, &Note::candidate);
-  for (Note& note : notes) {
+  std::ranges::sort(notes, {}, &CompileNote::candidate);
+  for (CompileNote& note : notes) {
     if (note.compiled.prevented) {
       NotCompiled(note.candidate, std::move(*note.compiled.prevented));
       continue;
@@ -235,11 +243,11 @@ std::expected<void, Failure> Tuning::CheckReference() const {
 }
 
 void Tuning::Measure(const Rounds::Plan& plan) {
-  Bench::Measured measured = bench_->Measure(plan.candidate, plan.samples, Limit(), until_);
+  Bench::Measured measured = bench_->Measure(plan.candidate, plan.samples, Limit(), until_, 0);
   if (measured.end != Bench::Measured::End::kNoDevice) in_vain_ = 0;
   switch (measured.end) {
     case Bench::Measured::End::kMeasured:
-      rounds_.Add(plan.candidate, measured.microseconds);
+      Note(plan.candidate, 0, measured);
       longest_ = std::max(longest_, std::chrono::ceil<milliseconds>(measured.running));
       break;
     case Bench::Measured::End::kFailed: Fail(plan.candidate, measured.outcome, std::move(measured.problem)); break;
@@ -249,6 +257,29 @@ void Tuning::Measure(const Rounds::Plan& plan) {
       break;
   }
   Rest(measured.took);
+}
+
+// Of the fastest, in their order. Whoever does wrong when it is launched again and again has failed, and another takes its place.
+void Tuning::MeasureEnergies() {
+  std::vector<std::size_t> tried;
+  for (std::size_t known = 0; known < options_.energy && !cancelled_;) {
+    const auto next = Fastest(tried);
+    if (!next) return;
+    if (clock_.SteadyNow() >= until_) no_energy_ = "the budget was over";
+    if (!no_energy_.empty()) return;
+    tried.push_back(*next);
+    Bench::Measured measured = bench_->MeasureEnergy(*next, std::max(Limit(), kLeastLimit), until_);
+    switch (measured.end) {
+      case Bench::Measured::End::kMeasured:
+        if (measured.energy) *said_[*next].mutable_energy() = *std::move(measured.energy), ++known;
+        else no_energy_ = std::move(measured.no_energy);
+        break;
+      case Bench::Measured::End::kFailed: Fail(*next, measured.outcome, std::move(measured.problem)); break;
+      case Bench::Measured::End::kNoDevice: no_energy_ = std::move(measured.problem); break;
+    }
+    Rest(measured.took);
+    Report(false);
+  }
 }
 
 void Tuning::WaitForDevice(std::string why) {
@@ -276,7 +307,7 @@ void Tuning::Rest(std::chrono::microseconds took) {
 
 void Tuning::Wait(milliseconds longest) {
   cache::MutexLock lock(mutex_);
-  if (!notes_.empty() || !rank_notes_.empty() || cancelled_) return;
+  if (!notes_.empty() || !rank_notes_.empty() || cancelled_ || std::exchange(helped_, false)) return;
   news_.WaitFor(mutex_, longest);
 }
 
@@ -419,6 +450,9 @@ v1::TuneRecord Tuning::Record(std::size_t winner) const {
   record.set_caution(caution_);
   record.set_budget_seconds(prevented_ ? 0 : Seconds(options_.budget));
   record.set_budget_candidates(static_cast<std::uint32_t>(options_.most));
+  record.set_energy_candidates(static_cast<std::uint32_t>(options_.energy));
+  record.set_energy_problem(no_energy_);
+  DescribeDevices(record);
   return record;
 }
 

@@ -6,6 +6,8 @@
 // What keeps a candidate from being compiled or measured without being its fault (no memory, no worker, a full queue) is tried again, and is
 // never told as the candidate's.
 //
+// Several devices of one model may measure the first round together; what is left after it the first of them measures alone.
+//
 // Threads. Run is the tuning: it has a thread of its own, which waits for compiles, for the device and for its end. The ends of compiles come
 // on other threads, and are only noted. Cancel may be called at any time, on any thread; Run then returns within the time that the device's
 // worker needs to be ended. `on_progress` is called by Run's thread, under no lock.
@@ -28,6 +30,7 @@
 #include "kiln/v1/tune.pb.h"
 #include "server/reply/failure.h"
 #include "server/tune/bench.h"
+#include "server/tune/helpers.h"
 #include "server/tune/rounds.h"
 
 namespace kiln::server {
@@ -41,6 +44,7 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
     std::chrono::milliseconds budget{0};    // for compiling and measuring; what is found is compared after that
     std::chrono::milliseconds limit{0};     // of one measurement; 0: by what the others took
     double device_share = 1;                // of the time, that it may keep the device busy
+    std::size_t energy = 0;                 // of so many of the fastest it is measured too
     bool ranks_only = false;                // nothing is compiled or measured
     std::vector<double> known = {};         // microseconds of each by an earlier measurement, which count before the planner's; 0: it has none
     std::chrono::milliseconds between{50};  // two reports of progress
@@ -57,7 +61,7 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
   void Cancel();
 
  private:
-  struct Note {
+  struct CompileNote {
     std::size_t candidate = 0;
     Bench::Compiled compiled;
   };
@@ -74,12 +78,20 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
   void TakeCompiled();
   void NotCompiled(std::size_t candidate, Failure prevented);
   void Measure(const Rounds::Plan& plan);
+  void Note(std::size_t candidate, std::size_t device, const Bench::Measured& measured);
+  void StartHelpers();
+  void LendOut();
+  void TakeLent();
+  void Leave(std::size_t helper, std::string why);
+  void TakeScale(std::size_t helper, const Bench::Measured& measured);
+  void DescribeDevices(v1::TuneRecord& record) const;
   void Rest(std::chrono::microseconds took);
   void Fail(std::size_t candidate, v1::TuneOutcome outcome, std::string problem);
   void Wait(std::chrono::milliseconds longest);
   void WaitForDevice(std::string why);
   std::chrono::milliseconds Limit() const;
   std::expected<void, Failure> Search();
+  void MeasureEnergies();
   std::expected<std::size_t, Failure> Confirm();
   std::optional<std::size_t> Reference() const;
   std::optional<std::size_t> Fastest(std::span<const std::size_t> but) const;
@@ -116,17 +128,34 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
   std::size_t compiled_ = 0, arrived_ = 0, taken_ = 0;  // of `taken_`, which the budget of candidates allows
   unsigned prevented_in_a_row_ = 0;
   std::optional<Failure> prevented_;  // why the last compile that did not come to its program did not
+  std::string no_energy_;             // why the energy of fewer is known than was asked for
   std::string differs_, caution_;     // of the last comparison
   cache::SteadyTime compare_until_{};
   std::chrono::milliseconds longest_{0};  // measurement
   std::string no_device_;                 // why the last measurement was not made
   unsigned in_vain_ = 0;                  // times that the device could not be used, since the last that it could
 
+  // Devices beside the own one (tune_devices.cc).
+  struct Helper {
+    std::string name;
+    bool asked = false;  // for its scale
+    double scale = 0;    // its time by the own device's; 0: not known yet
+    std::uint32_t measured = 0;
+    unsigned in_vain = 0;  // in a row
+    std::string left;      // why it measures no more
+  };
+  std::string own_device_;
+  std::vector<Helper> helping_;
+  std::optional<std::size_t> yardstick_;  // the candidate that all of them measure
+  double yardstick_time_ = 0;
+  std::unique_ptr<Helpers> helpers_;
+
   std::atomic<bool> cancelled_ = false;
   cache::Mutex mutex_;
   cache::CondVar news_;
-  std::vector<Note> notes_ KILN_GUARDED_BY(mutex_);
+  std::vector<CompileNote> notes_ KILN_GUARDED_BY(mutex_);
   std::vector<RankNote> rank_notes_ KILN_GUARDED_BY(mutex_);
+  bool helped_ KILN_GUARDED_BY(mutex_) = false;  // another device has measured something
 };
 
 }  // namespace kiln::server

@@ -45,9 +45,9 @@ std::expected<void, Failure> ReadMessage(const grpc::ByteBuffer& bytes, google::
   return Checked(parsed, type);
 }
 
-std::expected<void, Failure> ReadMessage(std::string_view bytes, google::protobuf::Message& message) {
+std::expected<void, Failure> ReadMessage(std::string_view bytes, google::protobuf::Message& message, std::size_t extra) {
   const google::protobuf::Descriptor& type = *message.GetDescriptor();
-  if (auto fits = CheckMemory(type, bytes.size(), ir::WireSize(type, bytes).memory(), 0); !fits) return fits;
+  if (auto fits = CheckMemory(type, bytes.size(), ir::WireSize(type, bytes).memory(), extra); !fits) return fits;
   const google::protobuf::LogSilencer silencer;
   return Checked(message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())), type);
 }

@@ -21,6 +21,6 @@ ir::WireSize Measure(const google::protobuf::Descriptor& type, const grpc::ByteB
 // Refuses bytes that are no such message, and those that would take more memory than twice their size, 1 MiB and `extra` together. The
 // bytes are released afterwards.
 std::expected<void, Failure> ReadMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message, std::size_t extra = 0);
-std::expected<void, Failure> ReadMessage(std::string_view bytes, google::protobuf::Message& message);
+std::expected<void, Failure> ReadMessage(std::string_view bytes, google::protobuf::Message& message, std::size_t extra = 0);
 
 }  // namespace kiln::server

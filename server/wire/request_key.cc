@@ -49,6 +49,10 @@ Failure UnknownTarget(std::string message) {
 
 std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas, const RequestLimits& limits,
                                                 CallNotes* notes, WantsProgram wants_program) {
+  if (!request.space().empty()) {
+    return std::unexpected(Failure{.kind = Failure::Kind::kMalformed,
+                                   .message = "this request leaves its program open (space), which Compile and CompileStream alone take; name one"});
+  }
   const auto target = target::Find(request.target());
   if (!target) return std::unexpected(UnknownTarget(target.error()));
   ir::Diagnostics diagnostics;
@@ -82,15 +86,18 @@ RequestSettings SettingsOf(std::string_view request) {
   constexpr auto kPriority = WireFormatLite::MakeTag(v1::CompileRequest::kPriorityFieldNumber, WireFormatLite::WIRETYPE_VARINT);
   constexpr auto kDurable = WireFormatLite::MakeTag(v1::CompileRequest::kDurableFieldNumber, WireFormatLite::WIRETYPE_VARINT);
   google::protobuf::io::CodedInputStream stream(reinterpret_cast<const std::uint8_t*>(request.data()), static_cast<int>(request.size()));
+  constexpr auto kSpace = WireFormatLite::MakeTag(v1::CompileRequest::kSpaceFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
   std::uint64_t priority = v1::INTERACTIVE, durable = 0;
+  bool has_space = false;
   for (int field = 0; field < kMostFields; ++field) {
     const std::uint32_t tag = stream.ReadTag();
+    has_space |= tag == kSpace;
     const bool read = tag == kPriority  ? stream.ReadVarint64(&priority)
                       : tag == kDurable ? stream.ReadVarint64(&durable)
                                         : tag != 0 && WireFormatLite::SkipField(&stream, tag);
     if (!read) break;
   }
-  return {static_cast<v1::Priority>(priority), durable != 0};
+  return {static_cast<v1::Priority>(priority), durable != 0, has_space};
 }
 
 }  // namespace kiln::server

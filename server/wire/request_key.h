@@ -38,6 +38,7 @@ std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& reques
 struct RequestSettings {
   v1::Priority priority = v1::INTERACTIVE;
   bool durable = false;
+  bool has_space = false;
 };
 RequestSettings SettingsOf(std::string_view request);
 

@@ -80,6 +80,7 @@ bool ApplyFilterOf(const CallFilters& filters, WorkerRole role) {
     case WorkerRole::kCompile: return OnlySignalsItself() && ApplyCallFilter(filters.compile);
     case WorkerRole::kEmulator: return OnlySignalsItself() && ApplyCallFilter(filters.emulator);
     case WorkerRole::kGpu:
+    case WorkerRole::kSensors:
     case WorkerRole::kLooseGpu: return OnlySignalsItself() && ApplyCallFilter(filters.driver);
   }
   return false;
@@ -153,8 +154,7 @@ std::expected<Protections, std::string> Sandbox::Enter(WorkerRole role) const {
     if (limited && role != WorkerRole::kCompile) Limit(RLIMIT_DATA, options_.memory_bytes);
   }
   if (role == WorkerRole::kCompile) Limit(RLIMIT_MEMLOCK, 0);
-  const UniqueFd driver_ruleset =
-      role == WorkerRole::kGpu && landlock_version_ > 0 ? MakeRuleset(landlock_version_, DriverPaths(options_)) : UniqueFd();
+  const UniqueFd driver_ruleset = IsClosedGpu(role) && landlock_version_ > 0 ? MakeRuleset(landlock_version_, DriverPaths(options_)) : UniqueFd();
   // Root's own mounts need no user namespace, which not every host gives.
   bool read_only = role == WorkerRole::kCompile && landlock_version_ == 0 && ::geteuid() == 0 && MakeFilesReadOnly();
   const bool becomes = gpu ? driver_as_user_ : options_.user.has_value();

@@ -131,11 +131,13 @@ int ServeDevice(Channel& channel, WorkerProgram::Device& device, const std::stri
     };
     v1::DeviceEvent done;
     done.set_id(job.id());
-    tell_stage(job.list() ? "list" : "load");
+    tell_stage(job.list() ? "list" : job.has_sense() ? "sense" : "load");
     if (job.list()) {
       *done.mutable_devices() = device.List();
       done.mutable_devices()->set_protections(protections);
       done.mutable_devices()->set_trouble(device.Trouble());
+    } else if (job.has_sense()) {
+      *done.mutable_states() = device.Sense(job.sense());
     } else if (job.has_measure()) {
       *done.mutable_result() = device.Measure(job.measure(), memory.get(), tell_stage);
     } else {

@@ -46,6 +46,8 @@ struct WorkerProgram {
     // For a GPU's worker that was given no device: why no driver works, as far as it can be tried; empty: one works.
     virtual std::string Trouble() { return {}; }
     virtual v1::DeviceList List() = 0;
+    // What these GPUs do now, in their order; of a kSensors worker.
+    virtual v1::DeviceStates Sense(const v1::DeviceSense&) { return {}; }
     virtual v1::DeviceResult Run(const v1::DeviceRun& run, int memory, const OnStage& on_stage) = 0;
     virtual v1::DeviceResult Measure(const v1::DeviceMeasure& measure, int memory, const OnStage& on_stage) = 0;
   };

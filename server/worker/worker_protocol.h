@@ -28,8 +28,10 @@ enum class WorkerRole : std::uint32_t {
   kEmulator,
   kGpu,       // opens the drivers, which the zygote never does, and is closed behind them
   kLooseGpu,  // for a driver that does not work so: what it started with remains
+  kSensors,   // as kGpu, but it opens no device: it asks the drivers what their GPUs do
 };
-inline constexpr bool IsGpu(WorkerRole role) { return role == WorkerRole::kGpu || role == WorkerRole::kLooseGpu; }
+inline constexpr bool IsGpu(WorkerRole role) { return role != WorkerRole::kCompile && role != WorkerRole::kEmulator; }
+inline constexpr bool IsClosedGpu(WorkerRole role) { return role == WorkerRole::kGpu || role == WorkerRole::kSensors; }
 
 struct ZygoteCommand {
   enum class Kind : std::uint32_t {

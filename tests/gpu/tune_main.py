@@ -35,6 +35,8 @@ def parse(arguments):
     parser.add_argument("--build", help="a build folder instead of a bundle")
     parser.add_argument("--candidates", type=int, default=100)
     parser.add_argument("--size", type=int, default=4096, help="of the three sides of the product")
+    parser.add_argument("--devices", type=int, default=0, help="tune once more with so many GPUs of the host together")
+    parser.add_argument("--energy", type=int, default=None, help="of so many of the fastest the energy is measured; default: kilnd's own number")
     parser.add_argument("--no-triton", action="store_true", help="leave Triton's autotuner out")
     parser.add_argument("--seed", type=int, default=None, help="of the choice of configurations; default: fresh in each run, and printed")
     parser.add_argument("--json", metavar="FILE", help="where the report goes; default: $OUT/tune.json where OUT is set")
@@ -63,9 +65,10 @@ def tune(client, device, configs, options):
     labels = [" ".join(f"{name}={value}" for name, value in config.items()) for config in configs]
     matrix = kiln.Recipe("bfloat16", (options.size, options.size))
 
-    def ask():
+    def ask(**more):
         begin = time.perf_counter()
-        return client.tune(requests, device.name, [matrix, matrix], labels=labels), time.perf_counter() - begin
+        found = client.tune(requests, device.name, [matrix, matrix], labels=labels, energy_candidates=options.energy, **more)
+        return found, time.perf_counter() - begin
 
     told, seconds = ask()
     hits = [ask()[1] for _ in range(HIT_ROUNDS)]
@@ -75,7 +78,25 @@ def tune(client, device, configs, options):
         begin = time.perf_counter()
         client.compile(winner, device.target)
         cached.append(time.perf_counter() - begin)
-    return told.record, programs, traced, seconds, statistics.median(hits), statistics.median(cached)
+    if options.devices > 1:  # what one measures alone and several together, when all is compiled
+        together = [(count, *ask(refresh=True, devices=count)) for count in (0, options.devices)]
+    else:
+        together = []
+    return told.record, programs, traced, seconds, statistics.median(hits), statistics.median(cached), together
+
+
+def show_devices(client):
+    """What each GPU does now, as its driver says."""
+    found = {}
+    for one in client.stats(device_states=True).devices:
+        if not one.HasField("state"):
+            continue
+        s = one.state
+        found[one.name] = {"problem": s.problem, "mhz": s.compute_mhz, "memory_mhz": s.memory_mhz, "celsius": s.celsius, "watts": s.watts,
+                           "memory_used_bytes": s.memory_used_bytes, "joules": s.joules, "knows_processes": s.knows_processes,
+                           "processes": [(p.pid, p.name, p.memory_bytes) for p in s.processes]}
+        print(f"# {one.name} now: {found[one.name]}")
+    return found
 
 
 def cancel_ms(client, device):
@@ -154,7 +175,8 @@ def run(options):
     client = default_client()
     device = next(d for d in client.capabilities().devices if d.name.startswith("cuda:"))
     configs = configurations(options)
-    record, programs, traced, seconds, hit, cached = tune(client, device, configs, options)
+    states = show_devices(client)
+    record, programs, traced, seconds, hit, cached, together = tune(client, device, configs, options)
     outcomes = [_proto.messages().enum_name("TuneOutcome", said.outcome).removeprefix("TUNE_").lower() for said in record.measurements]
     winner = record.measurements[record.winner - 1]
     result = {"candidates": len(configs), "trace_s": traced, "request_to_record_s": seconds, "rounds": record.rounds, "hit_ms": hit * 1e3,
@@ -163,6 +185,20 @@ def run(options):
     print(f"# {len(configs)} candidates: request to record {seconds:.2f} s (bar {BARS['seconds']} s for 100), traced in {traced:.2f} s, "
           f"{record.rounds} rounds, {result['outcomes']}")
     print(f"# winner {winner.label}: {winner.median:.1f} us, noise {winner.noise:.2f} us")
+    clocks = sorted(clock for said in record.measurements for clock in said.compute_mhz)
+    result["devices"] = states
+    result["mhz"] = [clocks[0], clocks[-1]] if clocks else []
+    result["energy"] = {said.label: [said.energy.joules, said.energy.watts, said.energy.microseconds, said.median] for said in record.measurements
+                        if said.HasField("energy")}
+    result["energy_problem"] = record.energy_problem
+    print(f"# clocks {result['mhz']} MHz; energy problem: {record.energy_problem or 'none'}")
+    for label, (joules, watts, sustained, median) in result["energy"].items():
+        print(f"#   {label}: {joules * 1e3:.2f} mJ a launch at {watts:.0f} W, {sustained:.1f} us without a pause, {median:.1f} us after a flush")
+    result["together"] = [{"devices": count, "seconds": took, "winner": found.record.measurements[found.record.winner - 1].label,
+                           "used": [(one.name, one.scale, one.measured, one.left) for one in found.record.devices]}
+                          for count, found, took in together]
+    for one in result["together"]:
+        print(f"# {one['devices'] or 1} GPUs, compiled before: {one['seconds']:.2f} s, winner {one['winner']}, {one['used']}")
     result["cancel_ms"] = cancel_ms(client, device)
     print(f"# cancelled: the device is idle after {result['cancel_ms']:.0f} ms (bar {BARS['cancel_ms']:.0f} ms)")
     print(f"# record hit {hit * 1e3:.2f} ms, compile hit {cached * 1e3:.2f} ms")

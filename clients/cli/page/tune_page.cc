@@ -164,6 +164,29 @@ std::string Terms(const Tuned& tuned) {
       head, rows);
 }
 
+// Of the device while it was measured, and what launches without a pause take of it.
+std::string Energies(const Tuned& tuned) {
+  std::string rows;
+  for (const TuneMeasurement* said : ByTime(tuned)) {
+    const auto [low, high] = ClocksOf(*said);
+    if (high == 0 && !said->energy) continue;
+    rows += fmt::format("<tr{}><td>{}</td>", said == &tuned.measurements[tuned.winner] ? " class=\"winner\"" : "", Escaped(said->label));
+    rows += high == 0 ? NoNumber() : fmt::format("<td class=\"number\">{}</td>", low == high ? std::to_string(low) : fmt::format("{}–{}", low, high));
+    rows += said->energy ? Number(said->energy->joules * 1000) + Number(said->energy->watts) + Number(said->energy->microseconds)
+                         : NoNumber() + NoNumber() + NoNumber();
+    rows += "</tr>\n";
+  }
+  const std::string why = tuned.energy_problem.empty() ? "" : fmt::format("<p>Energy: {}.</p>", Escaped(tuned.energy_problem));
+  if (rows.empty() && why.empty()) return "";
+  const std::string table =
+      rows.empty() ? ""
+                   : fmt::format(
+                         "<div class=\"scroll\"><table><tr><th>candidate</th><th class=\"number\">MHz</th><th class=\"number\">mJ a launch</th>"
+                         "<th class=\"number\">W</th><th class=\"number\">µs without a pause</th></tr>\n{}</table></div>",
+                         rows);
+  return fmt::format("<section><h2>Clock and energy</h2>{}{}</section>\n", table, why);
+}
+
 std::string Problems(const Tuned& tuned) {
   std::string items;
   for (const TuneMeasurement& said : tuned.measurements) {
@@ -200,9 +223,9 @@ std::string MakeTunePage(const Tuned& tuned) {
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<title>{0}</title>\n"
-      "<style>\n{1}{2}</style>\n</head>\n<body>\n<header><h1>{0}</h1><p id=\"about\">{3}</p></header>\n<main>\n{4}{5}{6}{7}{8}</main>\n</body>\n"
+      "<style>\n{1}{2}</style>\n</head>\n<body>\n<header><h1>{0}</h1><p id=\"about\">{3}</p></header>\n<main>\n{4}{5}{6}{7}{8}{9}</main>\n</body>\n"
       "</html>\n",
-      title, kPageStyle, kOwnStyle, about, caution, Times(tuned), Against(tuned), Terms(tuned), Problems(tuned));
+      title, kPageStyle, kOwnStyle, about, caution, Times(tuned), Against(tuned), Energies(tuned), Terms(tuned), Problems(tuned));
 }
 
 }  // namespace kiln::cli

@@ -31,6 +31,7 @@ _HOME = {
     "KernelFault": "errors",
     "NoEffectWarning": "errors",
     "emulation": "remote",
+    "Chosen": "measured",
     "Recipe": "measured",
     "record": "recording",
     "ServiceUnavailable": "errors",

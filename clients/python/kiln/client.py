@@ -179,10 +179,11 @@ class Client:
         except _NotFound:
             return None
 
-    def stats(self, timeout: float | None = None):
-        """kiln.v1.StatsReply: counts and milliseconds since the daemon started. ``timeout``, here and below: seconds, None for the client's own;
-        DeadlineExceeded after it."""
-        return self._call("Stats", self._pb.StatsRequest(), timeout)
+    def stats(self, timeout: float | None = None, *, device_states: bool = False):
+        """kiln.v1.StatsReply: counts and milliseconds since the daemon started. With ``device_states``, what its GPUs do now, which their drivers
+        are asked for: clocks, temperature, power, memory in use and processes, in ``devices[i].state``. ``timeout``, here and below: seconds, None
+        for the client's own; DeadlineExceeded after it."""
+        return self._call("Stats", self._pb.StatsRequest(device_states=device_states), timeout)
 
     def capabilities(self, timeout: float | None = None):
         """kiln.v1.CapabilitiesReply: version, targets, passes, operations, the GPUs of the daemon's host, the key it signs with."""
@@ -247,7 +248,8 @@ class Client:
 
     def tune(self, candidates, device: str, arguments, *, labels=(), reference: int | None = None, budget: float = 0.0,
              budget_candidates: int = 0, candidate_seconds: float = 0.0, measure_on_emulator: bool = False, refresh: bool = False,
-             known_only: bool = False, seed: int = 0, mode: str = "wait", on_progress=None, timeout: float | None = None):
+             known_only: bool = False, seed: int = 0, mode: str = "wait", on_progress=None, timeout: float | None = None,
+             energy_candidates: int | None = None, devices: int = 0):
         """The fastest of several programs that do the same, on a device of the daemon's host ("cuda:0"): the last kiln.v1.TuneProgress, whose
         ``record`` has every measurement. ``record.winner`` counts from 1.
 
@@ -256,24 +258,22 @@ class Client:
         runs, unless two others agree with each other and not with it; ``record.caution`` says why that says little, where it does. ``budget``:
         seconds for all, ``candidate_seconds`` for one measurement; 0: the daemon's. ``budget_candidates``: compile and measure so many, of which
         the planner expects most; 0: all. What the planner expected stands beside each measurement, as ``estimate``. What is known from a record
-        is not measured again, unless
-        ``refresh``; with ``known_only`` nothing is measured, and the result is None where nothing is known. ``on_progress(progress)`` is told how
-        far it is.
+        is not measured again, unless ``refresh``; with ``known_only`` nothing is measured, and the result is None where nothing is known.
+        ``on_progress(progress)`` is told how far it is. Of so many of the fastest as ``energy_candidates`` says (None: a few) the energy is measured
+        too, as ``energy``, or ``record.energy_problem`` says why not; the device's clocks are in ``compute_mhz``. With ``devices`` so many GPUs of
+        the host that are of the same model measure the first round together; ``record.devices`` says which did.
 
         ``mode``: "wait" for the record; with "background", "model" and "off" the result has no ``record`` where none is known, but ``choices``:
         candidates from 1, of which the first that compiles is to be run. "background" tunes behind the answer: ``watch`` is for ``watch``, or
         ``untuned`` says why nothing is tuned now. "model" is the planner's word only, "off" takes the candidates as they come.
 
         ``timeout``: None: as long as the budget, or the daemon, allows. CompileError where no candidate runs. ValueError: another mode."""
-        if mode not in measured.MODES:
-            raise ValueError(f"mode is one of {', '.join(measured.MODES)}, not {mode!r}")
         requests = [c if isinstance(c, self._pb.CompileRequest) else self.request(c, "", priority="TUNING") for c in candidates]
         described, payloads = measured.describe(arguments)
-        start = self._pb.TuneStart(device=device, arguments=described, candidates=len(requests),
-                                   reference=0 if reference is None else reference + 1, budget_seconds=budget, budget_candidates=budget_candidates,
-                                   candidate_seconds=candidate_seconds,
-                                   measure_on_emulator=measure_on_emulator, refresh=refresh, known_only=known_only, seed=seed,
-                                   mode=self._pb.enums["TuneMode"].values_by_name[f"TUNE_{mode.upper()}"].number)
+        start = measured.start(mode, energy_candidates, device=device, arguments=described, candidates=len(requests),
+                               reference=0 if reference is None else reference + 1, budget_seconds=budget, budget_candidates=budget_candidates,
+                               candidate_seconds=candidate_seconds, measure_on_emulator=measure_on_emulator, refresh=refresh,
+                               known_only=known_only, seed=seed, devices=devices)
 
         def call(left):
             messages = measured.messages(start, requests, labels, payloads)
@@ -288,6 +288,45 @@ class Client:
             if known_only:
                 return None
             raise
+
+    def compile_space(self, candidates, target: str, device: str, arguments, options=None, *, mode: str = "background", labels=(),
+                      reference: int | None = None, budget: float = 0.0, budget_candidates: int = 0, candidate_seconds: float = 0.0,
+                      measure_on_emulator: bool = False, refresh: bool = False, seed: int = 0, priority: str = "INTERACTIVE",
+                      durable: bool = False, energy_candidates: int | None = None, on_progress=None, timeout: float | None = None):
+        """One of several programs that do the same, compiled: a kiln.Chosen of the CompileReply, the number of the program from 0, and the
+        kiln.v1.TuneProgress that says why. One request, which the daemon answers as ``mode`` says: "off" with the first program, "model" with the
+        one of which the planner expects most, "background" with the same or with what is known, while the daemon tunes on (``tuned.watch`` is for
+        ``watch``), "wait" with the fastest, once it is found. Of those that do not compile the next is taken.
+
+        The rest as ``tune`` takes it, but that ``arguments`` are numbers and kiln.Recipe: data of the caller's travel in a ``tune`` alone."""
+        requests = [c if isinstance(c, self._pb.CompileRequest) else self.request(c, target, options, priority=priority) for c in candidates]
+        described, payloads = measured.describe(arguments)
+        if payloads:
+            raise ValueError("a space takes recipes; Client.tune takes data of the caller's")
+        start = measured.start(mode, energy_candidates, device=device, arguments=described, reference=0 if reference is None else reference + 1,
+                               budget_seconds=budget, budget_candidates=budget_candidates, candidate_seconds=candidate_seconds,
+                               measure_on_emulator=measure_on_emulator, refresh=refresh, seed=seed)
+        request = measured.space(start, requests, labels)
+        request.durable = durable
+        limit = timeout if timeout is not None else math.inf if mode == "wait" and not budget else max(self.timeout, budget + _TRANSFER)
+        end = self._end(limit)
+        self._trust.learn(_left(end))
+        sealed = None
+        for progress in self._stream("CompileStream", request, _left(end), lambda progress: progress.stage == "queued"):
+            if progress.WhichOneof("event") == "reply":
+                sealed = progress.reply
+            elif progress.WhichOneof("event") == "tuning" and on_progress is not None:
+                on_progress(progress.tuning)
+        return self._chosen(sealed, requests)
+
+    def _chosen(self, sealed, requests):
+        """A reply to a space, verified as that of the program that it says it is of."""
+        said = self._pb.CompileReply.FromString(sealed.SerializeToString())
+        if not 0 < said.chosen <= len(requests):
+            raise KilnError(f"the kilnd at {self.address} is older than its client: it does not choose between programs")
+        index = said.chosen - 1
+        recording.note(requests[index : index + 1], ())
+        return measured.Chosen(self._open(sealed, _seal.Asked(request=requests[index])), index, self._pb.TuneProgress.FromString(said.tuned))
 
     def watch(self, key: bytes, *, on_progress=None, timeout: float = math.inf):
         """Waits for a tuning that goes on behind its caller (``tune(mode="background").watch``): the last kiln.v1.TuneProgress, with its

@@ -68,6 +68,45 @@ def describe(arguments) -> tuple[list, list]:
     return messages, payloads
 
 
+def start(mode: str, energy_candidates, **fields):
+    """A kiln.v1.TuneStart."""
+    if mode not in MODES:
+        raise ValueError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
+    pb = _proto.messages()
+    message = pb.TuneStart(mode=pb.enums["TuneMode"].values_by_name[f"TUNE_{mode.upper()}"].number, **fields)
+    if energy_candidates is not None:
+        message.energy_candidates = energy_candidates
+    return message
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One of several programs: its kiln.v1.CompileReply, its number from 0, and the kiln.v1.TuneProgress that says why it is this one."""
+
+    reply: object
+    index: int
+    tuned: object
+
+
+def space(start, requests, labels):
+    """A CompileRequest that leaves open which of these it is. What they share is said once."""
+    pb = _proto.messages()
+    first = requests[0] if requests else pb.CompileRequest()
+    shared = pb.CompileRequest(module=first.module, target=first.target, options=first.options, priority=first.priority)
+    found = pb.TuneSpace(start=start)
+    for number, request in enumerate(requests):
+        candidate = found.candidates.add(label=labels[number] if labels else "")
+        if request.module != first.module:
+            candidate.program.module = request.module
+        if request.target != first.target:
+            candidate.program.target = request.target
+        if request.options != first.options:
+            candidate.program.options.SetInParent()  # though all are as usual
+            candidate.program.options.CopyFrom(request.options)
+    shared.space = found.SerializeToString()
+    return shared
+
+
 def messages(start, requests, labels, payloads):
     """Those of one Tune."""
     pb = _proto.messages()

@@ -25,6 +25,7 @@ namespace {
 constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidContext = 201, kInvalidPtx = 218, kOperatingSystem = 304, kNotFound = 500;
 constexpr int kIllegalAddress = 700, kUnsupportedInCapture = 900;
 constexpr size_t kMemory = size_t(1) << 30;
+constexpr size_t kMostRecorded = 1 << 16;
 
 struct Function {
   std::string entry;
@@ -125,7 +126,7 @@ int Run(void* f, const unsigned grid[3], const unsigned block[3], unsigned share
       std::memcpy(&Fake().launch_maps[{uint32_t(Fake().launches.size()), uint32_t(i)}], params[i], sizeof(KilnFakeTensorMap));
   if (function.entry.starts_with("copy_words"))
     std::memcpy(reinterpret_cast<void*>(launch.params[1]), reinterpret_cast<void*>(launch.params[0]), launch.params[2] * 4);
-  Fake().launches.push_back(launch);
+  if (Fake().launches.size() < kMostRecorded) Fake().launches.push_back(launch);
   return 0;
 }
 
@@ -246,7 +247,10 @@ END FAKE(cuDeviceGetCount, int* n) * n = 2;
 return 0;
 END FAKE(cuDeviceGet, int* d, int i) * d = i;
 return i < 2 ? 0 : kInvalidValue;
-END FAKE(cuDeviceGetName, char* s, int n, int) std::strncpy(s, "Fake GPU", size_t(n));
+END FAKE(cuDeviceGetName, char* s, int n,
+         int d) std::strncpy(s, d == 1 && std::getenv("KILN_FAKE_DRIVER_MODELS") != nullptr ? "Another Fake GPU" : "Fake GPU", size_t(n));
+return 0;
+END FAKE(cuDeviceGetPCIBusId, char* s, int n, int d) std::strncpy(s, d == 0 ? "0000:0A:00.0" : "0000:0B:00.0", size_t(n));
 return 0;
 END FAKE(cuDeviceTotalMem_v2, size_t* n, int) * n = size_t(1) << 30;
 return 0;

@@ -67,6 +67,54 @@ def test_a_record_has_all_measurements_and_is_known_afterwards(client):
     assert fresh.record != found.record and client._pb.enum_name("Origin", fresh.origin) == "COMPILED"
 
 
+def space_of(client, mode, blocks=(128, 512, 2048), **more):
+    programs = [scale(8192, block) for block in blocks]
+    return client.compile_space(programs, DEVICE, DEVICE, [kiln.Recipe("float32", (8192,))], mode=mode, measure_on_emulator=True, **more)
+
+
+def test_a_space_is_compiled_as_its_mode_says(client):
+    off = space_of(client, "off")
+    assert off.index == 0 and list(off.tuned.choices) == [1, 2, 3] and off.reply.artifact.target == DEVICE
+    model = space_of(client, "model")
+    assert model.index == model.tuned.choices[0] - 1 and not model.tuned.HasField("record")
+    background = space_of(client, "background")
+    assert background.index == background.tuned.choices[0] - 1 and background.tuned.watch
+    record = client.watch(background.tuned.watch).record
+    told = []
+    wait = space_of(client, "wait", on_progress=told.append)
+    assert wait.index == record.winner - 1 and wait.tuned.record == record
+    assert wait.reply.key == record.measurements[wait.index].key
+    assert client._pb.enum_name("Origin", wait.reply.origin) == "MEMORY", "it is measured, and so compiled"
+
+
+def test_a_space_says_how_far_it_is(client):
+    told = []
+    found = space_of(client, "wait", blocks=(256, 1024), on_progress=told.append)
+    assert found.tuned.HasField("record") and told and all(progress.candidates == 2 for progress in told)
+
+
+def test_a_space_passes_over_what_does_not_compile(client):
+    programs = ["kiln 1\nfunc @none(", scale(8192, 64)]
+    found = client.compile_space(programs, DEVICE, DEVICE, [kiln.Recipe("float32", (8192,))], mode="off", measure_on_emulator=True)
+    assert found.index == 1
+
+
+def test_a_space_of_options_has_its_program_once(client):
+    requests = [client.request(scale(8192, 256), DEVICE, kiln.CompileOptions(fast_math=fast)) for fast in (True, False)]
+    request = measured.space(measured.start("off", None), requests, ())
+    assert request.ByteSize() < 1.2 * len(requests[0].module)
+    found = client.compile_space(requests, DEVICE, DEVICE, [kiln.Recipe("float32", (8192,))], mode="off", measure_on_emulator=True)
+    assert found.index == 0
+
+
+def test_what_a_space_cannot_have_is_refused_by_name(client):
+    with pytest.raises(ValueError, match="mode is one of wait, background, model, off, not 'guess'"):
+        space_of(client, "guess")
+    data = remote.host_tensor(numpy.zeros(8192, "float32"), as_dtype("float32"), "X")
+    with pytest.raises(ValueError, match="a space takes recipes"):
+        client.compile_space([scale(8192, 128)], DEVICE, DEVICE, [data], measure_on_emulator=True)
+
+
 def test_what_wins_agrees_with_the_named_reference(client):
     programs = [scale(4096, 2048, 3.0), scale(4096, 64)]
     found = client.tune(programs, DEVICE, [kiln.Recipe("float32", (4096,))], reference=1, measure_on_emulator=True).record

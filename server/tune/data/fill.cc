@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/tune/fill.h"
+#include "server/tune/data/fill.h"
 
 #include <algorithm>
 #include <array>

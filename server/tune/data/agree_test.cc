@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/tune/agree.h"
+#include "server/tune/data/agree.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/tune/tune_tensors.h"
+#include "server/tune/data/tune_tensors.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "server/flow/run_outputs.h"
-#include "server/tune/fill.h"
+#include "server/tune/data/fill.h"
 
 namespace kiln::server {
 namespace {
