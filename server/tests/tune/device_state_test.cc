@@ -68,7 +68,8 @@ TEST_F(DeviceStateTest, StatsTellsWhatEachGpuDoesWhereItIsAsked) {
   EXPECT_FALSE(second->state().processes(0).name().empty()) << "the host tells of process 1";
   EXPECT_FALSE(second->state().processes(1).has_memory_bytes());
   EXPECT_FALSE(Find(stats, "emu")->has_state());
-  for (const v1::DeviceStats& device : daemon_->Stats().devices()) EXPECT_FALSE(device.has_state()) << "nobody asked for it";
+  const v1::StatsReply unasked = daemon_->Stats();
+  for (const v1::DeviceStats& device : unasked.devices()) EXPECT_FALSE(device.has_state()) << "nobody asked for it";
   EXPECT_EQ(Find(States(), "cuda:0")->state().compute_mhz(), 1700u) << "asked again";
 }
 
