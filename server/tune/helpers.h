@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Other devices of the same model, which measure for a tuning beside its own. They take part in the first round alone: what is left after it, if
-// only one, is measured by the tuning's own device, so that the last word compares no two devices unless the budget ends before. Each begins with a candidate that the own device has
-// measured; the ratio of the two times is the helper's scale. One that is not of the same speed leaves.
+// only one, is measured by the tuning's own device, so that the last word compares no two devices unless the budget ends before. Each begins with a
+// candidate that the own device has measured; the ratio of the two times is the helper's scale. One that is not of the same speed leaves.
 //
 // Threads. Each helper has a thread of its own, which measures what it is given, one after the other, and leaves its device alone as the share of
 // the time demands. The others are called by the tuning's thread. `news` is called by the helpers' threads, under no lock.

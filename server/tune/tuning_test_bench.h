@@ -98,7 +98,9 @@ class FakeBench final : public Bench {
     if (device > 0 && busy_elsewhere) {
       waits_elsewhere = true;
       waits_elsewhere.notify_all();
-      for (unsigned i = 0; i < 10'000 && !stopped; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      for (unsigned i = 0; i < 10'000 && !stopped; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));  // between looks
+      }
       ended_by_stop = stopped.load();
       return {.end = Measured::End::kNoDevice, .problem = "the device was busy"};
     }

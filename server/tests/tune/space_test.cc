@@ -245,7 +245,7 @@ TEST_F(SpaceTest, WhoLeavesAtAnyTimeIsToldNothingMore) {
     programs.push_back(Scale(16 + i));
     grpc::ClientContext context;
     const auto reader = daemon_->stub().CompileStream(&context, Request(Space(programs, mode)));
-    std::this_thread::sleep_for(std::chrono::microseconds(150 * i));
+    std::this_thread::sleep_for(std::chrono::microseconds(150 * i));  // late, as one who leaves while it is answered
     context.TryCancel();
     reader->Finish();
   }

@@ -278,7 +278,8 @@ TEST_F(TuneTest, WhoCancelsEndsTheDevicesWorkAtOnce) {
   ExpectDoubleWorks();
 }
 
-// The machine may be slow, and often is: one of some has to end as fast as is promised, or, where to start takes long as well, within a few times that.
+// The machine may be slow, and often is: one of some has to end as fast as is promised or, where the start takes long as well, within a few times
+// that.
 TEST_F(TuneTest, CancellingEndsTheDevicesWorkWithin200Milliseconds) {
   Start({"--emulators=1"});
   constexpr int kStarts = 8;
