@@ -127,10 +127,11 @@ class SpaceFlow::Call {
     return !cancelled;
   }
   void Ended(std::size_t choice) {
+    std::shared_ptr<CompileFlow::Call> over;  // outlives the lock: its end may wait for who tells a stage
     cache::MutexLock lock(mutex);
     if (compiles != choice) return;
     compiles.reset();
-    compiling.reset();
+    over = std::exchange(compiling, nullptr);
   }
   // Under the mutex, so that whoever is told is not gone.
   void Tell(const v1::TuneProgress& progress) {

@@ -18,7 +18,8 @@ using ::testing::HasSubstr;
 class DeviceStateTest : public RunTest {
  protected:
   void TearDown() override {
-    for (const char* name : {"LD_LIBRARY_PATH", "KILN_FAKE_DRIVER_NO_ENERGY", "KILN_FAKE_DRIVER_NVML_BROKEN", "KILN_FAKE_DRIVER_MODELS"})
+    for (const char* name : {"LD_LIBRARY_PATH", "KILN_FAKE_DRIVER_NO_ENERGY", "KILN_FAKE_DRIVER_ENERGY_FALLS", "KILN_FAKE_DRIVER_NVML_BROKEN",
+                             "KILN_FAKE_DRIVER_MODELS"})
       ::unsetenv(name);
     RunTest::TearDown();
   }
@@ -102,6 +103,19 @@ TEST_F(DeviceStateTest, ATuningRecordsClocksAndEnergy) {
     EXPECT_EQ(said.energy().compute_mhz(), 1701u);
   }
   EXPECT_EQ(known, 1);
+}
+
+TEST_F(DeviceStateTest, ACounterThatStepsBackCostsNobodyHisPlace) {
+  UseFakeNvml();
+  ::setenv("KILN_FAKE_DRIVER_ENERGY_FALLS", "1", 1);
+  Start();
+  const TuneAnswer answer = TuneOnGpu({Scale(64), Scale(128)}, 2);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_THAT(answer.record().energy_problem(), HasSubstr("was reset"));
+  for (const v1::TuneMeasurement& said : answer.record().measurements()) {
+    EXPECT_FALSE(said.has_energy());
+    EXPECT_NE(said.outcome(), v1::TUNE_FAULTED);
+  }
 }
 
 TEST_F(DeviceStateTest, GpusOfOneModelMeasureTogether) {

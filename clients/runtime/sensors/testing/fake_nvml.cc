@@ -2,7 +2,7 @@
 //
 // An NVML for tests: two GPUs where the fake driver has its own. The first takes 300 W and the second 200 W at all times, which its counter of energy
 // tells fifty times a second, as long as the process runs. By the environment: KILN_FAKE_DRIVER_NO_ENERGY is a GPU without the counter,
-// KILN_FAKE_DRIVER_NVML_BROKEN a library that does not start.
+// KILN_FAKE_DRIVER_ENERGY_FALLS one whose counter steps back each time, KILN_FAKE_DRIVER_NVML_BROKEN a library that does not start.
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -72,6 +72,7 @@ int nvmlDeviceGetTotalEnergyConsumption(void* device, unsigned long long* millij
   constexpr long long kTick = 20;  // milliseconds
   const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
   *millijoules = static_cast<unsigned long long>(now / kTick * kTick) * kWatts[IndexOf(device)];
+  if (std::getenv("KILN_FAKE_DRIVER_ENERGY_FALLS") != nullptr) *millijoules = ~0ULL - *millijoules;
   return 0;
 }
 // More than a caller has room for at first.
