@@ -215,24 +215,25 @@ def test_other_targets_refuse_the_barriers(emulator):
         assert "has no mbarriers" in answer["error"], answer
 
 
-def test_registers_that_are_not_there_have_no_effect(emulator):
-    def program(first, second):
-        @T.prim_func
-        def main(A: T.Tensor((256,), T.float32)):
-            with T.Kernel(1, threads=256):
-                tx, bar = T.get_thread_binding(), T.alloc_barrier(128)
-                with T.ws(0):
-                    T.set_max_nreg(first, 0)
-                    A[tx] = 1.0
-                    T.barrier_arrive(bar)
-                with T.ws(1):
-                    T.set_max_nreg(second, 1)
-                    T.barrier_wait(bar, 0)
-                    A[tx] = A[tx - 128] + 1.0
+def with_registers(first, second):
+    @T.prim_func
+    def program(A: T.Tensor((256,), T.float32)):
+        with T.Kernel(1, threads=256):
+            tx, bar = T.get_thread_binding(), T.alloc_barrier(128)
+            with T.ws(0):
+                T.set_max_nreg(first, 0)
+                A[tx] = 1.0
+                T.barrier_arrive(bar)
+            with T.ws(1):
+                T.set_max_nreg(second, 1)
+                T.barrier_wait(bar, 0)
+                A[tx] = A[tx - 128] + 1.0
 
-        return main
+    return program
 
-    for first, second in ((24, 256), (256, 24), (240, 240)):
-        (after,), answer = run(emulator, program(first, second), "emu:sm_90a", [(np.zeros(256, np.float32), "float32")], check=1)
-        assert "error" not in answer and answer["finished"] and not answer["findings"], answer
-        assert (after[:128] == 1).all() and (after[128:] == 2).all()
+
+@pytest.mark.parametrize("first, second", [(24, 256), (256, 24), (240, 240)])
+def test_registers_that_are_not_there_have_no_effect(emulator, first, second):
+    (after,), answer = run(emulator, with_registers(first, second), "emu:sm_90a", [(np.zeros(256, np.float32), "float32")], check=1)
+    assert "error" not in answer and answer["finished"] and not answer["findings"], answer
+    assert (after[:128] == 1).all() and (after[128:] == 2).all()
