@@ -154,6 +154,24 @@ def test_a_missing_wait_is_found(emulator, wrong):
     assert any(answer["findings"] for answer in found), found
 
 
+def test_no_barrier_joins_a_group_that_waits_in_its_branch_for_a_later_one(emulator):
+    @T.prim_func
+    def program(A: T.Tensor((M, STEP), HALF), C: T.Tensor((M, STEP), HALF)):
+        with T.Kernel(1, threads=256):
+            a, ready = T.alloc_shared((M, STEP), HALF), T.alloc_barrier(128)
+            with T.ws(1):
+                T.barrier_wait(ready, 0)
+                T.copy(a, C)
+            with T.ws(0):
+                T.copy(A, a)
+                T.barrier_arrive(ready)
+
+    given = random_array(np.random.default_rng(), (M, STEP), HALF)
+    after, answer = run(emulator, program, "emu:sm_90a", [(given, HALF), (np.zeros_like(given), HALF)], check=1)
+    assert "error" not in answer and answer["finished"] and not answer["findings"], answer
+    assert (after[1] == given).all()
+
+
 def test_groups_that_wait_for_each_other_are_found(emulator):
     tensors, _ = product(np.random.default_rng(6))
     _, answer = run(emulator, in_one_loop(late=1), "emu:sm_90a", tensors, check=1)
