@@ -36,8 +36,8 @@ def test_each_element_is_added_where_it_belongs(emulator, name, target):
     rng = np.random.default_rng()
     given = [random_array(rng, (N, K), "float16"), random_array(rng, (N, K), "float16")]
     program = adding(PLACES[name])
-    after, answer = emulator.call(emulator.module(program.serialized), target, [*[(x, "float16") for x in given], (np.zeros((2 * N, N), np.float32), "float32")],
-                                  check=1)
+    tensors = [*[(x, "float16") for x in given], (np.zeros((2 * N, N), np.float32), "float32")]
+    after, answer = emulator.call(emulator.module(program.serialized), target, tensors, check=1)
     assert "error" not in answer and answer["finished"] and not answer["findings"], answer
     a, b = (decode(x, "float16") for x in given)
     expected, products = np.zeros((2 * N, N)), a @ b.T
@@ -67,9 +67,8 @@ def test_panels_that_begin_anywhere_are_copied_by_threads(emulator):
 
     rng = np.random.default_rng()
     x = rng.random((5, 48), np.float32)
-    tensors = [(np.zeros(shape, STORED), dtype) for shape, STORED, dtype in (((64, K), np.float16, "float16"), ((N, K), np.float16, "float16"),
-                                                                           ((64, N), np.float32, "float32"))]
-    after, answer = emulator.call(emulator.module(program.serialized), "emu:sm_90a", [*tensors, (x, "float32"), (np.zeros((256, 128), np.float32), "float32")],
-                                  check=1)
+    halves = [(np.zeros((rows, K), np.float16), "float16") for rows in (64, N)]
+    floats = [(array, "float32") for array in (np.zeros((64, N), np.float32), x, np.zeros((256, 128), np.float32))]
+    after, answer = emulator.call(emulator.module(program.serialized), "emu:sm_90a", halves + floats, check=1)
     assert "error" not in answer and answer["finished"] and not answer["findings"], answer
     assert (after[4][:5, :48] == x).all() and not after[4][5:].any()
