@@ -170,6 +170,14 @@ TEST_F(CliTest, TuneAnswersAtOnceWhereItIsNotWaitedFor) {
   EXPECT_TRUE(Has(never, "--mode")) << never.out;
 }
 
+TEST_F(CliTest, WhatIsOfASpaceIsRefusedWithoutOne) {
+  for (const std::string option : {"--dim m=8", "--scalar a=2", "--device emu", "--tune wait"}) {
+    const Ran ran = Kiln("--text compile " + program_ + " -t cuda:sm_80 " + option);
+    EXPECT_NE(ran.status, 0) << option;
+    EXPECT_TRUE(Has(ran, "say which with --space")) << ran.out;
+  }
+}
+
 TEST_F(CliTest, ARunOnAGpuIsNotChecked) {
   const Ran ran = Kiln("--text run " + program_ + " --check");
   EXPECT_EQ(ran.status, 1);

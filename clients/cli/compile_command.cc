@@ -31,8 +31,8 @@ struct CompileCommand {
   void Run(Context& context) const {
     for (const std::string* file : {&code_file, &artifact_file}) context.LeaveStdoutTo(*file);
     if (!space.empty()) return RunSpace(context);
-    if (mode || on_emulator || !tuned_on.device.empty()) {
-      return context.Fail(InvalidInput("--tune, --device and --measure-on-emulator choose among programs: say which with --space"));
+    if (mode || on_emulator || !tuned_on.device.empty() || !tuned_on.dims.empty() || !tuned_on.scalars.empty()) {
+      return context.Fail(InvalidInput("--tune, --device, --dim, --scalar and --measure-on-emulator choose among programs: say which with --space"));
     }
     const auto request = MakeRequest(program);
     if (!request) return context.Fail(request.error());

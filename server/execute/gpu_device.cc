@@ -200,6 +200,7 @@ class GpuDevice final : public WorkerProgram::Device {
       result.set_energy_problem(Utf8(sensor_.error()));
       return {};
     }
+    if (auto restored = session_->Restore(); !restored) return restored;
     auto energy = server::MeasureEnergy(kernel, session_->args(), **sensor_, clock_, std::chrono::duration<double>(seconds));
     if (!energy) return std::unexpected(std::move(energy.error()));
     if (*energy) *result.mutable_energy() = std::move(**energy);

@@ -107,6 +107,8 @@ runtime::Result<std::expected<v1::LaunchEnergy, std::string>> MeasureEnergy(runt
   if (!to) return std::unexpected(std::move(to.error()));
   if (!*to) return Told(std::unexpected(std::move(to->error())));
 
+  if ((*to)->millijoules <= (*from)->millijoules) return Told(std::unexpected("the GPU's counter of energy was reset meanwhile"));
+
   const std::uint64_t launches = (*to)->launches - (*from)->launches;
   const double seconds = Seconds((*to)->at - (*from)->at), joules = static_cast<double>((*to)->millijoules - (*from)->millijoules) / 1000;
   v1::LaunchEnergy energy;

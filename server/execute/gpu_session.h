@@ -41,6 +41,9 @@ class GpuSession {
   // Microseconds of each of `repeat` launches, after one that is not measured. `midst` is called once the device has them all to do.
   runtime::Result<std::vector<double>> Measure(runtime::Kernel& kernel, unsigned repeat, const std::function<void()>& midst);
 
+  // Gives the tensors what they had at first.
+  runtime::Result<void> Restore() { return copies_->Restore(); }
+
   std::span<const runtime::Arg> args() const { return tensors_->args(); }
 
  private:

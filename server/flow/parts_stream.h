@@ -58,6 +58,7 @@ class PartsStream : public Sender {
   virtual bool NextRound() KILN_REQUIRES(mutex_) { return false; }  // whether it has set others to do, now that all have ended
 
   // Parts from 0 on, in the order in which they are begun.
+  void KeepCount() KILN_REQUIRES(mutex_) { ++running_; }  // for what the derived class does beside the parts, until it calls Continue
   void SetTodo(std::size_t parts) KILN_REQUIRES(mutex_);
   void SetTodo(std::vector<std::size_t> todo) KILN_REQUIRES(mutex_);
   bool NothingLeft() const KILN_REQUIRES(mutex_) { return next_ == todo_.size(); }

@@ -86,9 +86,15 @@ void RankReactor::Note(std::size_t part, const Outcome& outcome) {
   if (!lasts) key_.reset();
 }
 
-// All are told: before the caller knows that, who asks again is answered from the store.
+// All are told: before the caller knows that, who asks again is answered from the store. It is kept where the store may be waited for, which has
+// a count of this call's.
 bool RankReactor::NextRound() {
-  if (key_) kept_.Keep(caller_.tenant, *std::exchange(key_, std::nullopt), request_.candidates(0).target(), said_);
+  if (!key_) return false;
+  KeepCount();
+  kept_.executor().Resume(caller_.tenant, [this, key = *std::exchange(key_, std::nullopt), said = std::exchange(said_, {})] {
+    kept_.Keep(caller_.tenant, key, request_.candidates(0).target(), said);
+    Continue();
+  });
   return false;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Other devices of the same model, which measure for a tuning beside its own. They take part in the first round alone: what is left after it is
-// measured by the tuning's own device, so that the last word never compares two devices. Each begins with a candidate that the own device has
+// Other devices of the same model, which measure for a tuning beside its own. They take part in the first round alone: what is left after it, if
+// only one, is measured by the tuning's own device, so that the last word compares no two devices unless the budget ends before. Each begins with a candidate that the own device has
 // measured; the ratio of the two times is the helper's scale. One that is not of the same speed leaves.
 //
 // Threads. Each helper has a thread of its own, which measures what it is given, one after the other, and leaves its device alone as the share of
@@ -41,7 +41,7 @@ class Helpers {
   };
 
   Helpers(Options options, Bench& bench, const cache::Clock& clock, std::function<void()> news);
-  ~Helpers();  // waits for what they have begun
+  ~Helpers();  // waits for what they have begun, which the bench's Stop ends
 
   bool HasRoom(std::size_t helper) const;
   void Give(std::size_t helper, const Task& task);

@@ -83,7 +83,8 @@ void Rounds::EndRound() {
     if (rank >= round.most || Median(i) > explained) candidates_[i].state = State::kDropped;
   }
   const auto left = std::ranges::count(candidates_, State::kIn, &Candidate::state);
-  if (left <= 1 || round_ + 1 == kRounds.size()) {
+  const bool decided = left == 0 || (left == 1 && !candidates_[*best].borrowed);  // the last word is the caller's own
+  if (decided || round_ + 1 == kRounds.size()) {
     done_ = true;
     return;
   }

@@ -134,6 +134,23 @@ TEST(RoundsTest, TheFirstRoundWaitsForWhatIsLent) {
   EXPECT_EQ(rounds.Median(0), 7.0) << "what was measured elsewhere has given way";
 }
 
+TEST(RoundsTest, WhoIsLeftAloneAndWasMeasuredElsewhereIsMeasuredAgain) {
+  Rounds rounds(2);
+  ArriveAll(rounds, 2);
+  const auto lent = rounds.Lend();
+  ASSERT_TRUE(lent);
+  EXPECT_EQ(rounds.Next()->candidate, 1u);
+  rounds.Add(1, std::array{100.0, 100.0, 100.0});
+  rounds.Add(0, std::array{8.0, 8.0, 8.0}, true);
+  rounds.GiveBack(0, true);
+  EXPECT_EQ(rounds.Next()->candidate, 0u);
+  EXPECT_EQ(rounds.state(1), State::kDropped);
+  rounds.Add(0, std::array{7.0, 7.0, 7.0});
+  Finish(rounds, {7, 100});
+  EXPECT_TRUE(rounds.done());
+  EXPECT_FALSE(rounds.borrowed(0));
+}
+
 TEST(RoundsTest, WithNobodyLeftTheRoundsEnd) {
   Rounds rounds(1);
   rounds.Fail(0);

@@ -57,7 +57,7 @@ void Tuning::StartHelpers() {
 
 // Gives the others what they can take of the first round.
 void Tuning::LendOut() {
-  if (rounds_.round() > 0 || rounds_.done()) return helpers_.reset();
+  if (rounds_.round() > 0 || rounds_.done()) return;
   StartHelpers();
   if (!helpers_) return;
   for (std::size_t i = 0; i < helping_.size(); ++i) {
@@ -69,6 +69,12 @@ void Tuning::LendOut() {
       helpers_->Give(i, {plan->candidate, plan->samples, Limit()});
     }
   }
+}
+
+// What has been measured counts; what has begun is waited for no more.
+void Tuning::EndLending() {
+  TakeLent();
+  for (std::size_t i = 0; helpers_ && i < helping_.size(); ++i) helpers_->Withdraw(i);
 }
 
 void Tuning::TakeLent() {

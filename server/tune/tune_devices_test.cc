@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "server/tune/tuning_test_bench.h"
@@ -20,6 +21,13 @@ class TuneDevicesTest : public TuningTest {
     for (unsigned i = 0; i < 40; ++i) bench_->times.push_back(i == 17 ? 5.0 : 20.0 + i);
     bench_->devices = {"gpu:0", "gpu:1"};
     bench_->slower = {1.04};
+  }
+  // From the second measurement on it waits.
+  void KeepOtherBusy() {
+    bench_->busy_elsewhere = true;
+    bench_->on_measure = [this, first = true](std::size_t) mutable {
+      if (!std::exchange(first, false)) bench_->waits_elsewhere.wait(false);
+    };
   }
   const v1::TuneDevice& Other(const v1::TuneRecord& record) { return record.devices(1); }
 };
@@ -66,6 +74,24 @@ TEST_F(TuneDevicesTest, WhatFailsThereAloneIsMeasuredByTheOwnDevice) {
     EXPECT_NE(said.outcome(), v1::TUNE_FAULTED);
     EXPECT_GT(said.microseconds_size(), 0);
   }
+}
+
+TEST_F(TuneDevicesTest, ABusyOneIsNotWaitedFor) {
+  KeepOtherBusy();
+  const auto record = Run();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->winner(), 18u);
+  EXPECT_TRUE(bench_->ended_by_stop) << "and not by itself";
+  EXPECT_EQ(Other(*record).measured(), 0u);
+}
+
+TEST_F(TuneDevicesTest, WhoHasOneBusyFailsWithoutWaitingForIt) {
+  KeepOtherBusy();
+  for (std::size_t i = 1; i < 40; ++i) bench_->wrong.insert(i);
+  options_.reference = 3;
+  bench_->fails_at_last = {3};
+  EXPECT_FALSE(Run());
+  EXPECT_TRUE(bench_->ended_by_stop);
 }
 
 TEST_F(TuneDevicesTest, OneDeviceAloneIsNoneOfSeveral) {

@@ -81,6 +81,9 @@ class TuneFlow {
 
   std::chrono::milliseconds transfer() const { return options_.transfer; }
 
+  // Why a tuning does not begin, by its first message alone.
+  std::optional<Failure> Check(const v1::TuneStart& start) const;
+
   // Checks what can be checked at once, and takes memory for the tensors.
   std::expected<std::shared_ptr<Call>, Failure> Begin(Caller caller, std::string request_id, bool accepted, v1::TuneStart start);
   std::optional<Failure> Add(Call& call, v1::TuneCandidate candidate);
@@ -122,7 +125,6 @@ class TuneFlow {
     std::jthread thread;
   };
 
-  std::optional<Failure> Check(const v1::TuneStart& start) const;
   void Steps(const std::shared_ptr<Call>& call);
   std::expected<void, Failure> Complete(Call& call);
   struct Keys {

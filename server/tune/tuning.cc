@@ -57,21 +57,23 @@ std::expected<v1::TuneRecord, Failure> Tuning::Run() {
   began_ = reported_ = clock_.SteadyNow();
   until_ = began_ + options_.budget;
   rank_until_ = began_ + std::min(options_.budget / kPartToRank, kMostToRank);
+  auto record = Find();
+  bench_->Stop();    // what the planner has not answered, compiles that came too late, and what other devices are asked for
+  helpers_.reset();  // after that: one may wait for a device that is busy
+  return record;
+}
+
+std::expected<v1::TuneRecord, Failure> Tuning::Find() {
   auto searched = Search();
-  helpers_.reset();
-  if (!searched) {
-    bench_->Stop();
-    return std::unexpected(std::move(searched.error()));
-  }
+  EndLending();
+  if (!searched) return std::unexpected(std::move(searched.error()));
   if (!ordered_) Order();  // the budget was over first
   if (options_.ranks_only) {
-    bench_->Stop();  // what the planner has not answered
     return to_compile_.empty() ? std::expected<v1::TuneRecord, Failure>(std::unexpected(NothingFound())) : v1::TuneRecord();
   }
   MeasureEnergies();
-  auto winner = Confirm();
-  bench_->Stop();  // compiles that came too late
-  if (!winner) return std::unexpected(std::move(winner.error()));
+  const auto winner = Confirm();
+  if (!winner) return std::unexpected(winner.error());
   return Record(*winner);
 }
 
@@ -259,27 +261,32 @@ void Tuning::Measure(const Rounds::Plan& plan) {
   Rest(measured.took);
 }
 
-// Of the fastest, in their order. Whoever does wrong when it is launched again and again has failed, and another takes its place.
+// Of the fastest, in their order. A kernel that updates its arguments is launched on other ones than it was measured on, so whoever goes wrong here
+// has no energy, and may win nevertheless: its outputs are compared after this.
 void Tuning::MeasureEnergies() {
   std::vector<std::size_t> tried;
-  for (std::size_t known = 0; known < options_.energy && !cancelled_;) {
+  std::string failed;
+  while (tried.size() < options_.energy && !cancelled_ && no_energy_.empty()) {
     const auto next = Fastest(tried);
-    if (!next) return;
-    if (clock_.SteadyNow() >= until_) no_energy_ = "the budget was over";
-    if (!no_energy_.empty()) return;
+    if (!next) break;
+    if (clock_.SteadyNow() >= until_) {
+      no_energy_ = "the budget was over";
+      break;
+    }
     tried.push_back(*next);
     Bench::Measured measured = bench_->MeasureEnergy(*next, std::max(Limit(), kLeastLimit), until_);
     switch (measured.end) {
       case Bench::Measured::End::kMeasured:
-        if (measured.energy) *said_[*next].mutable_energy() = *std::move(measured.energy), ++known;
+        if (measured.energy) *said_[*next].mutable_energy() = *std::move(measured.energy);
         else no_energy_ = std::move(measured.no_energy);
         break;
-      case Bench::Measured::End::kFailed: Fail(*next, measured.outcome, std::move(measured.problem)); break;
+      case Bench::Measured::End::kFailed: failed += fmt::format("{}{}: {}", failed.empty() ? "" : "; ", Called(*next), measured.problem); break;
       case Bench::Measured::End::kNoDevice: no_energy_ = std::move(measured.problem); break;
     }
     Rest(measured.took);
     Report(false);
   }
+  if (no_energy_.empty()) no_energy_ = std::move(failed);
 }
 
 void Tuning::WaitForDevice(std::string why) {

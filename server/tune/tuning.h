@@ -81,6 +81,7 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
   void Note(std::size_t candidate, std::size_t device, const Bench::Measured& measured);
   void StartHelpers();
   void LendOut();
+  void EndLending();
   void TakeLent();
   void Leave(std::size_t helper, std::string why);
   void TakeScale(std::size_t helper, const Bench::Measured& measured);
@@ -90,6 +91,7 @@ class Tuning : public std::enable_shared_from_this<Tuning> {
   void Wait(std::chrono::milliseconds longest);
   void WaitForDevice(std::string why);
   std::chrono::milliseconds Limit() const;
+  std::expected<v1::TuneRecord, Failure> Find();
   std::expected<void, Failure> Search();
   void MeasureEnergies();
   std::expected<std::size_t, Failure> Confirm();

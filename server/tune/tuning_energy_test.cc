@@ -42,16 +42,18 @@ TEST_F(TuningTest, ADeviceWithoutTheCounterIsAskedOnceAndTheRecordSaysWhy) {
   EXPECT_EQ(record->winner(), 3u);
 }
 
-TEST_F(TuningTest, WhoFailsWhenItIsLaunchedAgainAndAgainDoesNotWin) {
+TEST_F(TuningTest, WhoFailsWhenItIsLaunchedAgainAndAgainHasNoEnergyAndWins) {
   bench_->times = {10, 9, 8};
   bench_->fails_when_pressed = {2};
-  options_.energy = 1;
+  options_.energy = 2;
   const auto record = Run();
   ASSERT_TRUE(record);
-  EXPECT_EQ(record->winner(), 2u);
-  EXPECT_EQ(record->measurements(2).outcome(), v1::TUNE_FAULTED);
-  EXPECT_EQ(record->measurements(2).problem(), "it broke later");
-  EXPECT_TRUE(record->measurements(1).has_energy()) << "in its place";
+  EXPECT_EQ(record->winner(), 3u);
+  EXPECT_EQ(record->measurements(2).outcome(), v1::TUNE_MEASURED);
+  EXPECT_FALSE(record->measurements(2).has_energy());
+  EXPECT_EQ(record->energy_problem(), "candidate 3: it broke later");
+  EXPECT_TRUE(record->measurements(1).has_energy()) << "one says nothing of the next";
+  EXPECT_EQ(bench_->energies.size(), 2u);
 }
 
 TEST_F(TuningTest, WhereTheBudgetIsOverNoEnergyIsMeasured) {

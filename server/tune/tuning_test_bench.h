@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -94,6 +95,13 @@ class FakeBench final : public Bench {
   }
   std::vector<std::string> Devices() const override { return devices; }
   Measured Measure(std::size_t candidate, unsigned samples, std::chrono::milliseconds limit, cache::SteadyTime, std::size_t device) override {
+    if (device > 0 && busy_elsewhere) {
+      waits_elsewhere = true;
+      waits_elsewhere.notify_all();
+      for (unsigned i = 0; i < 10'000 && !stopped; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ended_by_stop = stopped.load();
+      return {.end = Measured::End::kNoDevice, .problem = "the device was busy"};
+    }
     cache::MutexLock lock(measuring_);  // of which there are several at one time where there are several devices
     if (on_measure) on_measure(candidate);
     clock_.Pass(job);
@@ -153,6 +161,8 @@ class FakeBench final : public Bench {
   std::vector<double> slower;                                 // each but the first: its times by the first one's
   std::map<std::size_t, std::vector<std::size_t>> by_device;  // candidates that each has measured
   std::set<std::size_t> fails_elsewhere;
+  bool busy_elsewhere = false;  // all devices but the first, until the bench is stopped
+  std::atomic<bool> waits_elsewhere = false, ended_by_stop = false;
   std::vector<std::size_t> energies;         // asked for
   std::set<std::size_t> fails_when_pressed;  // then
   std::string no_energy;                     // why the device tells none

@@ -47,6 +47,11 @@ Failure UnknownTarget(std::string message) {
 
 }  // namespace
 
+std::optional<Failure> ProblemOfTarget(std::string_view target) {
+  const auto known = target::Find(target);
+  return known ? std::nullopt : std::optional(UnknownTarget(known.error()));
+}
+
 std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas, const RequestLimits& limits,
                                                 CallNotes* notes, WantsProgram wants_program) {
   if (!request.space().empty()) {

@@ -27,6 +27,9 @@ struct ResolvedRequest {
 };
 enum class WantsProgram : bool { kNo, kYes };
 
+// Why nothing is compiled for it.
+std::optional<Failure> ProblemOfTarget(std::string_view target);
+
 // Decodes the module, looks up the target, computes the key. `ptxas` names the ptxas that will make cubins (its version text,
 // empty for none): it changes the artifact, so it is part of the key wherever it is used. The stages "decode" and "key" are marked in
 // `notes` where there are any.

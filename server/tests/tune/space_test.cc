@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "server/testing/tune_client.h"
@@ -44,6 +47,16 @@ class SpaceTest : public RunTest {
     const Daemon::Result result = daemon_->Compile(request);
     EXPECT_EQ(result.status.error_code(), StatusCode::INVALID_ARGUMENT);
     return result.status.error_message();
+  }
+  // Of kilnd so far, in KiB.
+  std::size_t PeakMemory() {
+    std::ifstream status("/proc/" + std::to_string(daemon_->pid()) + "/status");
+    for (std::string word; status >> word;) {
+      std::size_t kib = 0;
+      if (word == "VmHWM:" && status >> kib) return kib;
+    }
+    ADD_FAILURE() << "the system does not tell";
+    return 0;
   }
   static v1::TuneProgress Told(const v1::CompileReply& reply) {
     v1::TuneProgress told;
@@ -178,6 +191,65 @@ TEST_F(SpaceTest, WhatASpaceCannotHaveIsRefusedByName) {
   EXPECT_THAT(Refused(request), HasSubstr("what is explained is one program"));
   space.mutable_candidates(0)->mutable_program()->set_space("x");
   EXPECT_THAT(Refused(Request(space)), HasSubstr("no space of its own"));
+  space = Space({Scale(64)}, v1::TUNE_OFF);
+  space.mutable_candidates(0)->mutable_program()->set_refresh(true);
+  EXPECT_THAT(Refused(Request(space)), HasSubstr("neither explained nor compiled anew"));
+  space = Space({Scale(64)}, v1::TUNE_OFF);
+  space.mutable_candidates(0)->mutable_program()->mutable_explain()->set_llvm(true);
+  EXPECT_THAT(Refused(Request(space)), HasSubstr("neither explained nor compiled anew"));
+}
+
+// The first has its own module, so that each of the others has a copy of the request's: 8 GiB.
+TEST_F(SpaceTest, EmptyCandidatesTakeNoMoreMemoryThanATenantMayHave) {
+  Start();
+  v1::TuneSpace space = Space(std::vector<std::string>(4000), v1::TUNE_OFF);
+  space.mutable_candidates(0)->mutable_program()->set_module(Scale(64));
+  v1::CompileRequest request = Request(space);
+  request.set_module(std::string(2 << 20, 'x'));
+  const auto refused = daemon_->Compile(request);
+  EXPECT_EQ(refused.status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << refused.status.error_message();
+  EXPECT_LT(PeakMemory(), std::size_t{1} << 20);
+  EXPECT_TRUE(Compile({Scale(64)}, v1::TUNE_OFF).status.ok()) << "it holds nothing any more";
+}
+
+TEST_F(SpaceTest, WhatIsRefusedForAllIsRefusedBeforeItIsCopied) {
+  Start({"--max-tune-candidates=10"});
+  EXPECT_THAT(Refused(Request(Space(std::vector<std::string>(11), v1::TUNE_OFF))), HasSubstr("--max-tune-candidates"));
+  v1::CompileRequest request = Request(Space({Scale(64)}, v1::TUNE_OFF));
+  request.set_target(std::string(100'000, 'x'));
+  EXPECT_EQ(daemon_->Compile(request).status.error_code(), StatusCode::INVALID_ARGUMENT);
+}
+
+// Each refusal but the first is known: none waits for another's.
+TEST_F(SpaceTest, ThousandsThatAreKnownToBeRefusedAreTriedOneAfterTheOther) {
+  Start();
+  const auto none = Compile(std::vector<std::string>(4000, kNone), v1::TUNE_OFF);
+  EXPECT_EQ(none.status.error_code(), StatusCode::INVALID_ARGUMENT) << none.status.error_message();
+  const auto last = [] {
+    std::vector<std::string> programs(4000, kNone);
+    programs.back() = Scale(64);
+    return programs;
+  }();
+  const auto found = Compile(last, v1::TUNE_OFF);
+  ASSERT_TRUE(found.status.ok()) << found.status.error_message();
+  EXPECT_EQ(found.reply.chosen(), 4000u);
+}
+
+// Whenever it leaves: nothing is told to a stream that has gone.
+TEST_F(SpaceTest, WhoLeavesAtAnyTimeIsToldNothingMore) {
+  Start();
+  for (unsigned i = 0; i < 60; ++i) {
+    const v1::TuneMode mode = i % 2 == 0 ? v1::TUNE_OFF : v1::TUNE_MODEL;
+    std::vector<std::string> programs(8, kNone);
+    for (std::string& program : programs) program += std::to_string(i);
+    programs.push_back(Scale(16 + i));
+    grpc::ClientContext context;
+    const auto reader = daemon_->stub().CompileStream(&context, Request(Space(programs, mode)));
+    std::this_thread::sleep_for(std::chrono::microseconds(150 * i));
+    context.TryCancel();
+    reader->Finish();
+  }
+  EXPECT_TRUE(Compile({Scale(64)}, v1::TUNE_OFF).status.ok());
 }
 
 TEST_F(SpaceTest, OtherCallsRefuseASpaceByName) {
