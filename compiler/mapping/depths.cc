@@ -128,8 +128,17 @@ class Order {
       if (module_.exprs.ConstInt(loop.extents[size_t(var - loop.vars.begin())]).value_or(1) % k_ != 0) return false;
       place = *var;
     }
-    if (place) writers_.push_back({&loop, *place});
-    return place.has_value();
+    if (!place) return false;
+    // No other part of the index may go with the place.
+    for (const auto& [term, factor] : index.terms)
+      if (ExprId(term) != module_.VarRef(*place) && ContainsVar(module_.exprs, ExprId(term), std::set{*place})) return false;
+    bool stores = true;
+    ir::Walk(loop.body, [&](const Stmt& stmt) {
+      const auto* atomic = std::get_if<ir::Atomic>(&stmt.op);
+      stores &= atomic == nullptr || atomic->buffer != access.buffer;
+    });
+    if (stores) writers_.push_back({&loop, *place});
+    return stores;
   }
 
   ir::Module& module_;

@@ -148,6 +148,12 @@ class Stager {
     std::map<BufferId, bool> exchanged;
     const std::vector<ir::Block*> bodies = BodiesOfSingleThreads(stmt);
     for (const ir::Block* body : bodies) ir::Walk(*body, [&](const ir::Stmt& inner) { AddExchanged(inner, exchanged); });
+    // What a statement reads of others' elements before it writes its own needs a barrier within the body, which `synchronize` refuses there.
+    for (const ir::Block* body : bodies) {
+      ir::Walk(*body, [&](const ir::Stmt& inner) {
+        if (ReadsOthers(inner)) exchanged.erase(std::get<ir::Store>(inner.op).buffer);
+      });
+    }
     for (const auto& [fragment, written] : exchanged) {
       const BufferId shared = ThroughShared(fragment, written);
       ReplaceBuffer(module_, stmt, fragment, shared);

@@ -40,10 +40,19 @@ struct Pieces {
   int64_t extent;
 };
 
+bool Orders(const ir::Kernel& kernel) {
+  bool orders = false;
+  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+    const auto* atomic = std::get_if<ir::Atomic>(&stmt.op);
+    orders |= atomic != nullptr && atomic->order != ir::MemoryOrder::kRelaxed;
+  });
+  return orders;
+}
+
 class Chooser {
  public:
   Chooser(ir::Module& module, ir::Kernel& kernel, const Context& context)
-      : module_(module), kernel_(kernel), context_(context), has_signals_(HasSignals(kernel)) {}
+      : module_(module), kernel_(kernel), context_(context), has_signals_(HasSignals(kernel)), orders_(has_signals_ || Orders(kernel)) {}
 
   void Run() {
     Count(kernel_.body);
@@ -207,6 +216,16 @@ class Chooser {
     std::vector<ir::VarId> vars;
   };
 
+  static bool IsAmong(const std::vector<ir::VarId>& vars, ir::VarId var) { return std::ranges::find(vars, var) != vars.end(); }
+
+  // Whether the index is the variable and something that goes with none of the loop's.
+  bool MovesAlone(const Linear& index, ir::VarId var, const std::vector<ir::VarId>& vars) const {
+    const std::set<ir::VarId> all(vars.begin(), vars.end());
+    return index.Coefficient(module_.VarRef(var)) == 1 && std::ranges::all_of(index.terms, [&](const auto& term) {
+             return ExprId(term.first) == module_.VarRef(var) || !ContainsVar(module_.exprs, ExprId(term.first), all);
+           });
+  }
+
   // Each variable of the loop must move along a dimension of its own, one element at a time.
   std::optional<Added> BoxOf(const ir::For& loop, const ir::Atomic& atomic) {
     Added added{{atomic.buffer, atomic.indices, std::vector<int64_t>(atomic.indices.size(), 1)}, {}};
@@ -215,10 +234,9 @@ class Chooser {
       for (size_t v = 0; v < loop.vars.size(); ++v) {
         const ir::VarId var = loop.vars[v];
         if (!ContainsVar(module_.exprs, atomic.indices[d], std::set{var})) continue;
-        if (index.Coefficient(module_.VarRef(var)) != 1 || added.box.extents[d] != 1) return std::nullopt;
+        if (!MovesAlone(index, var, loop.vars) || added.box.extents[d] != 1 || IsAmong(added.vars, var)) return std::nullopt;
         ExprId& offset = added.box.offsets[d];
         offset = module_.exprs.Substitute(offset, var, module_.exprs.Int(0, module_[var].dtype));
-        if (ContainsVar(module_.exprs, offset, std::set{var})) return std::nullopt;
         added.box.extents[d] = module_.exprs.ConstInt(loop.extents[v]).value_or(1);
         added.vars.push_back(var);
       }
@@ -226,12 +244,12 @@ class Chooser {
     return added.vars.size() == loop.vars.size() ? std::optional(std::move(added)) : std::nullopt;
   }
 
-  // Nothing else of the kernel may look at the memory: it does not see when such additions end.
+  // Nothing else of the kernel may look at the memory, or order it: it does not see when such additions end.
   bool MayAdd(const ir::Atomic& atomic) const {
     const ir::Buffer& to = module_[atomic.buffer];
     const AccessCount& uses = uses_.at(atomic.buffer);
     const bool adds = to.dtype == ir::DType::kF32 || to.dtype == ir::DType::kF16 || to.dtype == ir::DType::kBF16;
-    return adds && to.space == Space::kGlobal && !to.may_alias && uses.reads == 0 && uses.writes == added_.at(atomic.buffer);
+    return adds && !orders_ && to.space == Space::kGlobal && !to.may_alias && uses.reads == 0 && uses.writes == added_.at(atomic.buffer);
   }
 
   // Whether the loop finds elements of fragments at its own variables, but for constants. Elsewhere it becomes a loop over the whole fragment
@@ -486,6 +504,7 @@ class Chooser {
   ir::Kernel& kernel_;
   const Context& context_;
   const bool has_signals_;
+  const bool orders_;  // an atomic or a barrier of the program orders what the block did before it
   AccessCounts uses_;
   std::set<BufferId> by_groups_;                        // operands of wgmma
   std::set<BufferId> by_warps_;                         // operands of other products, which need other layouts

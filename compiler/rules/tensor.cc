@@ -14,6 +14,7 @@ namespace {
 
 // What the instruction's operands can say (CUDA driver API, cuTensorMapEncodeTiled), the same on every target that has it.
 constexpr int64_t kMaxBox = 256;
+constexpr int64_t kPanelStart = 128;  // bytes that the places of boxes in shared memory are multiples of
 constexpr size_t kMaxRank = 5;
 constexpr int64_t kUnit = 16;  // bytes that strides, addresses and the first coordinate are multiples of
 
@@ -30,7 +31,9 @@ std::vector<size_t> Moving(std::span<const int64_t> extents) {
 bool IsTile(std::span<const int64_t> extents, int64_t element_bits) {
   for (size_t d = 0; d + 2 < extents.size(); ++d)
     if (extents[d] != 1) return false;
-  return PanelBytes(extents.back() * element_bits / 8) != 0;
+  // Each panel begins at a multiple of kPanelStart.
+  const int64_t row = extents.back() * element_bits / 8, panel = PanelBytes(row);
+  return panel != 0 && (panel == row || extents[extents.size() - 2] * panel % kPanelStart == 0);
 }
 
 // Elements from one index of a dimension to the next divide by this.

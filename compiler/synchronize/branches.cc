@@ -18,7 +18,7 @@ class First {
   First(bool signals, const std::function<const std::vector<Access>&(const ir::Stmt&)>& accesses_of) : signals_(signals), accesses_of_(accesses_of) {}
 
   void Add(const ir::Stmt& stmt, const Comers& who) {
-    if (all_.empty() || !all_.back().who.threads.IsSame(who.threads)) all_.push_back({who, {}});
+    if (all_.empty() || !all_.back().who.IsSame(who)) all_.push_back({who, {}});
     std::ranges::copy(accesses_of_(stmt), std::back_inserter(all_.back().accesses));
   }
 

@@ -20,6 +20,10 @@ namespace kiln::compiler {
 struct Comers {
   ir::ThreadRange threads;
   std::optional<ir::ThreadRange> branch = {};
+
+  bool IsSame(const Comers& other) const {
+    return threads.IsSame(other.threads) && branch.has_value() == other.branch.has_value() && (!branch || branch->IsSame(*other.branch));
+  }
 };
 struct Coming {
   Comers who;

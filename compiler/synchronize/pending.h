@@ -29,6 +29,7 @@ struct Pending {
   // In a kernel with barriers of its own: the threads that came, and whether they have arrived at one since.
   uint32_t begin = 0, end = 0;
   bool released = false;
+  bool awaiting = false;  // in a branch of some threads, which wait in it for others: these cannot join them before
   auto operator<=>(const Pending&) const = default;
 };
 using State = std::vector<Pending>;  // sorted, unique

@@ -174,8 +174,27 @@ class Analysis {
       for (const Access& access : Accesses(stmt))
         for (const Pending& p : state)
           if (p.write && !p.released && IsBy(p, threads) && access.buffer == p.buffer && Conflict(p, stmt, access))
-            unreleased_.try_emplace(p.buffer, p.stmt, &stmt);
+            NoteUnreleased(*p.stmt, stmt, p.buffer);
     });
+  }
+
+  // Of several writes the first in the program is told of.
+  void NoteUnreleased(const Stmt& write, const Stmt& use, BufferId buffer) {
+    const auto [at, added] = unreleased_.try_emplace(buffer, &write, &use);
+    const auto place = [](const Stmt& stmt) { return std::pair(stmt.loc.file, stmt.loc.line); };
+    if (!added && place(write) < place(*at->second.first)) at->second = {&write, &use};
+  }
+
+  // What threads of a branch do that wait in it for others.
+  static void NoteAwaiting(const Block& body, const ir::ThreadRange& threads, State& state) {
+    bool awaits = false;
+    std::unordered_set<const Stmt*> inside;
+    ir::Walk(body, [&](const Stmt& stmt) {
+      awaits |= std::holds_alternative<ir::Await>(stmt.op);
+      inside.insert(&stmt);
+    });
+    if (!awaits) return;
+    for (Pending& p : state) p.awaiting |= IsBy(p, threads) && inside.contains(p.stmt);
   }
 
   // A product in flight may read its operands until the wait for its sum, whatever barriers passed before.
@@ -197,6 +216,7 @@ class Analysis {
       const int depth = Depth();
       for (Pending& p : state)
         if (p.met == depth) p.met = 0;
+      if (special_.signals) NoteAwaiting(body, *threads, state);
       Normalize(state);
       scopes_.pop_back();
     }
@@ -334,6 +354,10 @@ class Analysis {
       for (const Pending& p : state) {
         // Threads of other branches have these by the program's own barriers; those of the branch meet within it.
         if ((p.released && AreApart(p, who.threads)) || (who.branch && IsBy(p, *who.branch)) || !Conflict(p, stmt, access)) continue;
+        if (p.awaiting && AreApart(p, who.threads)) {
+          if (p.write && !fixed_) NoteUnreleased(*p.stmt, stmt, p.buffer);
+          continue;
+        }
         need.Add(NeedOf(p, stmt, access));
         causes_[&stmt].insert(p.stmt);
       }

@@ -211,3 +211,20 @@ def test_a_reduction_of_copies_that_differ_decides_for_no_block(emulator):
     module = emulator.module(program_of(T.macro(decided_by_a_reduction_of_copies), 64).serialized)
     _, answer = emulator.call(module, "emu:sm_90a", [(np.zeros(64, np.int32), "int32")] * 2, check=1)
     assert "only some threads reach, under if %total[0] > 100" in answer.get("error", ""), answer
+
+
+@pytest.mark.parametrize("target", ["emu:sm_90a", "emu:gfx942"])
+def test_an_element_of_another_thread_is_not_read_while_it_may_be_written(emulator, target):
+    @T.prim_func
+    def program(A: T.Tensor((128,), "int32")):
+        with T.Kernel(1, threads=128):
+            f, tx = T.alloc_fragment((128,), "int32"), T.get_thread_binding()
+            for i in T.Parallel(128):
+                f[i] = i
+            if tx % 4 != 3:
+                f[tx] = f[tx + 1] + 100
+            for i in T.Parallel(128):
+                A[i] = f[i]
+
+    _, answer = emulator.call(emulator.module(program.serialized), target, [(np.zeros(128, np.int32), "int32")], check=1)
+    assert "threads exchange data here" in answer["error"], answer

@@ -154,6 +154,24 @@ def test_a_missing_wait_is_found(emulator, wrong):
     assert any(answer["findings"] for answer in found), found
 
 
+def test_no_barrier_joins_a_group_that_waits_in_its_branch_for_a_later_one(emulator):
+    @T.prim_func
+    def program(A: T.Tensor((M, STEP), HALF), C: T.Tensor((M, STEP), HALF)):
+        with T.Kernel(1, threads=256):
+            a, ready = T.alloc_shared((M, STEP), HALF), T.alloc_barrier(128)
+            with T.ws(1):
+                T.barrier_wait(ready, 0)
+                T.copy(a, C)
+            with T.ws(0):
+                T.copy(A, a)
+                T.barrier_arrive(ready)
+
+    given = random_array(np.random.default_rng(), (M, STEP), HALF)
+    after, answer = run(emulator, program, "emu:sm_90a", [(given, HALF), (np.zeros_like(given), HALF)], check=1)
+    assert "error" not in answer and answer["finished"] and not answer["findings"], answer
+    assert (after[1] == given).all()
+
+
 def test_groups_that_wait_for_each_other_are_found(emulator):
     tensors, _ = product(np.random.default_rng(6))
     _, answer = run(emulator, in_one_loop(late=1), "emu:sm_90a", tensors, check=1)
@@ -215,24 +233,25 @@ def test_other_targets_refuse_the_barriers(emulator):
         assert "has no mbarriers" in answer["error"], answer
 
 
-def test_registers_that_are_not_there_have_no_effect(emulator):
-    def program(first, second):
-        @T.prim_func
-        def main(A: T.Tensor((256,), T.float32)):
-            with T.Kernel(1, threads=256):
-                tx, bar = T.get_thread_binding(), T.alloc_barrier(128)
-                with T.ws(0):
-                    T.set_max_nreg(first, 0)
-                    A[tx] = 1.0
-                    T.barrier_arrive(bar)
-                with T.ws(1):
-                    T.set_max_nreg(second, 1)
-                    T.barrier_wait(bar, 0)
-                    A[tx] = A[tx - 128] + 1.0
+def with_registers(first, second):
+    @T.prim_func
+    def program(A: T.Tensor((256,), T.float32)):
+        with T.Kernel(1, threads=256):
+            tx, bar = T.get_thread_binding(), T.alloc_barrier(128)
+            with T.ws(0):
+                T.set_max_nreg(first, 0)
+                A[tx] = 1.0
+                T.barrier_arrive(bar)
+            with T.ws(1):
+                T.set_max_nreg(second, 1)
+                T.barrier_wait(bar, 0)
+                A[tx] = A[tx - 128] + 1.0
 
-        return main
+    return program
 
-    for first, second in ((24, 256), (256, 24), (240, 240)):
-        (after,), answer = run(emulator, program(first, second), "emu:sm_90a", [(np.zeros(256, np.float32), "float32")], check=1)
-        assert "error" not in answer and answer["finished"] and not answer["findings"], answer
-        assert (after[:128] == 1).all() and (after[128:] == 2).all()
+
+@pytest.mark.parametrize("first, second", [(24, 256), (256, 24), (240, 240)])
+def test_registers_that_are_not_there_have_no_effect(emulator, first, second):
+    (after,), answer = run(emulator, with_registers(first, second), "emu:sm_90a", [(np.zeros(256, np.float32), "float32")], check=1)
+    assert "error" not in answer and answer["finished"] and not answer["findings"], answer
+    assert (after[:128] == 1).all() and (after[128:] == 2).all()

@@ -232,7 +232,7 @@ class Client:
         if key is not None:
             start.key = key
         else:
-            start.program.CopyFrom(self.request(program, device if device.startswith("emu:") else "", options))
+            start.program.CopyFrom(self.request(self._for_device(program, device), device if device.startswith("emu:") else "", options))
 
         def call(left):
             return remote.collect(self._methods["Run"](remote.requests(start, payloads), timeout=left, metadata=_metadata(self._authorization)))
@@ -268,7 +268,8 @@ class Client:
         ``untuned`` says why nothing is tuned now. "model" is the planner's word only, "off" takes the candidates as they come.
 
         ``timeout``: None: as long as the budget, or the daemon, allows. CompileError where no candidate runs. ValueError: another mode."""
-        requests = [c if isinstance(c, self._pb.CompileRequest) else self.request(c, "", priority="TUNING") for c in candidates]
+        requests = [c if isinstance(c, self._pb.CompileRequest) else self.request(self._for_device(c, device), "", priority="TUNING")
+                    for c in candidates]
         described, payloads = measured.describe(arguments)
         start = measured.start(mode, energy_candidates, device=device, arguments=described, candidates=len(requests),
                                reference=0 if reference is None else reference + 1, budget_seconds=budget, budget_candidates=budget_candidates,
@@ -376,11 +377,21 @@ class Client:
             return None
         return [ranking.Ranked.of(c.candidate, c) for progress in told for c in progress.candidates] if any(t.known for t in told) else None
 
+    def _target_of(self, device: str) -> str:
+        """"" of a device that kilnd does not tell of."""
+        return next((d.target for d in self.capabilities().devices if d.name == device), "")
+
+    def _for_device(self, program, device: str):
+        """The bytes of a program as the device's target takes it, where programs for other targets differ."""
+        if getattr(program, "varies", False):
+            return program.for_target(device if device.startswith("emu:") else self._target_of(device)).serialized
+        return program
+
     def _on(self, device: str, program):
         """A run's program as kilnd compiles it, for a recording. Of a device that kilnd does not tell of, the target stays open."""
         if program.target or not recording.active():
             return program
-        return recording.of_target(program, next((d.target for d in self.capabilities().devices if d.name == device), ""))
+        return recording.of_target(program, self._target_of(device))
 
     def _call(self, method: str, request, timeout: float | None):
         return self._retry(lambda left: self._methods[method](request, timeout=left, metadata=_metadata(self._authorization)), timeout)

@@ -32,7 +32,7 @@ def warn(message: str, category=UserWarning) -> None:
                            registry)
 
 
-_told: dict = {}  # what is known at the end of a kernel, by its line
+_told: dict = {}  # what is known at the end of a kernel: a registry for each file
 
 
 def no_effect(what: str, instead: str, location=None) -> None:
@@ -41,7 +41,8 @@ def no_effect(what: str, instead: str, location=None) -> None:
     if location is None or not location.line:
         warn(message, NoEffectWarning)
     else:
-        warnings.warn_explicit(message, NoEffectWarning, location.file, location.line, "<program>", _told)
+        warnings.warn_explicit(message, NoEffectWarning, location.file, location.line, "<program>",
+                               _told.setdefault(location.file, {}))
 
 
 def unused(name: str, **arguments) -> None:

@@ -280,10 +280,15 @@ class PrimFunc:
         """The module's bytes; equal for equal programs."""
         return self.module.SerializeToString(deterministic=True)
 
+    @property
+    def varies(self) -> bool:
+        """Whether ``for_target`` gives another function for some targets."""
+        return any(kernel.in_order is not None for kernel in self.kernels)
+
     def for_target(self, target: str) -> "PrimFunc":
         """The function as the target takes it. Where it has no barriers of parts of a block that threads wait for, warp groups with roles
         (T.ws) go one after the other. TraceError where their barriers allow no such order."""
-        if has_mbarriers(target) or all(kernel.in_order is None for kernel in self.kernels):
+        if has_mbarriers(target) or not self.varies:
             return self
         for kernel in self.kernels:
             if isinstance(kernel.in_order, Exception):

@@ -14,8 +14,8 @@ tokens of a batch) all in a range, so that no new batch size compiles anew for l
 runs: TypeError for a wrong type or dtype, ValueError for a wrong shape, device or number; the message names the argument and what to pass.
 Tensors need not be contiguous; those that are not are copied first, except that a matrix product takes a transposed matrix as it is.
 
-``plan`` tells which program serves a call. The sizes of matrix products' tiles are the daemon's planner's choice, which it keeps; a process asks
-once for each program."""
+``plan`` tells which program serves a call. The sizes of tiles of matrix products and of attention are the daemon's planner's choice, which it keeps;
+a process asks once for each program and range of lengths."""
 
 from . import operation as _operation
 from .attention import attention, attention_backward, attention_with_lse

@@ -150,10 +150,10 @@ def _ask(program: Program, space: tuple, options: dict, target: str, board: str,
     except CompileError as failure:
         if failure.code != "UNIMPLEMENTED":
             raise
-        raise KilnError("the sizes of a matrix product are chosen by the planner of the daemon, and this kilnd is too old to have one: update it, or "
-                        "set KILN_ADDRESS to another") from failure
+        raise KilnError(f"the sizes of kiln.library's {program.build.__name__} are chosen by the planner of the daemon, and this kilnd is too old to "
+                        "have one: update it, or set KILN_ADDRESS to another") from failure
     if ranked[0].problem:
-        raise KilnError(f"the daemon's planner refuses all {len(space)} tiles of this product for {target}: {ranked[0].problem}")
+        raise KilnError(f"the daemon's planner refuses all {len(space)} tiles of {program.build.__name__} for {target}: {ranked[0].problem}")
     return space[min(one.index for one in ranked if one.microseconds <= _ALIKE * ranked[0].microseconds)]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes of the library's programs but matrix products: what their rows, heads and targets leave room for. Nothing is compiled or measured."""
+"""Sizes of the library's programs but those of spaces.py: what their rows, heads and targets leave room for. Nothing is compiled or measured."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def attention(dim: int, target: str, lse: bool = False) -> tuple:
     if not has_wgmma(target):
         return one(plain)
     steps = [(2, keys) for keys in ((128,) if dim <= 128 else (64, 80)) if keys // 2 + keys // 4 + dim // 2 <= REGISTERS[2]]
-    for groups in (3, 4):
+    for groups in (4, 3):  # of two of which the same is expected, more groups wait less where heads have few keys
         keys = min(128, (REGISTERS[groups] - dim // 2) * 4 // 3 // 16 * 16)
         if keys >= 64:
             steps.append((groups, keys))

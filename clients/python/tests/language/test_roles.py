@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Warp groups with roles: T.ws, branches by the thread's number, and the barriers between them."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -470,3 +472,14 @@ def test_a_value_that_a_group_loads_is_loaded_by_it_alone(client):
     with kiln.emulation(check=True):
         kernel(a, c)
     assert (c == a[:, ::-1] * 2).all()
+
+
+def test_a_run_and_a_tuning_take_the_program_of_the_devices_target(monkeypatch):
+    func, client = in_one_loop(2), Client("unix:/nowhere")
+    device = SimpleNamespace(name="cuda:0", target="cuda:sm_90a")
+    monkeypatch.setattr(client, "capabilities", lambda: SimpleNamespace(devices=[device]))
+    assert func.for_target("cuda:sm_90a").serialized != func.for_target("cuda:sm_80").serialized
+    assert client._for_device(func, "cuda:0") == func.for_target("cuda:sm_90a").serialized
+    assert client._for_device(func, "emu:sm_80") == func.for_target("emu:sm_80").serialized
+    device.target = "cuda:sm_80"
+    assert client._for_device(func, "cuda:0") == func.for_target("cuda:sm_80").serialized

@@ -8,6 +8,7 @@ from library_testing import TARGETS, near, needs_kilnd, normal, typed, wide
 
 import kiln
 from kiln import library
+from kiln.library import sizes
 from kiln.library.operation import OPERATIONS
 
 pytestmark = needs_kilnd

@@ -199,7 +199,7 @@ def test_attention_has_as_many_groups_as_the_planner_expects_most_of(monkeypatch
     monkeypatch.setattr(plans, "_choices", {})
     for tokens in (1000, 1024, 8192):
         plan = library.plan("attention", *[library.Spec((2, tokens, 4, 64), "float16")] * 3, True, None, target=HOPPER)
-        assert dict(plan.program.arguments)["threads"] == 512
+        assert dict(plan.program.arguments)["threads"] == 384
     assert [symbols["seq_len"] for symbols in asked] == [1024, 8192], "it is not asked for each number of tokens"
 
 

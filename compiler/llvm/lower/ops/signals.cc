@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/llvm/lower/ops/signals.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/roles.h"
@@ -8,13 +11,16 @@
 
 namespace kiln::llvm_ir {
 
-// Where each group asks once, all that they ask for must be there at one time.
+// Each group asks once at most, and all that they ask for must be there at one time.
 void Signals::FindRegisters() {
   at_start_ = compiler::RegistersAtStart(kernel(), target(), context().request().options.max_registers());
   int64_t more = 0;
+  std::vector<ir::ThreadRange> asked;
   const auto find = [&](const auto& self, const ir::Block& block, const ir::ThreadRange& threads) -> void {
     for (const ir::Stmt& stmt : block) {
       if (const auto* op = std::get_if<ir::Registers>(&stmt.op)) {
+        fits_ &= std::ranges::all_of(asked, [&](const ir::ThreadRange& other) { return other.end <= threads.begin || threads.end <= other.begin; });
+        asked.push_back(threads);
         more += (int64_t(op->count) - at_start_) * threads.Count();
         fits_ &= threads.begin % compiler::kGroupThreads == 0 && threads.end % compiler::kGroupThreads == 0;
         fits_ &= op->more ? op->count >= at_start_ : op->count <= at_start_;
