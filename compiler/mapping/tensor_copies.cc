@@ -15,6 +15,7 @@
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/definitions.h"
 #include "compiler/analysis/signals.h"
+#include "compiler/mapping/added_boxes.h"
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
@@ -40,19 +41,10 @@ struct Pieces {
   int64_t extent;
 };
 
-bool Orders(const ir::Kernel& kernel) {
-  bool orders = false;
-  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
-    const auto* atomic = std::get_if<ir::Atomic>(&stmt.op);
-    orders |= atomic != nullptr && atomic->order != ir::MemoryOrder::kRelaxed;
-  });
-  return orders;
-}
-
 class Chooser {
  public:
   Chooser(ir::Module& module, ir::Kernel& kernel, const Context& context)
-      : module_(module), kernel_(kernel), context_(context), has_signals_(HasSignals(kernel)), orders_(has_signals_ || Orders(kernel)) {}
+      : module_(module), kernel_(kernel), context_(context), has_signals_(HasSignals(kernel)), orders_(has_signals_ || OrdersMemory(kernel)) {}
 
   void Run() {
     Count(kernel_.body);
@@ -201,70 +193,12 @@ class Chooser {
            TensorFits(module_, facts, copy.src, copy.dst.extents, context_.pointer_alignment());
   }
 
-  // The atomic of a parallel loop that adds a tile to global memory, element by element, and orders nothing else.
-  static const ir::Atomic* AddsTile(const ir::Stmt& stmt) {
-    const auto* loop = std::get_if<ir::For>(&stmt.op);
-    if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->vars.size() != 2 || loop->body.size() != 1) return nullptr;
-    const auto* atomic = std::get_if<ir::Atomic>(&loop->body[0].op);
-    const bool plain = atomic != nullptr && atomic->kind == ir::AtomicKind::kAdd && !atomic->old && atomic->order == ir::MemoryOrder::kRelaxed;
-    return plain ? atomic : nullptr;
-  }
-
-  // The box of memory that the loop adds to, and its variables in the order of the box's dimensions.
-  struct Added {
-    ir::Region box;
-    std::vector<ir::VarId> vars;
-  };
-
-  static bool IsAmong(const std::vector<ir::VarId>& vars, ir::VarId var) { return std::ranges::find(vars, var) != vars.end(); }
-
-  // Whether the index is the variable and something that goes with none of the loop's.
-  bool MovesAlone(const Linear& index, ir::VarId var, const std::vector<ir::VarId>& vars) const {
-    const std::set<ir::VarId> all(vars.begin(), vars.end());
-    return index.Coefficient(module_.VarRef(var)) == 1 && std::ranges::all_of(index.terms, [&](const auto& term) {
-             return ExprId(term.first) == module_.VarRef(var) || !ContainsVar(module_.exprs, ExprId(term.first), all);
-           });
-  }
-
-  // Each variable of the loop must move along a dimension of its own, one element at a time.
-  std::optional<Added> BoxOf(const ir::For& loop, const ir::Atomic& atomic) {
-    Added added{{atomic.buffer, atomic.indices, std::vector<int64_t>(atomic.indices.size(), 1)}, {}};
-    for (size_t d = 0; d < atomic.indices.size(); ++d) {
-      const Linear index = LinearOf(module_.exprs, atomic.indices[d]);
-      for (size_t v = 0; v < loop.vars.size(); ++v) {
-        const ir::VarId var = loop.vars[v];
-        if (!ContainsVar(module_.exprs, atomic.indices[d], std::set{var})) continue;
-        if (!MovesAlone(index, var, loop.vars) || added.box.extents[d] != 1 || IsAmong(added.vars, var)) return std::nullopt;
-        ExprId& offset = added.box.offsets[d];
-        offset = module_.exprs.Substitute(offset, var, module_.exprs.Int(0, module_[var].dtype));
-        added.box.extents[d] = module_.exprs.ConstInt(loop.extents[v]).value_or(1);
-        added.vars.push_back(var);
-      }
-    }
-    return added.vars.size() == loop.vars.size() ? std::optional(std::move(added)) : std::nullopt;
-  }
-
   // Nothing else of the kernel may look at the memory, or order it: it does not see when such additions end.
   bool MayAdd(const ir::Atomic& atomic) const {
     const ir::Buffer& to = module_[atomic.buffer];
     const AccessCount& uses = uses_.at(atomic.buffer);
     const bool adds = to.dtype == ir::DType::kF32 || to.dtype == ir::DType::kF16 || to.dtype == ir::DType::kBF16;
     return adds && !orders_ && to.space == Space::kGlobal && !to.may_alias && uses.reads == 0 && uses.writes == added_.at(atomic.buffer);
-  }
-
-  // Whether the loop finds elements of fragments at its own variables, but for constants. Elsewhere it becomes a loop over the whole fragment
-  // (shift_loops.h), of which a shared tile of several panels holds a part.
-  bool TakesPartsFromKnownPlaces(const ir::For& loop, ExprId value) const {
-    std::vector<Access> loads;
-    CollectLoads(module_.exprs, value, loads);
-    const auto is_own = [&](const auto& term) {
-      const ir::ExprNode& node = module_.exprs[ExprId(term.first)];
-      return node.op == ir::ExprOp::kVar && std::ranges::find(loop.vars, ir::VarId(node.ref)) != loop.vars.end();
-    };
-    return std::ranges::all_of(loads, [&](const Access& load) {
-      return module_[load.buffer].space != Space::kFragment ||
-             std::ranges::all_of(load.indices, [&](ExprId index) { return std::ranges::all_of(LinearOf(module_.exprs, index).terms, is_own); });
-    });
   }
 
   // A shared tile of its own, or where there is no room the one of another addition, whose end is then waited for.
@@ -287,9 +221,9 @@ class Chooser {
     const ir::Atomic* atomic = AddsTile(stmt);
     if (atomic == nullptr || !MayAdd(*atomic)) return false;
     ir::For fill = std::get<ir::For>(stmt.op);
-    const std::optional<Added> added = BoxOf(fill, *atomic);
+    const std::optional<AddedBox> added = BoxOf(module_, fill, *atomic);
     if (!added || !std::ranges::all_of(added->box.offsets, [&](ExprId offset) { return IsShared(offset); })) return false;
-    if (!TakesPartsFromKnownPlaces(fill, atomic->value)) return false;
+    if (!TakesPartsFromKnownPlaces(module_, fill, atomic->value)) return false;
     std::vector<int64_t> shape;
     std::ranges::copy_if(added->box.extents, std::back_inserter(shape), [](int64_t extent) { return extent != 1; });
     if (shape.size() != added->vars.size() || !TensorFits(module_, facts, added->box, shape, context_.pointer_alignment())) return false;

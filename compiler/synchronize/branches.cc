@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <unordered_set>
 
 #include "compiler/synchronize/statements.h"
 #include "ir/text/print.h"
@@ -74,6 +75,23 @@ std::optional<Need> NeedOfArrivals(const ir::If& branch, bool by_memory, const S
     }
   }
   return need;
+}
+
+void NoteAwaiting(const ir::Block& body, const ir::ThreadRange& threads, State& pending) {
+  bool awaits = false;
+  std::unordered_set<const ir::Stmt*> inside;
+  ir::Walk(body, [&](const ir::Stmt& stmt) {
+    awaits |= std::holds_alternative<ir::Await>(stmt.op);
+    inside.insert(&stmt);
+  });
+  if (!awaits) return;
+  for (Pending& p : pending) p.awaiting |= IsBy(p, threads) && inside.contains(p.stmt);
+}
+
+void NoteUnreleased(Unreleased& unreleased, const Pending& write, const ir::Stmt& use) {
+  const auto [at, added] = unreleased.try_emplace(write.buffer, write.stmt, &use);
+  const auto place = [](const ir::Stmt& stmt) { return std::pair(stmt.loc.file, stmt.loc.line); };
+  if (!added && place(*write.stmt) < place(*at->second.first)) at->second = {write.stmt, &use};
 }
 
 void WarnOfUnreleased(const ir::Module& module, const Unreleased& unreleased, ir::Diagnostics& diagnostics) {

@@ -39,8 +39,13 @@ std::vector<Coming> FirstAccesses(const ir::Stmt& stmt, const ir::ThreadRange& t
 // nullopt: none arrive.
 std::optional<Need> NeedOfArrivals(const ir::If& branch, bool by_memory, const State& pending);
 
+// Marks what the threads of a branch did in it, if they wait in it for others.
+void NoteAwaiting(const ir::Block& body, const ir::ThreadRange& threads, State& pending);
+
 // What is written in one branch, with no arrival since, and used in another, whose threads run beside: by which statements.
 using Unreleased = std::map<ir::BufferId, std::pair<const ir::Stmt*, const ir::Stmt*>>;
+// Of several writes to a buffer the first in the program is kept.
+void NoteUnreleased(Unreleased& unreleased, const Pending& write, const ir::Stmt& use);
 void WarnOfUnreleased(const ir::Module& module, const Unreleased& unreleased, ir::Diagnostics& diagnostics);
 
 }  // namespace kiln::compiler

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -18,6 +19,9 @@ namespace kiln::compiler {
 inline constexpr int kDone = 1 << 20;
 inline constexpr int kStoring = kDone - 1;
 inline constexpr int kMaxAge = 64;  // no wait looks further back
+// An access is compared with at most so many before it; a barrier then ends the comparisons. After so many statements a barrier costs
+// little, and the comparisons of a long kernel stay in proportion to its length.
+inline constexpr std::ptrdiff_t kMostPending = 256;
 struct Pending {
   ir::BufferId buffer;
   bool write;

@@ -34,10 +34,6 @@ using ir::BufferId;
 using ir::Space;
 using ir::Stmt;
 
-// An access is compared with at most so many before it; a barrier then ends the comparisons. After so many statements a barrier costs
-// little, and the comparisons of a long kernel stay in proportion to its length.
-constexpr std::ptrdiff_t kMostPending = 256;
-
 // The analysis visits a loop until nothing changes, and every visit repeats this for the loops within. Beyond so many visits of statements
 // the kernel is refused: only loops nested a dozen deep come that far.
 constexpr int64_t kMostVisited = 1'000'000;
@@ -174,27 +170,8 @@ class Analysis {
       for (const Access& access : Accesses(stmt))
         for (const Pending& p : state)
           if (p.write && !p.released && IsBy(p, threads) && access.buffer == p.buffer && Conflict(p, stmt, access))
-            NoteUnreleased(*p.stmt, stmt, p.buffer);
+            NoteUnreleased(unreleased_, p, stmt);
     });
-  }
-
-  // Of several writes the first in the program is told of.
-  void NoteUnreleased(const Stmt& write, const Stmt& use, BufferId buffer) {
-    const auto [at, added] = unreleased_.try_emplace(buffer, &write, &use);
-    const auto place = [](const Stmt& stmt) { return std::pair(stmt.loc.file, stmt.loc.line); };
-    if (!added && place(write) < place(*at->second.first)) at->second = {&write, &use};
-  }
-
-  // What threads of a branch do that wait in it for others.
-  static void NoteAwaiting(const Block& body, const ir::ThreadRange& threads, State& state) {
-    bool awaits = false;
-    std::unordered_set<const Stmt*> inside;
-    ir::Walk(body, [&](const Stmt& stmt) {
-      awaits |= std::holds_alternative<ir::Await>(stmt.op);
-      inside.insert(&stmt);
-    });
-    if (!awaits) return;
-    for (Pending& p : state) p.awaiting |= IsBy(p, threads) && inside.contains(p.stmt);
   }
 
   // A product in flight may read its operands until the wait for its sum, whatever barriers passed before.
@@ -354,10 +331,9 @@ class Analysis {
       for (const Pending& p : state) {
         // Threads of other branches have these by the program's own barriers; those of the branch meet within it.
         if ((p.released && AreApart(p, who.threads)) || (who.branch && IsBy(p, *who.branch)) || !Conflict(p, stmt, access)) continue;
-        if (p.awaiting && AreApart(p, who.threads)) {
-          if (p.write && !fixed_) NoteUnreleased(*p.stmt, stmt, p.buffer);
-          continue;
-        }
+        const bool beside = p.awaiting && AreApart(p, who.threads);
+        if (beside && p.write && !fixed_) NoteUnreleased(unreleased_, p, stmt);
+        if (beside) continue;
         need.Add(NeedOf(p, stmt, access));
         causes_[&stmt].insert(p.stmt);
       }

@@ -122,6 +122,13 @@ Ring RandomModule::AddRing() {
   return ring;
 }
 
+BufferId RandomModule::AddBarriers() {
+  const BufferId barriers = AddTile(Space::kBarrier, DType::kI64, {2});
+  module_[barriers].arrivals = {uint32_t(1 + Below(32)), 32};
+  std::erase(buffers_, barriers);  // they hold no elements
+  return barriers;
+}
+
 Region RandomModule::Whole(BufferId buffer) {
   Region region{.buffer = buffer, .offsets = {}, .extents = module_.ShapeOf(buffer)};
   region.offsets.assign(region.extents.size(), module_.exprs.Int(0));
@@ -346,7 +353,7 @@ Op RandomModule::MakeElementwise() {
 }
 
 Op RandomModule::MakeTileOp() {
-  switch (Below(decisions_ ? 10 : 5)) {
+  switch (Below(decisions_ ? 13 : 5)) {
     case 0: return MakeGemm();
     case 1: {
       std::vector<Op (RandomModule::*)()> makers;
@@ -410,6 +417,9 @@ Op RandomModule::MakeTileOp() {
                        module_.exprs.Bool(Coin()),
                        module_.exprs.Int(Below(3))};
     }
+    case 9: return Arrive{AddBarriers(), {module_.exprs.Int(Below(2))}};
+    case 10: return Await{AddBarriers(), {module_.exprs.Int(Below(2))}, module_.exprs.Int(Below(2))};
+    case 11: return Registers{uint32_t(24 + Below(20) * 8), Coin()};
     default: {
       const Ring ring = AddRing();
       return RingStep{RingAction(Below(4)), ring, Below(2) * 128, Below(3)};

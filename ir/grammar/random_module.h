@@ -36,6 +36,7 @@ class RandomModule {
   std::vector<ExprId> Indices(BufferId buffer);
   BufferId AddTile(Space space, DType type, std::vector<int64_t> shape);
   Ring AddRing();
+  BufferId AddBarriers();  // of the program
   Region Whole(BufferId buffer);
   Layout SomeLayout(const std::vector<int64_t>& shape);
   void Header();
