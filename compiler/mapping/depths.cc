@@ -178,8 +178,8 @@ class Orders {
       auto* loop = std::get_if<ir::For>(&stmt.op);
       if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->vars.size() != 2 || loop->body.size() != 1) return;
       const auto* store = std::get_if<ir::Store>(&loop->body[0].op);
-      if (store != nullptr && IsOwnElement(module_, *loop, store->indices) && CoversElements(module_, *loop, store->buffer))
-        writers[store->buffer] = loop;
+      if (store == nullptr || module_[store->buffer].space != Space::kFragment) return;
+      if (IsOwnElement(module_, *loop, store->indices) && CoversElements(module_, *loop, store->buffer)) writers[store->buffer] = loop;
     });
     ir::Walk(kernel.body, [&](Stmt& stmt) {
       auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
