@@ -6,6 +6,7 @@
 #include <llvm/IR/InstIterator.h>
 #include <llvm/IR/IntrinsicInst.h>
 #include <llvm/IR/PatternMatch.h>
+#include <llvm/IR/Verifier.h>
 #include <llvm/Passes/PassBuilder.h>
 #include <llvm/Transforms/IPO/AlwaysInliner.h>
 #include <llvm/Transforms/IPO/GlobalDCE.h>
@@ -18,13 +19,16 @@
 #include <llvm/Transforms/Scalar/LoopPassManager.h>
 #include <llvm/Transforms/Scalar/SROA.h>
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
+#include <llvm/Transforms/Utils/Cloning.h>
 #include <llvm/Transforms/Utils/Local.h>
 #include <llvm/Transforms/Utils/Mem2Reg.h>
 #pragma GCC diagnostic pop
 
 #include <algorithm>
 #include <map>
+#include <memory>
 
+#include "compiler/llvm/array_bounds.h"
 #include "compiler/llvm/negations.h"
 #include "compiler/llvm/spins.h"
 
@@ -297,6 +301,44 @@ bool NeedsLibrary(const llvm::Function& function) {
   }
 }
 
+void Run(llvm::Module& module, llvm::TargetMachine& machine, Effort effort, CodeMotion motion) {
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager components;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder(&machine);
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(components);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, components, modules);
+  Pipeline(effort, motion).run(module, modules);
+}
+
+bool IsNarrow(const llvm::Type& type) { return type.getScalarType()->isHalfTy() || type.getScalarType()->isBFloatTy(); }
+
+// Whether an f16 may be compared as a bf16, or a bf16 as an f16.
+bool MayMistakeHalves(const llvm::Module& module) {
+  bool compares = false, has_half = false, has_bfloat = false;
+  for (const llvm::Function& function : module) {
+    for (const llvm::Instruction& instruction : llvm::instructions(function)) {
+      has_half |= instruction.getType()->getScalarType()->isHalfTy();
+      has_bfloat |= instruction.getType()->getScalarType()->isBFloatTy();
+      compares |= llvm::isa<llvm::FCmpInst>(instruction) && IsNarrow(*instruction.getOperand(0)->getType());
+    }
+  }
+  return compares && has_half && has_bfloat;
+}
+
+// LLVM 22's InstCombine takes the bits of an f16 for an integer where a program reads it as a bf16 and asks whether that is zero, and the other way
+// round: the instructions that it makes do not have matching types. Nothing in the program tells whether it comes to this, so it is tried.
+bool IsCombinedWrongly(const llvm::Module& module, llvm::TargetMachine& machine) {
+  if (!MayMistakeHalves(module)) return false;
+  const std::unique_ptr<llvm::Module> trial = llvm::CloneModule(module);
+  Run(*trial, machine, Effort::kFull, CodeMotion::kYes);
+  return llvm::verifyModule(*trial);
+}
+
 std::string Problem(const llvm::Function& function) {
   const std::string name = function.getName().str();
   if (!function.isDeclaration()) {
@@ -321,20 +363,11 @@ size_t CodeOf(const llvm::Module& module) {
 }
 
 std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMachine& machine, CodeMotion motion) {
-  llvm::LoopAnalysisManager loops;
-  llvm::FunctionAnalysisManager functions;
-  llvm::CGSCCAnalysisManager components;
-  llvm::ModuleAnalysisManager modules;
-  llvm::PassBuilder builder(&machine);
-  builder.registerModuleAnalyses(modules);
-  builder.registerCGSCCAnalyses(components);
-  builder.registerFunctionAnalyses(functions);
-  builder.registerLoopAnalyses(loops);
-  builder.crossRegisterProxies(loops, functions, components, modules);
   const Effort effort = EffortFor(module);
   const bool crowded_on_amd = motion == CodeMotion::kNo && machine.getTargetTriple().isAMDGPU();  // ptxas schedules for itself
   if (effort != Effort::kFull || crowded_on_amd) machine.setOptLevel(llvm::CodeGenOptLevel::None);
-  Pipeline(effort, motion).run(module, modules);
+  if (effort == Effort::kFull && motion == CodeMotion::kYes && IsCombinedWrongly(module, machine)) motion = CodeMotion::kNo;
+  Run(module, machine, effort, motion);
   for (llvm::Function& function : module) {
     if (machine.getTargetTriple().isNVPTX()) {
       WidenBf16Comparisons(function);
@@ -344,6 +377,7 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
       WidenBf16InWords(function);
     }
     if (machine.getTargetTriple().isAMDGPU()) {
+      DropAccessesOutsideArrays(function);
       KeepWmmaInItsBlock(function);
       CutSchedulingRegions(function);
     }

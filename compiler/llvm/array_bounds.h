@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/llvm/llvm_headers.h"
+
+namespace kiln::llvm_ir {
+
+// A load or a store beyond the ends of a thread's array is the program's fault, but LLVM must survive it: AMDGPUPromoteAlloca of LLVM 22, which makes
+// vectors of such arrays, uses a value that it has deleted where an element that no array has is stored elsewhere. So loads at places that are
+// known to be outside give zeros, and stores there are dropped.
+void DropAccessesOutsideArrays(llvm::Function& function);
+
+}  // namespace kiln::llvm_ir
