@@ -121,5 +121,61 @@ func @f(%P: global i64[64], %M: global f32[{}:i64], %A: global f32[64], %B: glob
   EXPECT_EQ(Count(tensor, "ld.global.nc.v4"), 1u) << ptx(tensor);
 }
 
+// LLVM 22's InstCombine makes instructions of types that do not match of it.
+TEST(CompileForms, HalvesOfOneKindAreComparedAsTheOther) {
+  CompilesEverywhere(R"(kiln 1
+func @f(%A: global f16[64], %B: global bf16[64], %C: global bool[64], %D: global bool[64]) outputs(2, 3) thread(%t) {
+  kernel @k grid(1) threads 64 blocks(%b) {
+    store %C[%t] = reinterpret.bf16(%A[%t]) == 0.0:bf16
+    store %D[%t] = reinterpret.f16(%B[%t]) != 0.0:f16
+  }
+}
+)");
+}
+
+// LLVM 22's AMDGPUPromoteAlloca uses what it has deleted.
+TEST(CompileForms, ElementsThatNoArrayHasAreReadUnderACondition) {
+  CompilesEverywhere(R"(kiln 1
+func @f[%n](%A: global u8[%n], %B: global u8[64]) outputs(1) thread(%t) {
+  kernel @k grid(1) threads 64 blocks(%b) {
+    %a = alloc local u8[64]
+    for serial %i in %n {
+      if %n == 60 {
+        for unroll %j in 16 {
+          store %a[%j] = %a[%j * 64 - %n + %n]
+          if %A[%i] == 3:u8 {
+            store %B[%t] = %a[max(min(%n, 63), 0)]
+          }
+        }
+      }
+    }
+  }
+}
+)");
+}
+
+// The atomic operation orders the tile's write and what is read behind it, which is of another shape.
+TEST(CompileForms, OrderedAtomicsStandBesideWritesOfTiles) {
+  CompilesEverywhere(R"(kiln 1
+func @f(%A: global f16[0, 17] may_alias, %C: global f32[64] may_alias) outputs(0, 1) {
+  kernel @k grid(4) threads 128 blocks(%b) {
+    %s = alloc shared f32[8, 4]
+    %t = alloc shared f16[8, 32]
+    while %b < 3 {
+      %f = alloc fragment f32[8, 1]
+      for parallel %i, %j in 8, 1 {
+        store %s[%i, %j] = f32(%j)
+        atomic exchange %C[%b] = 1.0 order acq_rel
+        store %f[%i, %j] = 2.0
+      }
+      for pipelined %k in 1 stages 1 {
+        copy %A[0, %k * 32; 8, 32] -> %t[0, 0; 8, 32]
+      }
+    }
+  }
+}
+)");
+}
+
 }  // namespace
 }  // namespace kiln::compiler

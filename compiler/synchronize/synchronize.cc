@@ -416,7 +416,8 @@ class Analysis {
 
   // A thread that reads only what it wrote itself needs no barrier.
   bool ReadsItsOwn(const Pending& p, const Stmt& stmt, const Access& access) const {
-    return p.write && !access.write && module_[p.buffer].space == Space::kShared && OfAll(p, stmt, access, &Encounters::BySameThreads);
+    const bool reads = p.buffer == access.buffer && p.write && !access.write;
+    return reads && module_[p.buffer].space == Space::kShared && OfAll(p, stmt, access, &Encounters::BySameThreads);
   }
 
   bool Conflict(const Pending& p, const Stmt& stmt, const Access& access) const {
