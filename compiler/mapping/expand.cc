@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/mapping/expand.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -16,14 +17,14 @@ using ir::ExprId;
 using ir::Space;
 
 // A loop whose elements each thread keeps to itself.
-void MakePrivate(ir::For& loop) {
+void MakePrivate(ir::For& loop, ir::LoopKind kind) {
   ir::Block body = std::move(loop.body);
   for (size_t v = loop.vars.size(); v-- > 1;) {
-    ir::For inner{ir::LoopKind::kUnroll, {loop.vars[v]}, {loop.extents[v]}, std::move(body)};
+    ir::For inner{kind, {loop.vars[v]}, {loop.extents[v]}, std::move(body)};
     body.clear();
     body.push_back({std::move(inner), {}});
   }
-  loop.kind = ir::LoopKind::kUnroll;
+  loop.kind = kind;
   loop.coalesced_width = 0;  // of neighbouring threads
   loop.vars.resize(1);
   loop.extents.resize(1);
@@ -39,7 +40,7 @@ ir::Region Whole(ir::Module& module, BufferId buffer) {
 // Replaces each copy and each op of the family elementwise by a loop, and makes both sides of each reduction fragments.
 class Expander {
  public:
-  explicit Expander(ir::Module& module) : module_(module) {}
+  Expander(ir::Module& module, const target::Target& target) : module_(module), target_(target) {}
 
   void Visit(ir::Block& block) {
     ir::Block result;
@@ -58,7 +59,7 @@ class Expander {
                  },
                  stmt.op);
       if (loop) {
-        if (NamesPrivate(stmt.op)) MakePrivate(*loop);
+        if (NamesPrivate(stmt.op)) MakePrivate(*loop, FitsRegisters(*loop, stmt.op) ? ir::LoopKind::kUnroll : ir::LoopKind::kSerial);
         stmt.op = std::move(*loop);
       } else if (auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
         ThroughFragments(*reduce, stmt, result);
@@ -82,6 +83,15 @@ class Expander {
     bool names = false;
     ir::ForEachBuffer(op, [&](BufferId buffer) { names |= module_[buffer].space == Space::kLocal; });
     return names;
+  }
+  // Whether what the loop writes or reads of the thread's arrays may be in registers, one or more elements in each.
+  bool FitsRegisters(const ir::For& loop, const ir::Op& op) const {
+    int64_t bits = 0;
+    ir::ForEachBuffer(op, [&](BufferId buffer) {
+      if (module_[buffer].space == Space::kLocal) bits = std::max<int64_t>(bits, ir::Bits(module_[buffer].dtype));
+    });
+    for (ExprId extent : loop.extents) bits *= module_.exprs.ConstInt(extent).value_or(1);
+    return bits <= int64_t(target_.registers_per_thread) * 32;
   }
 
   void ThroughFragments(ir::Reduce reduce, const ir::Stmt& stmt, ir::Block& result) {
@@ -108,10 +118,11 @@ class Expander {
   }
 
   ir::Module& module_;
+  const target::Target& target_;
 };
 
 }  // namespace
 
-void Expand(ir::Module& module, ir::Block& block) { Expander(module).Visit(block); }
+void Expand(ir::Module& module, const target::Target& target, ir::Block& block) { Expander(module, target).Visit(block); }
 
 }  // namespace kiln::compiler

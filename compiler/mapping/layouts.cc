@@ -415,7 +415,7 @@ class Inference {
 ir::Result Layouts(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
   for (ir::Kernel& kernel : module.kernels) {
     const size_t buffers = module.buffers.size();
-    Expand(module, kernel.body);
+    Expand(module, *context.target, kernel.body);
     ShiftLoops(module, kernel.body);
     Inference(module, kernel, context, diagnostics).Run();
     Stage(module, kernel, context);
