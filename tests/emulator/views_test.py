@@ -204,6 +204,12 @@ def transposed(s, t, tx, A, B):
     T.transpose(t[:, 0:2], T.reshape(B, (32, 2))[tx : tx + 2, :])
 
 
+def from_arrays_that_differ(s, t, tx, A, B):
+    own = T.alloc_local((1,), "int32")
+    own[0] = tx
+    T.atomic_add(B[3], own)
+
+
 def of_a_tile(statements):
     @T.prim_func
     def program(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "int32")):
@@ -216,7 +222,8 @@ def of_a_tile(statements):
     return program
 
 
-@pytest.mark.parametrize("statements", [filled, read_from, written_to, reduced, repeated, added, added_value, transposed], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("statements", [filled, read_from, written_to, reduced, repeated, added, added_value, transposed,
+                                        from_arrays_that_differ], ids=lambda f: f.__name__)
 def test_operations_that_become_loops_take_no_operand_of_a_thread(emulator, statements):
     module = emulator.module(of_a_tile(T.macro(statements)).serialized)
     _, answer = emulator.call(module, "emu:sm_90a", [(np.zeros(64, np.int32), "int32")] * 2, check=1)
@@ -251,3 +258,17 @@ def from_its_own(s, t, tx, A, B):
 def test_each_thread_adds_what_is_its_own(call, target):
     _, b = call(of_a_tile(T.macro(from_its_own)), target, *np.zeros((2, 64), np.int32))
     np.testing.assert_array_equal(b, np.repeat(np.arange(16), 4) * 10 + np.tile(np.arange(4), 16))
+
+
+def from_arrays_that_agree(s, t, tx, A, B):
+    own = T.alloc_local((4,), "int32")
+    T.copy(A[0:4], own)
+    T.atomic_add(B[8:12], own)
+    T.atomic_add(B[0:1], own[2:3])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_all_threads_have_is_added_once(call, target):
+    a = np.arange(5, 69, dtype=np.int32)
+    _, b = call(of_a_tile(T.macro(from_arrays_that_agree)), target, a, np.zeros(64, np.int32))
+    np.testing.assert_array_equal(b, np.r_[7, np.zeros(7), a[:4], np.zeros(52)])

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from .. import notices
 from . import program as ir
-from .agreed import each
+from .agreed import agree, each, may_differ
 from .buffer import Buffer, Region, element, load
 from .expr import Expr, Var, as_expr, cast
 from .lanes import elements
+from .loops import Parallel
 from .regions import closed, describe, operand, pair, shifted, tile_extents
 from .trace import allocate, current, emit, error, value_error
 
@@ -49,7 +50,8 @@ def _change(name: str, kind: str, dst, value, order: str, gives_old: bool, compa
 
 
 def _tile(kind: str, dst, value, order: str) -> None:
-    """Tile form: each element of the destination. Where an operand is an array of the thread's own, each thread does all of it."""
+    """Tile form: each element of the destination. Where an operand is an array of the thread's own, each thread does all of it at a place of its
+    own; at a place that all share, it is done once, of values that all have."""
     if not isinstance(value, (Buffer, Region)):
         region = closed(operand(dst, "the destination of an atomic operation"))
         source = None
@@ -66,7 +68,13 @@ def _tile(kind: str, dst, value, order: str) -> None:
             source_dims = [d for d, e in enumerate(source.extents) if e != 1]
             operand_value = as_expr(source.buffer[shifted(source, dict(zip(source_dims, index)))])
         indices = shifted(region, dict(zip(dims, index)))
-        emit(ir.Atomic(kind, region.buffer, list(indices), cast(operand_value, region.dtype), _of_each_thread(), order=order))
+        change = lambda each: ir.Atomic(kind, region.buffer, list(indices), cast(operand_value, region.dtype), each, order=order)  # noqa: E731
+        if source is None or source.buffer.space != "LOCAL" or not _of_each_thread() or any(may_differ(offset) for offset in region.offsets):
+            emit(change(_of_each_thread()))
+            continue
+        agree(values=[operand_value])
+        for _ in Parallel(1):
+            emit(change(False))
 
 
 _ORDER_DOC = (
@@ -93,12 +101,12 @@ def _atomic(kind: str, name: str, what: str, dtypes: str = "numbers of 16 bits o
     function.__doc__ = (
         f"{what}, atomically, for one element or for each element of a tile. {_OLD_DOC} {_ORDER_DOC} ``use_tma`` and ``annotations``: no effect, "
         "with a warning.\n"
-        "Shapes: ``dst`` is an element or a tile in global or shared memory; ``value`` is a scalar, or a tile of equal extents. Each thread does all "
-        "of a tile if ``value`` is a T.alloc_local. \n"
+        "Shapes: ``dst`` is an element or a tile in global or shared memory; ``value`` is a scalar, or a tile of equal extents. Of a T.alloc_local each "
+        "thread does all where the place in ``dst`` has its number in it; else it is done once, of what all threads have. \n"
         f"Dtypes: {dtypes}; ``value`` is converted to the dtype of ``dst``. Targets: all.\n"
         "Errors: TraceError for another ``memory_order``, for ``return_prev=True`` of a tile, and where extents differ. CompileError for elements "
-        "of 8 bits, for an element that is in neither global nor shared memory, and where a tile's offset or its scalar differs between "
-        "threads.").replace(". \n", ".\n")
+        "of 8 bits, for an element that is in neither global nor shared memory, and where a tile's offset, its scalar or a T.alloc_local that is taken "
+        "once differs between threads.").replace(". \n", ".\n")
     return function
 
 
