@@ -28,9 +28,9 @@
 #include <map>
 #include <memory>
 
-#include "compiler/llvm/array_bounds.h"
-#include "compiler/llvm/negations.h"
-#include "compiler/llvm/spins.h"
+#include "compiler/llvm/faults/array_bounds.h"
+#include "compiler/llvm/faults/negations.h"
+#include "compiler/llvm/faults/spins.h"
 
 namespace kiln::llvm_ir {
 namespace {

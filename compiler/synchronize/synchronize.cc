@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <span>
 #include <unordered_map>
@@ -405,19 +406,16 @@ class Analysis {
 
   // Whether `relation`, a method of Encounters, holds between an access and all that the pending statement did to the buffer.
   bool OfAll(const Pending& p, const Stmt& stmt, const Access& access, auto relation) const {
-    bool found = false;
-    for (const Access& before : Accesses(*p.stmt)) {
-      if (before.buffer != access.buffer || before.write != p.write) continue;
-      if (!(encounters_.*relation)({*p.stmt, before}, {stmt, access})) return false;
-      found = true;
-    }
-    return found;
+    const auto concerns = [&](const Access& before) { return before.buffer == access.buffer && before.write == p.write; };
+    const auto holds = [&](const Access& before) { return (encounters_.*relation)({*p.stmt, before}, {stmt, access}); };
+    auto did = Accesses(*p.stmt) | std::views::filter(concerns);
+    return !did.empty() && std::ranges::all_of(did, holds);
   }
 
   // A thread that reads only what it wrote itself needs no barrier.
   bool ReadsItsOwn(const Pending& p, const Stmt& stmt, const Access& access) const {
-    const bool reads = p.buffer == access.buffer && p.write && !access.write;
-    return reads && module_[p.buffer].space == Space::kShared && OfAll(p, stmt, access, &Encounters::BySameThreads);
+    if (p.buffer != access.buffer || module_[p.buffer].space != Space::kShared) return false;
+    return p.write && !access.write && OfAll(p, stmt, access, &Encounters::BySameThreads);
   }
 
   bool Conflict(const Pending& p, const Stmt& stmt, const Access& access) const {

@@ -26,7 +26,7 @@ FAILED_ONCE = [
     ("ranges", 3003177, "emu:gfx942"),  # partial results of a range of threads, in shared memory that other threads still read
     ("ranges", 3003506, "emu:sm_75"),  # a tile of 64 rows, taken for a buffer of 64 versions
     ("ranges", 3332037, "emu:gfx1100"),  # a byte that a buffer of a loop's body shares with others
-    ("ranges", 8430056, "cuda:sm_90a"),  # right here: ptxas made it wrong (compiler/llvm/spins.h)
+    ("ranges", 8430056, "cuda:sm_90a"),  # right here: ptxas made it wrong (compiler/llvm/faults/spins.h)
     ("tiles", 149, "emu:sm_90a"), ("tiles", 1477, "emu:gfx90a"), ("tiles", 1805, "emu:gfx1100"),  # tiles allocated in pipelined loops
 ]
 

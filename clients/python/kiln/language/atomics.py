@@ -101,12 +101,12 @@ def _atomic(kind: str, name: str, what: str, dtypes: str = "numbers of 16 bits o
     function.__doc__ = (
         f"{what}, atomically, for one element or for each element of a tile. {_OLD_DOC} {_ORDER_DOC} ``use_tma`` and ``annotations``: no effect, "
         "with a warning.\n"
-        "Shapes: ``dst`` is an element or a tile in global or shared memory; ``value`` is a scalar, or a tile of equal extents. Of a T.alloc_local each "
-        "thread does all where the place in ``dst`` has its number in it; else it is done once, of what all threads have. \n"
+        "Shapes: ``dst`` is an element or a tile in global or shared memory; ``value`` is a scalar, or a tile of equal extents. Of a T.alloc_local "
+        "each thread does all where the place in ``dst`` has its number in it; else it is done once, of what all threads have. \n"
         f"Dtypes: {dtypes}; ``value`` is converted to the dtype of ``dst``. Targets: all.\n"
         "Errors: TraceError for another ``memory_order``, for ``return_prev=True`` of a tile, and where extents differ. CompileError for elements "
-        "of 8 bits, for an element that is in neither global nor shared memory, and where a tile's offset, its scalar or a T.alloc_local that is taken "
-        "once differs between threads.").replace(". \n", ".\n")
+        "of 8 bits, for an element that is in neither global nor shared memory, and where a tile's offset, its scalar or a T.alloc_local that is "
+        "taken once differs between threads.").replace(". \n", ".\n")
     return function
 
 
