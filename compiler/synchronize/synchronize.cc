@@ -22,7 +22,7 @@
 #include "compiler/synchronize/pending.h"
 #include "compiler/synchronize/range_barriers.h"
 #include "compiler/synchronize/statements.h"
-#include "compiler/synchronize/visited_loops.h"
+#include "compiler/synchronize/visited.h"
 #include "ir/text/print.h"
 #include "ir/visit.h"
 
@@ -34,9 +34,9 @@ using ir::BufferId;
 using ir::Space;
 using ir::Stmt;
 
-// The analysis visits a loop until nothing changes, and every visit repeats this for the loops within. Beyond so many visits of statements
-// the kernel is refused: only loops nested a dozen deep come that far.
-constexpr int64_t kMostVisited = 1'000'000;
+// The analysis visits a loop until nothing changes, and every visit repeats this for the loops within. Beyond so many visits of statements, or
+// so many of each, the kernel is refused: only loops nested a dozen deep come that far.
+constexpr int64_t kMostVisited = 1'000'000, kMostOfEach = 50;
 // After that, it tries to do without each barrier in turn, for at most so many visits. A barrier that it did not get to try is at worst
 // superfluous.
 constexpr int64_t kMostTried = 2'000'000;
@@ -50,13 +50,16 @@ class Analysis {
         encounters_(module, kernel),
         divergence_(module, kernel),
         digits_(module, kernel),
+        indices_(module.exprs),
         scopes_{AllThreads(kernel)} {}
 
   // Finds what each statement needs, then drops the needs that others cover. Within one pass in program order no need covers another, since
   // a barrier stands as late as it can. But in a loop, a need that a later iteration finds further up may cover one found earlier.
   void Run(const Block& body) {
     special_ = FindSpecial(body);
-    loops_visited_.Find(body);
+    visited_.Find(body);
+    ir::Walk(body, [&](const Stmt&) { limit_ += kMostOfEach; });
+    limit_ = std::max(limit_, kMostVisited);
     State state;
     Visit(body, state);
     endless_ = beyond_;
@@ -68,18 +71,43 @@ class Analysis {
       if (known == needs_.end()) continue;
       const Need need = known->second;
       needs_.erase(known);
-      loops_visited_.Changed(*stmt);
+      visited_.Changed(*stmt);
       if (Holds(body)) continue;
       needs_[stmt] = need;
-      loops_visited_.Changed(*stmt);
+      visited_.Changed(*stmt);
     }
     Lift(body, body);
     if (by_memory_) TellMemoriesApart(body);
   }
 
   void Visit(const Block& block, State& state) {
+    const Visited::Piece* parts = visited_.Parts(block);
+    parts == nullptr ? VisitAll(block, state) : VisitParts(*parts, state);
+  }
+
+  // A part that is visited again with the same pending before it, and the same needs, leaves the same.
+  void VisitParts(const Visited::Piece& whole, State& state) {
+    if (whole.parts().empty()) return VisitAll(whole.stmts(), state);
+    for (Visited::Piece* part : whole.parts()) {
+      if (IsDecided()) return;
+      ++visits_;
+      Again(*part, state, [&] { VisitParts(*part, state); });
+    }
+  }
+
+  // Visits a piece, unless it is known what it leaves.
+  template <typename Do>
+  void Again(Visited::Piece& piece, State& state, Do&& visit) {
+    if (const State* after = visited_.After(piece, state)) return void(state = *after);
+    State before = state;
+    const int64_t changes = piece.changes();
+    visit();
+    if (piece.changes() == changes && !IsDecided()) visited_.Remember(piece, std::move(before), state);
+  }
+
+  void VisitAll(std::span<const Stmt> block, State& state) {
     for (size_t i = 0; i < block.size();) {
-      const std::span<const Stmt> rest = std::span(block).subspan(i);
+      const std::span<const Stmt> rest = block.subspan(i);
       const size_t together = ExchangeTogether(rest);
       together == 0 ? VisitStmt(rest[0], state) : VisitReduces(rest.first(together), state);
       i += std::max<size_t>(together, 1);
@@ -256,11 +284,11 @@ class Analysis {
     const auto [place, added] = needs_.try_emplace(&loop);
     const Need before = place->second;
     place->second.Add(own);
-    loops_visited_.Changed(inner), loops_visited_.Changed(loop);
+    visited_.Changed(inner), visited_.Changed(loop);
     if (Holds(kernel)) return causes_[&loop].merge(causes_[&inner]);
     added ? void(needs_.erase(place)) : void(place->second = before);
     needs_[&inner] = own;
-    loops_visited_.Changed(inner), loops_visited_.Changed(loop);
+    visited_.Changed(inner), visited_.Changed(loop);
   }
 
   // Takes the order of global memory from every barrier that can do without; from those within loops first, where waiting costs most. So far
@@ -280,7 +308,7 @@ class Analysis {
       for (const Stmt* stmt : barriers) {
         int& what = needs_.at(stmt).what;
         what = global ? what | Need::kGlobal : what & ~Need::kGlobal;
-        loops_visited_.Changed(*stmt);
+        visited_.Changed(*stmt);
       }
     };
     set(false);
@@ -358,7 +386,7 @@ class Analysis {
       raised_ |= raised;
       it->second.Add(need);
       if (added) order_.push_back(&stmt);
-      if (added || raised) loops_visited_.Changed(stmt);
+      if (added || raised) visited_.Changed(stmt);
     }
     // A need found on another path holds on this one too.
     if (const auto it = needs_.find(&stmt); it != needs_.end()) Settle(it->second, state), Clear(state, it->second.what);
@@ -430,7 +458,7 @@ class Analysis {
     // A statement that runs again writes the same elements with the same threads.
     const bool same = module_[p.buffer].space == Space::kGlobal && p.write && access.write && p.stmt == &stmt;
     if (same && !MayMeetItself(digits_, access, loops_)) return false;
-    if (AreElementsApart(module_, *p.stmt, Accesses(*p.stmt), p.write, stmt, access)) return false;
+    if (AreElementsApart(indices_, *p.stmt, Accesses(*p.stmt), p.write, stmt, access)) return false;
     // Another statement may be other threads'.
     const ir::ThreadRange& threads = p.stmt == &stmt ? scopes_.back() : scopes_.front();
     if (divergent_ > 0 && HaveTheSameThread(digits_, threads, *p.stmt, Accesses(*p.stmt), p.write, stmt, access)) return false;
@@ -441,11 +469,7 @@ class Analysis {
   }
 
   void Repeat(const Stmt& stmt, const Block& body, std::optional<ir::VarId> var, State& state) {
-    if (const State* after = loops_visited_.After(stmt, state)) return void(state = *after);
-    State before = state;
-    const int64_t changes = loops_visited_.Changes(stmt);
-    Iterate(body, var, state);
-    if (loops_visited_.Changes(stmt) == changes && !IsDecided()) loops_visited_.Remember(stmt, std::move(before), state);
+    Again(visited_.Loop(stmt), state, [&] { Iterate(body, var, state); });
   }
 
   // At the limit, or once the given needs are known not to be enough: the rest of the visits changes nothing.
@@ -503,10 +527,11 @@ class Analysis {
   const Encounters encounters_;
   const Divergence divergence_;
   const Digits digits_;
+  const IndexSteps indices_;
   mutable std::unordered_map<const Stmt*, std::vector<Access>> accesses_;
   std::map<const Stmt*, Need> needs_;
   std::map<const Stmt*, std::set<const Stmt*>> causes_;  // for each need, the statements it keeps this one apart from
-  VisitedLoops loops_visited_;
+  Visited visited_;
   Special special_;
   Unreleased unreleased_;
   std::vector<const Stmt*> order_;     // needs as they were found
@@ -518,7 +543,7 @@ class Analysis {
   std::vector<Exits> exits_;             // of the loops around
   int divergent_ = 0;                    // enclosing conditions that differ between threads, within the last scope
   std::vector<ir::ThreadRange> scopes_;  // threads of the kernel's body, then of each enclosing branch that narrows them
-  int64_t visits_ = 0, limit_ = kMostVisited;
+  int64_t visits_ = 0, limit_ = 0;
   const Stmt* beyond_ = nullptr;  // where the limit was reached
   const Stmt* endless_ = nullptr;
   bool fixed_ = false;  // needs are given; only check whether they are enough
