@@ -85,12 +85,15 @@ class Analysis {
     parts == nullptr ? VisitAll(block, state) : VisitParts(*parts, state);
   }
 
+  // Of a visit: 64 comparisons take as long as the rest of it.
+  static int64_t CostOf(const State& state) { return 1 + int64_t(state.size()) / 64; }
+
   // A part that is visited again with the same pending before it, and the same needs, leaves the same.
   void VisitParts(const Visited::Piece& whole, State& state) {
     if (whole.parts().empty()) return VisitAll(whole.stmts(), state);
     for (Visited::Piece* part : whole.parts()) {
       if (IsDecided()) return;
-      ++visits_;
+      visits_ += CostOf(state);
       Again(*part, state, [&] { VisitParts(*part, state); });
     }
   }
@@ -121,7 +124,7 @@ class Analysis {
 
  private:
   void VisitStmt(const Stmt& stmt, State& state) {
-    visits_ += 1 + int64_t(state.size()) / 64;  // 64 comparisons take as long as the rest of a visit
+    visits_ += CostOf(state);
     if (beyond_ == nullptr && visits_ > limit_) beyond_ = &stmt;
     if (IsDecided()) return;
     std::visit(ir::Overloaded{

@@ -63,7 +63,7 @@ class Visited {
 
   void Remember(Piece& piece, State before, State after) {
     if (piece.leaves_) return;
-    if (piece.visits_.size() == kMostVisits) piece.visits_.erase(piece.visits_.begin());
+    if (piece.visits_.size() == (piece.stmts_.empty() ? kMostVisits : kMostOfPart)) piece.visits_.erase(piece.visits_.begin());
     remembered_ += before.size() + after.size();
     piece.visits_.push_back({std::move(before), std::move(after)});
     if (remembered_ > kMostRemembered) ForgetAll();
@@ -78,9 +78,9 @@ class Visited {
   }
 
  private:
-  static constexpr size_t kMostVisits = 4;               // remembered of a piece
+  static constexpr size_t kMostVisits = 4, kMostOfPart = 2;  // remembered of a loop, and of neighbours
   static constexpr size_t kMostRemembered = 4'000'000;  // accesses in all of them; a bound of memory
-  static constexpr size_t kPart = 64, kParts = 8;       // statements of the smallest parts; parts of a larger one
+  static constexpr size_t kPart = 16, kParts = 8;       // statements of the smallest parts; parts of a larger one
 
   // `around`: the innermost piece that the block is in. A parallel loop is one statement.
   void Find(const ir::Block& block, Piece* around) {
