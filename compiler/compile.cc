@@ -123,7 +123,8 @@ class Compilation {
       if (name == "all" || std::ranges::find(Passes(), name, &Pass::name) != Passes().end()) continue;
       std::vector<std::string_view> names;
       for (const Pass& pass : Passes()) names.push_back(pass.name);
-      diagnostics_.Error(fmt::format("no pass is called '{}', after which to show the program", name), fmt::format("all, {}", fmt::join(names, ", ")));
+      diagnostics_.Error(fmt::format("no pass is called '{}', after which to show the program", name),
+                         fmt::format("all, {}", fmt::join(names, ", ")));
     }
     return !diagnostics_.HasErrors();
   }

@@ -120,7 +120,7 @@ class Steps {
   const ir::For& loop_;
   Iteration extents_;
   std::vector<Iteration> steps_;
-  std::set<std::vector<ExprId>> repeated_;         // indices whose steps are there
+  std::set<std::vector<ExprId>> repeated_;       // indices whose steps are there
   std::unordered_map<uint32_t, Linear> linear_;  // of an index
 };
 

@@ -117,7 +117,8 @@ bool HoldsOthersElements(const ir::Module& module, const IndexSteps& indices, co
 // number to them, so a loop up to it is theirs, and may hold further ranges.
 class Round {
  public:
-  Round(ir::Module& module, ir::Kernel& kernel) : module_(module), kernel_(kernel), divergence_(module, kernel), sets_(module, divergence_), indices_(module.exprs) {}
+  Round(ir::Module& module, ir::Kernel& kernel)
+      : module_(module), kernel_(kernel), divergence_(module, kernel), sets_(module, divergence_), indices_(module.exprs) {}
 
   // Gives branches their ranges; whether one got another than it had.
   bool Assign() {
@@ -187,7 +188,8 @@ class Round {
   // to the If, or it is not known.
   std::optional<ir::ThreadRange> RangeOf(ir::ExprId cond, bool value, const ir::Block& body, const Scope& scope) const {
     if (scope.reason || !divergence_.Differs(cond, scope.threads)) return std::nullopt;
-    if (!HoldsOneOfBlock(body) && !HoldsAnExchange(module_, body) && !HoldsOthersElements(module_, indices_, body) && !HasSignals(body)) return std::nullopt;
+    if (!HoldsOneOfBlock(body) && !HoldsAnExchange(module_, body) && !HoldsOthersElements(module_, indices_, body) && !HasSignals(body))
+      return std::nullopt;
     return sets_.Where(cond, value, scope.threads);
   }
 

@@ -58,8 +58,7 @@ class Analysis {
   void Run(const Block& body) {
     special_ = FindSpecial(body);
     visited_.Find(body);
-    ir::Walk(body, [&](const Stmt&) { limit_ += kMostOfEach; });
-    limit_ = std::max(limit_, kMostVisited);
+    limit_ = std::max(kMostVisited, kMostOfEach * visited_.Statements());
     State state;
     Visit(body, state);
     endless_ = beyond_;
@@ -85,27 +84,13 @@ class Analysis {
     parts == nullptr ? VisitAll(block, state) : VisitParts(*parts, state);
   }
 
-  // Of a visit: 64 comparisons take as long as the rest of it.
-  static int64_t CostOf(const State& state) { return 1 + int64_t(state.size()) / 64; }
-
-  // A part that is visited again with the same pending before it, and the same needs, leaves the same.
   void VisitParts(const Visited::Piece& whole, State& state) {
     if (whole.parts().empty()) return VisitAll(whole.stmts(), state);
     for (Visited::Piece* part : whole.parts()) {
       if (IsDecided()) return;
       visits_ += CostOf(state);
-      Again(*part, state, [&] { VisitParts(*part, state); });
+      visited_.Again(*part, state, [&] { return VisitParts(*part, state), !IsDecided(); });
     }
-  }
-
-  // Visits a piece, unless it is known what it leaves.
-  template <typename Do>
-  void Again(Visited::Piece& piece, State& state, Do&& visit) {
-    if (const State* after = visited_.After(piece, state)) return void(state = *after);
-    State before = state;
-    const int64_t changes = piece.changes();
-    visit();
-    if (piece.changes() == changes && !IsDecided()) visited_.Remember(piece, std::move(before), state);
   }
 
   void VisitAll(std::span<const Stmt> block, State& state) {
@@ -472,7 +457,7 @@ class Analysis {
   }
 
   void Repeat(const Stmt& stmt, const Block& body, std::optional<ir::VarId> var, State& state) {
-    Again(visited_.Loop(stmt), state, [&] { Iterate(body, var, state); });
+    visited_.Again(visited_.Loop(stmt), state, [&] { return Iterate(body, var, state), !IsDecided(); });
   }
 
   // At the limit, or once the given needs are known not to be enough: the rest of the visits changes nothing.
@@ -481,11 +466,7 @@ class Analysis {
   // Visits the body until what it leaves pending no longer changes; `state` is then what may be pending after zero or more iterations.
   void Iterate(const Block& body, std::optional<ir::VarId> var, State& state) {
     if (var) loops_.insert(*var);
-    // The first iteration has var = 0: fixed versions are versions relative to it.
-    State entry = state;
-    for (Pending& p : entry)
-      if (p.version && !p.version->var && var && p.version->modulus <= kMostVersions) p.version->var = var;
-    Normalize(entry);
+    const State entry = AtFirst(state, var);
     State merged = entry;
     const size_t outside = order_.size();
     State left;
@@ -503,14 +484,7 @@ class Analysis {
       raised_ |= raised;
       if (!first && order_.size() != before)
         doubtful_.insert(doubtful_.end(), order_.begin() + ptrdiff_t(outside), order_.begin() + ptrdiff_t(before));
-      // Seen from the next iteration, offsets of versions are one less.
-      for (Pending& p : after) {
-        if (!p.version || !p.version->var) continue;
-        if (p.version->var == var) {
-          p.version->offset = (p.version->offset - 1 + p.version->modulus) % p.version->modulus;
-        }
-      }
-      for (Pending& p : after) p.age = p.age >= kStoring ? p.age : std::min(p.age, kMaxAge);
+      SeeFromNext(after, var);
       State next = entry;
       next.insert(next.end(), after.begin(), after.end());
       Normalize(next);
@@ -518,9 +492,7 @@ class Analysis {
       merged = std::move(next);
     }
     merged.insert(merged.end(), left.begin(), left.end());
-    // After the loop the variable means nothing any more.
-    for (Pending& p : merged)
-      if (p.version && p.version->var == var) p.version.reset();
+    Forget(merged, var);
     state.insert(state.end(), merged.begin(), merged.end());
     Normalize(state);
   }

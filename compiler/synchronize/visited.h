@@ -29,8 +29,6 @@ class Visited {
    public:
     const std::vector<Piece*>& parts() const { return parts_; }  // of neighbours, if they are many
     Stmts stmts() const { return stmts_; }
-    // How often the needs within have changed.
-    int64_t changes() const { return changes_; }
 
    private:
     friend class Visited;
@@ -40,13 +38,14 @@ class Visited {
     Piece* around_ = nullptr;
     Stmts stmts_ = {};
     std::vector<Piece*> parts_ = {};
-    bool leaves_ = false;  // neighbours that leave the loop around: a visit of them does more than its result tells
-    int64_t changes_ = 0;
+    bool leaves_ = false;             // neighbours that leave the loop around: a visit of them does more than its result tells
+    int64_t changes_ = 0;             // of the needs within
     std::vector<Visit> visits_ = {};  // with the needs as they are, the latest last
   };
 
   // Once, with the body of the kernel.
   void Find(const ir::Block& body) { Find(body, nullptr); }
+  int64_t Statements() const { return int64_t(inside_.size()); }  // those of parallel loops are part of these
 
   Piece& Loop(const ir::Stmt& loop) { return *loops_.at(&loop); }
   // The block's parts; null where it is short.
@@ -55,18 +54,13 @@ class Visited {
     return long_one == blocks_.end() ? nullptr : long_one->second;
   }
 
-  // What the piece leaves pending after `before`; null where that is not known.
-  const State* After(const Piece& piece, const State& before) const {
-    const auto known = std::ranges::find(piece.visits_, before, &Piece::Visit::before);
-    return known == piece.visits_.end() ? nullptr : &known->after;
-  }
-
-  void Remember(Piece& piece, State before, State after) {
-    if (piece.leaves_) return;
-    if (piece.visits_.size() == (piece.stmts_.empty() ? kMostVisits : kMostOfPart)) piece.visits_.erase(piece.visits_.begin());
-    remembered_ += before.size() + after.size();
-    piece.visits_.push_back({std::move(before), std::move(after)});
-    if (remembered_ > kMostRemembered) ForgetAll();
+  // Visits a piece, unless it is known what it leaves. `visit` says whether it came to its end.
+  template <typename Do>
+  void Again(Piece& piece, State& state, Do&& visit) {
+    if (const State* after = After(piece, state)) return void(state = *after);
+    State before = state;
+    const int64_t changes = piece.changes_;
+    if (visit() && piece.changes_ == changes) Remember(piece, std::move(before), state);
   }
 
   // The needs of a statement have changed: what was found of the pieces around no longer holds.
@@ -79,8 +73,21 @@ class Visited {
 
  private:
   static constexpr size_t kMostVisits = 4, kMostOfPart = 2;  // remembered of a loop, and of neighbours
-  static constexpr size_t kMostRemembered = 4'000'000;  // accesses in all of them; a bound of memory
-  static constexpr size_t kPart = 16, kParts = 8;       // statements of the smallest parts; parts of a larger one
+  static constexpr size_t kMostRemembered = 4'000'000;       // accesses in all of them; a bound of memory
+  static constexpr size_t kPart = 16, kParts = 8;            // statements of the smallest parts; parts of a larger one
+
+  static const State* After(const Piece& piece, const State& before) {
+    const auto known = std::ranges::find(piece.visits_, before, &Piece::Visit::before);
+    return known == piece.visits_.end() ? nullptr : &known->after;
+  }
+
+  void Remember(Piece& piece, State before, State after) {
+    if (piece.leaves_) return;
+    if (piece.visits_.size() == (piece.stmts_.empty() ? kMostVisits : kMostOfPart)) piece.visits_.erase(piece.visits_.begin());
+    remembered_ += before.size() + after.size();
+    piece.visits_.push_back({std::move(before), std::move(after)});
+    if (remembered_ > kMostRemembered) ForgetAll();
+  }
 
   // `around`: the innermost piece that the block is in. A parallel loop is one statement.
   void Find(const ir::Block& block, Piece* around) {
@@ -132,7 +139,7 @@ class Visited {
   std::unordered_map<const ir::Stmt*, Piece*> inside_;   // the innermost piece around a statement
   std::unordered_map<const ir::Stmt*, Piece*> loops_;    // by their statements
   std::unordered_map<const ir::Block*, Piece*> blocks_;  // the long ones
-  size_t remembered_ = 0;  // that were, since all were forgotten
+  size_t remembered_ = 0;                                // that were, since all were forgotten
 };
 
 }  // namespace kiln::compiler

@@ -35,7 +35,7 @@ class WireSize {
   // What this version of the protocol has no meaning for.
   struct Foreign {
     const google::protobuf::Descriptor* message;
-    int number;                        // of a field that the message does not have, or not with a value of this kind
+    int number;                         // of a field that the message does not have, or not with a value of this kind
     std::optional<int64_t> value = {};  // that is none of the field's enum; the field itself is known
   };
   // The first of it.

@@ -25,7 +25,7 @@ std::expected<void, Failure> CheckKnown(const std::optional<ir::WireSize::Foreig
   if (!foreign) return {};
   const auto* field = foreign->message->FindFieldByNumber(foreign->number);
   const std::string_view message(foreign->message->name());
-  const std::string what = field == nullptr  ? fmt::format("{} has no field {}", message, foreign->number)
+  const std::string what = field == nullptr ? fmt::format("{} has no field {}", message, foreign->number)
                            : foreign->value ? fmt::format("{}.{} cannot be {}", message, field->name(), *foreign->value)
                                             : fmt::format("{}.{} is no value of this kind", message, field->name());
   return std::unexpected(Malformed(fmt::format("the request says what this kilnd does not know: {}; is the client newer than kilnd?", what)));
