@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compile.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <bit>
 #include <set>
 #include <string>
 #include <utility>
@@ -76,6 +80,7 @@ class Compilation {
       return false;
     }
     context_ = {*found, request_.options()};
+    if (!HaveMeaning()) return false;
     std::expected<ir::Module, ir::Failed> module = std::unexpected(ir::Failed{});
     {
       const StageTimer timer("decode", hooks_, result_);
@@ -107,6 +112,21 @@ class Compilation {
     artifact_.set_compiler(std::string(BuildId()));
     const bool assembles = artifact_.kind() == v1::PTX && !hooks_.ptxas.empty();
     return !assembles || llvm_ir::Assemble(artifact_, context_, hooks_, diagnostics_, result_);
+  }
+
+  // Whether what the request asks for exists.
+  bool HaveMeaning() {
+    if (const uint32_t alignment = request_.options().pointer_alignment(); alignment != 0 && !std::has_single_bit(alignment)) {
+      diagnostics_.Error(fmt::format("pointer_alignment is {}, which is no power of two", alignment), "leave it out, or name 1, 2, 4, 8, 16 …");
+    }
+    for (const std::string& name : request_.explain().after()) {
+      if (name == "all" || std::ranges::find(Passes(), name, &Pass::name) != Passes().end()) continue;
+      std::vector<std::string_view> names;
+      for (const Pass& pass : Passes()) names.push_back(pass.name);
+      diagnostics_.Error(fmt::format("no pass is called '{}', after which to show the program", name),
+                         fmt::format("all, {}", fmt::join(names, ", ")));
+    }
+    return !diagnostics_.HasErrors();
   }
 
   void RestoreLocations(ir::Module& module) {

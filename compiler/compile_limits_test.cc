@@ -36,6 +36,20 @@ TEST(CompileLimits, ArraysOfAThread) {
   }
 }
 
+TEST(CompileLimits, WhatHasNoMeaningIsRefused) {
+  v1::CompileRequest request;
+  request.set_module(LocalText(64));
+  request.set_target("cuda:sm_80");
+  request.mutable_explain()->add_after("layouts");
+  request.mutable_options()->set_pointer_alignment(32);
+  EXPECT_TRUE(Compile(request, {}).has_artifact());
+  request.mutable_explain()->add_after("layout");
+  EXPECT_NE(FirstError(Compile(request, {})).find("no pass is called 'layout'"), std::string::npos);
+  request.clear_explain();
+  request.mutable_options()->set_pointer_alignment(24);
+  EXPECT_NE(FirstError(Compile(request, {})).find("pointer_alignment is 24, which is no power of two"), std::string::npos);
+}
+
 // What LLVM itself refuses ends in a diagnostic, not in the end of the process.
 TEST(CompileLimits, WhatOnlyLlvmKnows) {
   const v1::WorkerResult result = CompileText(LocalText(131056 / 4), "hip:gfx942");

@@ -216,6 +216,17 @@ func @f(%Y: global bf16[32], %a: f16) outputs(0) {
   EXPECT_NE(result.diagnostics(0).message().find("without its optimizing backend"), std::string::npos) << result.diagnostics(0).message();
 }
 
+// Each element has a branch, all of them on whether the thread has an iteration. SimplifyCFG would go through all of the code for each.
+TEST(Cost, BranchesOnOneConditionStayApart) {
+  std::string text =
+      "kiln 1\nfunc @f(%X: global f32[4096], %Y: global f32[262144]) outputs(1) {\n  kernel @k grid(1) threads 128 blocks(%b) {\n"
+      "    for parallel %i in 64 {\n";
+  for (int i = 0; i < 3000; ++i) text += fmt::format("      store %Y[%i + {}] = %X[%i + {}]\n", i % 500 * 64, i % 500);
+  const v1::WorkerResult result = CompileText(text + "    }\n  }\n}\n", "cuda:sm_90a");
+  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+  EXPECT_GT(Count(result, "setp."), 1000u);
+}
+
 TEST(Cost, LongKernelsTakeTimeInProportion) {
   for (const char* target : {"cuda:sm_90a", "emu:sm_90a"}) {
     const Growth growth = MeasureGrowth(600, [&](int statements) { return Seconds(Stores(statements), target); });

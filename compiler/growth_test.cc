@@ -4,14 +4,18 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
 #include <functional>
 #include <ostream>
 #include <string>
+#include <string_view>
+#include <variant>
 
 #include "compiler/growth_testing.h"
 #include "compiler/passes.h"
 #include "ir/text/parse.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -21,11 +25,12 @@ struct Form {
   std::function<std::string(int)> write;        // the statement of a number
   std::function<std::string(int)> before = {};  // what so many statements use
   std::function<std::string(int)> after = {};
+  int few = 1000;  // statements
 };
 
 std::string TextOf(const Form& form, int statements) {
   std::string text = fmt::format(R"(kiln 1
-func @f(%X: global f32[1048576], %Y: global f32[1048576], %P: global f32[1048576] may_alias, %Q: global f32[1048576] may_alias) outputs(1) thread(%t) {{
+func @f(%X: global f32[1048576], %Y: global f32[1048576], %P: global f32[1048576] may_alias, %Q: global f32[1048576] may_alias, %N: global i32[512]) outputs(1) thread(%t) {{
   kernel @k grid(64) threads 128 blocks(%b) {{
 {})",
                                  form.before ? form.before(statements) : "");
@@ -84,6 +89,18 @@ const Form kForms[] = {
      Always("    %s = alloc shared f32[4096]\n    for serial %k in 100 {\n"), Always("    }\n")},
     {"arrays of a thread, each made from the next", FromTheNext(), ArraysInALoop("local"), Always("    }\n    store %Y[%t] = %a0[0]\n")},
     {"fragments of a thread, each made from the next", FromTheNext(), ArraysInALoop("fragment"), Always("    }\n    store %Y[%t] = %a0[0]\n")},
+    {"serial loops",
+     InTurn([](int i) { return fmt::format("    for serial %i{} in %N[{}] {{\n", i, i % 512); },
+            [](int i) { return fmt::format("      store %Y[%i{} * 128 + %t] = %X[%i{} + {}]\n    }}\n", i - 1, i - 1, i % 512); }),
+     {},
+     {},
+     200},
+    {"pipelined loops",
+     InTurn([](int i) { return fmt::format("    for pipelined %i{} in 10 stages 2 {{\n      copy %X[%i{} * 1024; 1024] -> %s[0; 1024]\n", i, i); },
+            [](int i) { return fmt::format("      copy %s[0; 1024] -> %Y[%i{} * 1024; 1024]\n    }}\n", i - 1); }),
+     Always("    %s = alloc shared f32[1024]\n"),
+     {},
+     200},
     {"tiles", InTurn([](int i) { return i % 4 == 0 ? fmt::format("    %s{} = alloc shared f32[32]\n", i) : ""; },
                      [](int i) {
                        return fmt::format("    copy %X[{}; 32] -> %s{}[0; 32]\n    copy %s{}[0; 32] -> %Y[{}; 32]\n", i, i / 4 * 4, i / 4 * 4,
@@ -108,10 +125,32 @@ double Seconds(const Form& form, int statements, const char* target) {
   return seconds;
 }
 
+// The loops write to the same elements, so threads wait before each of them, once. However many there are, no wait stays within.
+TEST(LongKernels, ThreadsWaitBeforeEachLoop) {
+  const Form& loops = *std::ranges::find(kForms, std::string_view("serial loops"), &Form::name);
+  for (const int statements : {10, 2000}) {
+    ir::Diagnostics diagnostics;
+    auto module = ir::Parse(TextOf(loops, statements), diagnostics);
+    ASSERT_TRUE(module);
+    const Context context{*target::Find("cuda:sm_90a"), {}};
+    v1::WorkerResult result;
+    ASSERT_TRUE(RunPasses(*module, context, {}, {}, diagnostics, result));
+    int within = 0, before = 0;
+    for (const ir::Stmt& stmt : module->kernels[0].body) {
+      before += std::holds_alternative<ir::Barrier>(stmt.op);
+      ir::ForEachBody(stmt.op, [&](const ir::Block& body) {
+        ir::Walk(body, [&](const ir::Stmt& inner) { within += std::holds_alternative<ir::Barrier>(inner.op); });
+      });
+    }
+    EXPECT_EQ(within, 0) << statements;
+    EXPECT_GE(before, statements / 2 - 1) << statements;
+  }
+}
+
 class PassTime : public testing::TestWithParam<Form> {};
 
 TEST_P(PassTime, GrowsInProportion) {
-  const Growth growth = MeasureGrowth(1000, [](int statements) { return Seconds(GetParam(), statements, "cuda:sm_90a"); });
+  const Growth growth = MeasureGrowth(GetParam().few, [](int statements) { return Seconds(GetParam(), statements, "cuda:sm_90a"); });
   EXPECT_LT(growth.ratio(), kBar) << growth.few << " s, then " << growth.many << " s";
   RecordProperty("few", fmt::format("{}", growth.few)), RecordProperty("many", fmt::format("{}", growth.many));
 }

@@ -55,15 +55,22 @@ bool MayMeetItself(const Digits& digits, const Access& access, const std::set<ir
   return !std::ranges::includes(apart, moving);
 }
 
-bool NeverMeet(const ir::ExprPool& pool, const Access& a, const Access& b) {
+IndexSteps::Steps IndexSteps::Of(ir::ExprId index) const {
+  const auto [at, added] = known_.try_emplace(index);
+  if (!added) return at->second;
+  const Linear linear = LinearOf(pool_, index);
+  at->second.begin = linear.constant;
+  for (const auto& [term, coefficient] : linear.terms) at->second.by = std::gcd(at->second.by, coefficient);
+  return at->second;
+}
+
+bool NeverMeet(const IndexSteps& indices, const Access& a, const Access& b) {
   if (a.tile || b.tile || a.indices.size() != b.indices.size()) return false;
   for (size_t d = 0; d < a.indices.size(); ++d) {
     if (a.indices[d] == b.indices[d]) continue;
-    const Linear x = LinearOf(pool, a.indices[d]), y = LinearOf(pool, b.indices[d]);
-    int64_t step = 0;
-    for (const Linear* index : {&x, &y})
-      for (const auto& [term, coefficient] : index->terms) step = std::gcd(step, coefficient);
-    if (step == 0 ? x.constant != y.constant : (x.constant - y.constant) % step != 0) return true;
+    const IndexSteps::Steps x = indices.Of(a.indices[d]), y = indices.Of(b.indices[d]);
+    const int64_t step = std::gcd(x.by, y.by);
+    if (step == 0 ? x.begin != y.begin : (x.begin - y.begin) % step != 0) return true;
   }
   return false;
 }

@@ -7,6 +7,7 @@
 #include <compare>
 #include <optional>
 #include <set>
+#include <unordered_map>
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/digits.h"
@@ -34,8 +35,23 @@ std::optional<Version> VersionOf(const ir::Module& module, const Access& access,
 // iteration.
 bool MayMeetItself(const Digits& digits, const Access& access, const std::set<ir::VarId>& loops);
 
+// Where indices begin, and by multiples of what they move in all iterations and threads (0: they do not move). Each is computed once.
+class IndexSteps {
+ public:
+  explicit IndexSteps(const ir::ExprPool& pool) : pool_(pool) {}
+
+  struct Steps {
+    int64_t begin = 0, by = 0;
+  };
+  Steps Of(ir::ExprId index) const;
+
+ private:
+  const ir::ExprPool& pool_;
+  mutable std::unordered_map<ir::ExprId, Steps> known_;
+};
+
 // Whether two accesses to one buffer touch different elements in all iterations and threads: in some dimension all that varies moves both by
 // multiples of a number, and they begin at different remainders of it.
-bool NeverMeet(const ir::ExprPool& pool, const Access& a, const Access& b);
+bool NeverMeet(const IndexSteps& indices, const Access& a, const Access& b);
 
 }  // namespace kiln::compiler

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 
 #include "ir/op.h"
 
@@ -11,7 +12,7 @@ namespace kiln::compiler {
 
 // Whether one of `Exits` stands in the body of a loop, under conditions or not. Those of loops inside leave only the loops inside.
 template <typename... Exits>
-bool HoldsExit(const ir::Block& body) {
+bool HoldsExit(std::span<const ir::Stmt> body) {
   return std::ranges::any_of(body, [](const ir::Stmt& stmt) {
     if (const auto* branch = std::get_if<ir::If>(&stmt.op)) return HoldsExit<Exits...>(branch->then_body) || HoldsExit<Exits...>(branch->else_body);
     return (std::holds_alternative<Exits>(stmt.op) || ...);

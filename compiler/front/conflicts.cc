@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <unordered_map>
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/facts.h"
@@ -42,6 +43,7 @@ class Steps {
 
   // Adds steps between iterations that reach an element through the same expression.
   void OfRepeated(const std::vector<ExprId>& indices) {
+    if (!repeated_.insert(indices).second) return;
     std::set<int64_t> lengths = {1};
     for (const ExprId index : indices) Constants(index, lengths);
     for (size_t v = 0; v < extents_.size(); ++v) {
@@ -59,8 +61,8 @@ class Steps {
   void OfShift(const std::vector<ExprId>& from, const std::vector<ExprId>& to) {
     Iteration step(extents_.size());
     for (size_t d = 0; d < from.size(); ++d) {
-      Linear apart = LinearOf(module_.exprs, from[d]);
-      const Linear other = LinearOf(module_.exprs, to[d]);
+      Linear apart = Known(from[d]);
+      const Linear& other = Known(to[d]);
       apart.Add(other, -1);
       if (!apart.terms.empty()) return;
       Cover(other, apart.constant, step);
@@ -69,6 +71,12 @@ class Steps {
   }
 
  private:
+  const Linear& Known(ExprId index) {
+    const auto [at, added] = linear_.try_emplace(ir::Index(index));
+    if (added) at->second = LinearOf(module_.exprs, index);
+    return at->second;
+  }
+
   Iteration Unit(size_t var, int64_t length) const {
     Iteration step(extents_.size());
     step[var] = length;
@@ -112,6 +120,8 @@ class Steps {
   const ir::For& loop_;
   Iteration extents_;
   std::vector<Iteration> steps_;
+  std::set<std::vector<ExprId>> repeated_;       // indices whose steps are there
+  std::unordered_map<uint32_t, Linear> linear_;  // of an index
 };
 
 // Whether no two iterations share an element: each variable stands alone in some dimension.

@@ -4,11 +4,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/iterations.h"
 #include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/divergence.h"
 #include "compiler/analysis/threads/thread_sets.h"
@@ -18,6 +24,9 @@
 
 namespace kiln::compiler {
 namespace {
+
+// Of the accesses to one buffer in one branch that are compared in pairs. Threads that exchange elements do it in a few statements.
+constexpr size_t kMostCompared = 64;
 
 // A condition that keeps some threads from the current statements. The text is made only when it is reported: the names of a long program
 // take time.
@@ -85,11 +94,31 @@ bool HoldsAnExchange(const ir::Module& module, const ir::Block& block) {
   return holds;
 }
 
+// Whether threads of the block read elements of a buffer that others of them may have written: those that come wait for each other.
+bool HoldsOthersElements(const ir::Module& module, const IndexSteps& indices, const ir::Block& block) {
+  std::map<ir::BufferId, std::vector<Access>> written, read;
+  std::set<std::tuple<ir::BufferId, bool, std::vector<ir::ExprId>>> seen;
+  ir::Walk(block, [&](const ir::Stmt& stmt) {
+    if (IsOfBlock(stmt)) return;
+    for (Access& access : AccessesOf(module, stmt)) {
+      const ir::Space space = module[access.buffer].space;
+      if (space != ir::Space::kShared && space != ir::Space::kFragment) continue;
+      if (seen.emplace(access.buffer, access.write, access.indices).second) (access.write ? written : read)[access.buffer].push_back(access);
+    }
+  });
+  for (const auto& [buffer, writes] : written)
+    for (const Access& write : std::span(writes).first(std::min(writes.size(), kMostCompared)))
+      for (const Access& other : std::span(read[buffer]).first(std::min(read[buffer].size(), kMostCompared)))
+        if (write.indices != other.indices && !NeverMeet(indices, write, other)) return true;
+  return false;
+}
+
 // Goes over a kernel with what is known of its threads so far. Ranges may make more known: what a range's threads count up together is one
 // number to them, so a loop up to it is theirs, and may hold further ranges.
 class Round {
  public:
-  Round(ir::Module& module, ir::Kernel& kernel) : module_(module), kernel_(kernel), divergence_(module, kernel), sets_(module, divergence_) {}
+  Round(ir::Module& module, ir::Kernel& kernel)
+      : module_(module), kernel_(kernel), divergence_(module, kernel), sets_(module, divergence_), indices_(module.exprs) {}
 
   // Gives branches their ranges; whether one got another than it had.
   bool Assign() {
@@ -159,7 +188,8 @@ class Round {
   // to the If, or it is not known.
   std::optional<ir::ThreadRange> RangeOf(ir::ExprId cond, bool value, const ir::Block& body, const Scope& scope) const {
     if (scope.reason || !divergence_.Differs(cond, scope.threads)) return std::nullopt;
-    if (!HoldsOneOfBlock(body) && !HoldsAnExchange(module_, body) && !HasSignals(body)) return std::nullopt;
+    if (!HoldsOneOfBlock(body) && !HoldsAnExchange(module_, body) && !HoldsOthersElements(module_, indices_, body) && !HasSignals(body))
+      return std::nullopt;
     return sets_.Where(cond, value, scope.threads);
   }
 
@@ -232,6 +262,7 @@ class Round {
   ir::Kernel& kernel_;
   const Divergence divergence_;
   const ThreadSets sets_;
+  const IndexSteps indices_;
   ir::Diagnostics* diagnostics_ = nullptr;
   bool changed_ = false;
 };

@@ -279,6 +279,19 @@ void KeepWmmaInItsBlock(llvm::Function& function) {
   }
 }
 
+// Where many branches share one condition, SimplifyCFG leads what comes from one of them past the next, one branch in each walk over all
+// blocks. The passes for long kernels do not see that conditions are equal, so with one of its own each branch stays.
+void PartConditions(llvm::Function& function) {
+  for (llvm::BasicBlock& block : function) {
+    auto* branch = llvm::dyn_cast<llvm::BranchInst>(block.getTerminator());
+    auto* condition = branch == nullptr || branch->isUnconditional() ? nullptr : llvm::dyn_cast<llvm::CmpInst>(branch->getCondition());
+    if (condition == nullptr || condition->hasOneUse()) continue;
+    llvm::Instruction* own = condition->clone();
+    own->insertBefore(branch->getIterator());
+    branch->setCondition(own);
+  }
+}
+
 bool IsKernel(const llvm::Function& function) {
   return function.getCallingConv() == llvm::CallingConv::PTX_Kernel || function.getCallingConv() == llvm::CallingConv::AMDGPU_KERNEL;
 }
@@ -367,6 +380,8 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
   const bool crowded_on_amd = motion == CodeMotion::kNo && machine.getTargetTriple().isAMDGPU();  // ptxas schedules for itself
   if (effort != Effort::kFull || crowded_on_amd) machine.setOptLevel(llvm::CodeGenOptLevel::None);
   if (effort == Effort::kFull && motion == CodeMotion::kYes && IsCombinedWrongly(module, machine)) motion = CodeMotion::kNo;
+  if (effort != Effort::kFull)
+    for (llvm::Function& function : module) PartConditions(function);
   Run(module, machine, effort, motion);
   for (llvm::Function& function : module) {
     if (machine.getTargetTriple().isNVPTX()) {

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
-#include <set>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/definitions.h"
@@ -17,6 +19,7 @@
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "ir/op.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -29,19 +32,40 @@ using ir::Stmt;
 
 bool IsAsync(const ir::Copy& copy) { return copy.plan && copy.plan->instruction == ir::CopyInstruction::kAsync; }
 
-std::vector<Access> AllAccesses(const ir::Module& module, const Block& block) {
-  std::vector<Access> all;
-  for (const Stmt& stmt : block) {
-    std::ranges::move(AccessesOf(module, stmt), std::back_inserter(all));
-    const auto* loop = std::get_if<ir::For>(&stmt.op);
-    if (loop != nullptr && loop->kind != ir::LoopKind::kParallel) std::ranges::move(AllAccesses(module, loop->body), std::back_inserter(all));
-    if (const auto* repeat = std::get_if<ir::While>(&stmt.op)) std::ranges::move(AllAccesses(module, repeat->body), std::back_inserter(all));
-    if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
-      std::ranges::move(AllAccesses(module, branch->then_body), std::back_inserter(all));
-      std::ranges::move(AllAccesses(module, branch->else_body), std::back_inserter(all));
-    }
+// Visits a statement and those within it; a parallel loop is one statement.
+void WalkApart(const Stmt& stmt, const std::function<void(const Stmt&)>& visit) {
+  visit(stmt);
+  const auto* loop = std::get_if<ir::For>(&stmt.op);
+  if (loop != nullptr && loop->kind == ir::LoopKind::kParallel) return;
+  ir::ForEachBody(stmt.op, [&](const Block& block) {
+    for (const Stmt& inner : block) WalkApart(inner, visit);
+  });
+}
+
+// What accesses a buffer.
+struct Uses {
+  int64_t all = 0, writes = 0;
+  size_t first = 0;  // of the block's statements
+};
+using UsesOf = std::unordered_map<BufferId, Uses>;
+
+UsesOf UsesIn(const ir::Module& module, const Block& block) {
+  UsesOf uses;
+  for (size_t i = 0; i < block.size(); ++i) {
+    const auto add = [&](const Stmt& stmt) {
+      for (const Access& access : AccessesOf(module, stmt)) {
+        Uses& of = uses.try_emplace(access.buffer, Uses{.first = i}).first->second;
+        ++of.all, of.writes += access.write;
+      }
+    };
+    WalkApart(block[i], add);
   }
-  return all;
+  return uses;
+}
+
+Uses At(const UsesOf& uses, BufferId buffer) {
+  const auto found = uses.find(buffer);
+  return found == uses.end() ? Uses{} : found->second;
 }
 
 // Whether the body assumes something that need not hold in each iteration of the loop: statements may leave the iteration, or the loop,
@@ -53,9 +77,10 @@ bool MayLeaveBeforeAssume(const Block& body) {
 // One pipelined loop, taken apart.
 class LoopPipeliner {
  public:
-  // `threads`: the threads that come to the loop.
-  LoopPipeliner(ir::Module& module, ir::Kernel& kernel, const Context& context, const ir::ThreadRange& threads, ir::For loop, ir::SourceLoc loc)
-      : module_(module), kernel_(kernel), context_(context), threads_(threads), loop_(std::move(loop)), loc_(loc) {}
+  // `everywhere`: what accesses the kernel's buffers, this loop included. `threads`: those that come to the loop.
+  LoopPipeliner(ir::Module& module, ir::Kernel& kernel, const Context& context, const UsesOf& everywhere, const ir::ThreadRange& threads,
+                ir::For loop, ir::SourceLoc loc)
+      : module_(module), kernel_(kernel), context_(context), everywhere_(everywhere), threads_(threads), loop_(std::move(loop)), loc_(loc) {}
 
   // What replaces the loop.
   Block Run() {
@@ -103,7 +128,10 @@ class LoopPipeliner {
   // --- which copies may run ahead ---
 
   void SplitCopies() {
-    const std::vector<Access> inside = AllAccesses(module_, loop_.body);
+    const UsesOf inside = UsesIn(module_, loop_.body);
+    acquires_ = std::ranges::any_of(loop_.body, Acquires);
+    for (const Stmt& stmt : loop_.body)
+      if (const auto* let = std::get_if<ir::Let>(&stmt.op)) lets_.emplace(let->var, Inlined(let->value));
     const bool ends_early = HoldsExit<ir::Continue>(loop_.body);
     // The width of an async copy may rest on what the body assumes. It would run ahead to iterations that never get so far.
     const bool may_be_async = !MayLeaveBeforeAssume(loop_.body);
@@ -131,14 +159,14 @@ class LoopPipeliner {
 
   // A copy can move if nothing else writes its tile, nothing reads the tile earlier in the body or outside of the loop, nothing in the loop
   // writes its source or acquires what other blocks wrote there, and the loop variable alone determines where it reads.
-  bool Movable(ir::Copy& copy, size_t position, const std::vector<Access>& inside) {
+  bool Movable(ir::Copy& copy, size_t position, const UsesOf& inside) {
     if (module_[copy.dst.buffer].space != Space::kShared || module_[copy.src.buffer].space != Space::kGlobal) return false;
     if (copy.dst.extents != module_.ShapeOf(copy.dst.buffer) || !IsAlone(copy.dst.buffer, copy.src.buffer, position, inside)) return false;
     return std::ranges::all_of(copy.src.offsets, [&](ExprId& offset) { return Replayable(offset, inside, /*from_tiles=*/false); });
   }
 
   // The same of a gather of the whole tile. It may find its rows in a tile that the loop does not change.
-  bool MovableGather(Stmt& stmt, size_t position, const std::vector<Access>& inside) {
+  bool MovableGather(Stmt& stmt, size_t position, const UsesOf& inside) {
     const ir::Store* gather = AsyncGather(stmt);
     if (gather == nullptr) return false;
     auto& loop = std::get<ir::For>(stmt.op);
@@ -149,36 +177,31 @@ class LoopPipeliner {
     return IsAlone(store.buffer, from, position, inside) && Replayable(store.value, inside, /*from_tiles=*/true);
   }
 
-  bool IsAlone(BufferId dst, BufferId src, size_t position, const std::vector<Access>& inside) {
-    for (size_t i = 0; i < position; ++i) {
-      const Block one{loop_.body[i]};
-      for (const Access& access : AllAccesses(module_, one))
-        if (access.buffer == dst) return false;
-    }
-    int writes = 0, uses = 0;
-    for (const Access& access : inside) {
-      writes += access.write && access.buffer == dst;
-      uses += access.buffer == dst;
-      if (access.write && access.buffer == src) return false;
-    }
-    int everywhere = 0;
-    for (const Access& access : AllAccesses(module_, kernel_.body)) everywhere += access.buffer == dst;
-    return writes == 1 && uses == everywhere && MayReadAhead(src);
+  bool IsAlone(BufferId dst, BufferId src, size_t position, const UsesOf& inside) {
+    const Uses of_dst = At(inside, dst);
+    if (of_dst.first < position || of_dst.writes != 1 || of_dst.all != At(everywhere_, dst).all) return false;
+    return At(inside, src).writes == 0 && MayReadAhead(src);
+  }
+
+  // With the loop's own lets in their places.
+  ExprId Inlined(ExprId id) {
+    return module_.exprs.Rewrite(id, [&](ExprId leaf) -> std::optional<ExprId> {
+      const ir::ExprNode& node = module_.exprs[leaf];
+      const auto let = node.op == ir::ExprOp::kVar ? lets_.find(ir::VarId(node.ref)) : lets_.end();
+      return let == lets_.end() ? std::nullopt : std::optional(let->second);
+    });
   }
 
   // Rewrites `id` with the loop's own lets inlined; false if the result still changes within the loop. `from_tiles`: it may load from
   // shared memory.
-  bool Replayable(ExprId& id, const std::vector<Access>& inside, bool from_tiles) {
-    for (size_t i = loop_.body.size(); i-- > 0;)
-      if (const auto* let = std::get_if<ir::Let>(&loop_.body[i].op)) id = module_.exprs.Substitute(id, let->var, let->value);
+  bool Replayable(ExprId& id, const UsesOf& inside, bool from_tiles) {
+    id = Inlined(id);
     std::vector<Access> loads;
     CollectLoads(module_.exprs, id, loads);
     for (const Access& load : loads) {
       const Space space = module_[load.buffer].space;
       if (space != Space::kGlobal && !(from_tiles && space == Space::kShared)) return false;
-      for (const Access& access : inside)
-        if (access.write && access.buffer == load.buffer) return false;
-      if (!MayReadAhead(load.buffer)) return false;
+      if (At(inside, load.buffer).writes > 0 || !MayReadAhead(load.buffer)) return false;
     }
     return true;
   }
@@ -188,20 +211,18 @@ class LoopPipeliner {
   bool MayReadAhead(BufferId id) const {
     if (module_[id].space != Space::kGlobal) return true;
     if (HasGaps(module_, id) && LeavesLoop(loop_.body)) return false;
-    if (std::ranges::none_of(loop_.body, Acquires)) return true;
-    return std::ranges::none_of(AllAccesses(module_, kernel_.body), [&](const Access& access) { return access.write && access.buffer == id; });
+    return !acquires_ || At(everywhere_, id).writes == 0;
   }
 
   // Fewer stages where shared memory would not hold them all.
   void FitStages() {
     stages_ = std::max<int64_t>(1, loop_.num_stages);
     int64_t fixed = 0, versioned = 0;
-    std::set<BufferId> used;
-    for (const Access& access : AllAccesses(module_, kernel_.body)) used.insert(access.buffer);
-    for (uint32_t id = 0; id < module_.buffers.size(); ++id) {
-      if (module_.buffers[id].space != Space::kShared || !module_.buffers[id].layout || !used.contains(BufferId(id))) continue;
-      const bool moves = std::ranges::any_of(copies_, [&](const Copy& copy) { return copy.into == BufferId(id); });
-      (moves ? versioned : fixed) += VersionBytes(module_, BufferId(id));
+    std::unordered_set<BufferId> moved;
+    for (const Copy& copy : copies_) moved.insert(copy.into);
+    for (const auto& [id, of] : everywhere_) {
+      if (module_[id].space != Space::kShared || !module_[id].layout) continue;
+      (moved.contains(id) ? versioned : fixed) += VersionBytes(module_, id);
     }
     const int64_t asked = stages_;
     while (stages_ > 1 && fixed + versioned * stages_ > int64_t(context_.target->max_shared_bytes)) --stages_;
@@ -326,10 +347,13 @@ class LoopPipeliner {
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
+  const UsesOf& everywhere_;
   const ir::ThreadRange threads_;
   ir::For loop_;
   ir::SourceLoc loc_;
   std::vector<Copy> copies_;
+  std::unordered_map<ir::VarId, ExprId> lets_;  // of the body, by what they are when the iteration begins
+  bool acquires_ = false;                       // the body acquires what other blocks have written
   int64_t stages_ = 1;
   int64_t versions_ = 2;  // of a tile that passes through registers
   bool has_async_ = false;
@@ -338,7 +362,12 @@ class LoopPipeliner {
 class Pass {
  public:
   Pass(ir::Module& module, ir::Kernel& kernel, const Context& context)
-      : module_(module), kernel_(kernel), context_(context), threads_(AllThreads(kernel)), has_signals_(HasSignals(kernel)) {}
+      : module_(module),
+        kernel_(kernel),
+        context_(context),
+        everywhere_(UsesIn(module, kernel.body)),
+        threads_(AllThreads(kernel)),
+        has_signals_(HasSignals(kernel)) {}
 
   void Visit(Block& block) {
     Block result;
@@ -349,8 +378,7 @@ class Pass {
       auto* loop = std::get_if<ir::For>(&stmt.op);
       if (loop != nullptr && loop->kind == ir::LoopKind::kPipelined && has_signals_) loop->kind = ir::LoopKind::kSerial, loop->num_stages = 0;
       if (loop != nullptr && loop->kind == ir::LoopKind::kPipelined) {
-        // The loop still stands in the kernel while its accesses are counted.
-        for (Stmt& out : LoopPipeliner(module_, kernel_, context_, threads_, *loop, stmt.loc).Run()) {
+        for (Stmt& out : LoopPipeliner(module_, kernel_, context_, everywhere_, threads_, *loop, stmt.loc).Run()) {
           auto* serial = std::get_if<ir::For>(&out.op);
           if (serial != nullptr && serial->kind == ir::LoopKind::kSerial) Visit(serial->body);
           result.push_back(std::move(out));
@@ -376,6 +404,7 @@ class Pass {
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
+  const UsesOf everywhere_;
   ir::ThreadRange threads_;  // the threads that come to the statement
   const bool has_signals_;   // the program's own barriers order what its loops do
 };
@@ -420,11 +449,7 @@ void CloseGroups(Block& block, bool in_group) {
 ir::Result Pipeline(ir::Module& module, const Context& context, ir::Diagnostics&) {
   for (ir::Kernel& kernel : module.kernels) {
     const size_t buffers = module.buffers.size();
-    Pass pass(module, kernel, context);
-    // While the pass rewrites this copy of the body, it still reads the original.
-    Block body = kernel.body;
-    pass.Visit(body);
-    kernel.body = std::move(body);
+    Pass(module, kernel, context).Visit(kernel.body);
     Declare(module, kernel, buffers);
     CloseGroups(kernel.body, false);
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -51,6 +52,31 @@ inline void Leave(State& exit, State& state) {
   exit.insert(exit.end(), state.begin(), state.end());
   Normalize(exit);
   state.clear();
+}
+
+// Of a visit of a statement: 64 comparisons with what is pending take as long as the rest of it.
+inline int64_t CostOf(const State& state) { return 1 + int64_t(state.size()) / 64; }
+
+// What is pending before a loop over `var` as its first iteration sees it, in which the variable is 0: fixed versions are relative to it.
+inline State AtFirst(State state, std::optional<ir::VarId> var) {
+  for (Pending& p : state)
+    if (p.version && !p.version->var && var && p.version->modulus <= kMostVersions) p.version->var = var;
+  Normalize(state);
+  return state;
+}
+
+// What an iteration leaves, seen from the next one: offsets of versions are one less.
+inline void SeeFromNext(State& state, std::optional<ir::VarId> var) {
+  for (Pending& p : state) {
+    if (p.version && p.version->var && p.version->var == var) p.version->offset = (p.version->offset - 1 + p.version->modulus) % p.version->modulus;
+    p.age = p.age >= kStoring ? p.age : std::min(p.age, kMaxAge);
+  }
+}
+
+// Behind the loop its variable means nothing any more.
+inline void Forget(State& state, std::optional<ir::VarId> var) {
+  for (Pending& p : state)
+    if (p.version && p.version->var == var) p.version.reset();
 }
 
 // What to insert before a statement: waits for async copies and for tensor stores, then a barrier. kGroup: it is enough that each group of

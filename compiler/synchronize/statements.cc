@@ -57,13 +57,13 @@ bool Overlap(const ir::Module& module, ir::BufferId a, ir::BufferId b) {
   return *x.shared_offset < *y.shared_offset + SharedBytes(y) && *y.shared_offset < *x.shared_offset + SharedBytes(x);
 }
 
-bool AreElementsApart(const ir::Module& module, const ir::Stmt& first, std::span<const Access> of_first, bool writes, const ir::Stmt& second,
+bool AreElementsApart(const IndexSteps& indices, const ir::Stmt& first, std::span<const Access> of_first, bool writes, const ir::Stmt& second,
                       const Access& access) {
   if (!IsOfSingleThreads(first) || !IsOfSingleThreads(second)) return false;
   bool found = false;  // a pass' own memory, as of a reduction, is not among the accesses of its statement
   for (const Access& before : of_first) {
     if (before.buffer != access.buffer || before.write != writes) continue;
-    if (!NeverMeet(module.exprs, before, access)) return false;
+    if (!NeverMeet(indices, before, access)) return false;
     found = true;
   }
   return found;

@@ -10,6 +10,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/digits.h"
+#include "compiler/analysis/iterations.h"
 #include "compiler/analysis/signals.h"
 #include "ir/module.h"
 #include "ir/op.h"
@@ -39,7 +40,7 @@ bool IsOfSingleThreads(const ir::Stmt& stmt);
 bool Overlap(const ir::Module& module, ir::BufferId a, ir::BufferId b);
 
 // Whether both statements access single elements of the buffer, `first` those that it writes or those that it reads, and never the same one.
-bool AreElementsApart(const ir::Module& module, const ir::Stmt& first, std::span<const Access> of_first, bool writes, const ir::Stmt& second,
+bool AreElementsApart(const IndexSteps& indices, const ir::Stmt& first, std::span<const Access> of_first, bool writes, const ir::Stmt& second,
                       const Access& access);
 
 // Whether the two statements, which `threads` may come to, access single elements that belong to one thread each. (Asked only where threads cannot

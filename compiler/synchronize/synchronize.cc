@@ -23,7 +23,7 @@
 #include "compiler/synchronize/pending.h"
 #include "compiler/synchronize/range_barriers.h"
 #include "compiler/synchronize/statements.h"
-#include "compiler/synchronize/visited_loops.h"
+#include "compiler/synchronize/visited.h"
 #include "ir/text/print.h"
 #include "ir/visit.h"
 
@@ -35,9 +35,9 @@ using ir::BufferId;
 using ir::Space;
 using ir::Stmt;
 
-// The analysis visits a loop until nothing changes, and every visit repeats this for the loops within. Beyond so many visits of statements
-// the kernel is refused: only loops nested a dozen deep come that far.
-constexpr int64_t kMostVisited = 1'000'000;
+// The analysis visits a loop until nothing changes, and every visit repeats this for the loops within. Beyond so many visits of statements, or
+// so many of each, the kernel is refused: only loops nested a dozen deep come that far.
+constexpr int64_t kMostVisited = 1'000'000, kMostOfEach = 50;
 // After that, it tries to do without each barrier in turn, for at most so many visits. A barrier that it did not get to try is at worst
 // superfluous.
 constexpr int64_t kMostTried = 2'000'000;
@@ -51,13 +51,15 @@ class Analysis {
         encounters_(module, kernel),
         divergence_(module, kernel),
         digits_(module, kernel),
+        indices_(module.exprs),
         scopes_{AllThreads(kernel)} {}
 
   // Finds what each statement needs, then drops the needs that others cover. Within one pass in program order no need covers another, since
   // a barrier stands as late as it can. But in a loop, a need that a later iteration finds further up may cover one found earlier.
   void Run(const Block& body) {
     special_ = FindSpecial(body);
-    loops_visited_.Find(body);
+    visited_.Find(body);
+    limit_ = std::max(kMostVisited, kMostOfEach * visited_.Statements());
     State state;
     Visit(body, state);
     endless_ = beyond_;
@@ -69,18 +71,32 @@ class Analysis {
       if (known == needs_.end()) continue;
       const Need need = known->second;
       needs_.erase(known);
-      loops_visited_.Changed(*stmt);
+      visited_.Changed(*stmt);
       if (Holds(body)) continue;
       needs_[stmt] = need;
-      loops_visited_.Changed(*stmt);
+      visited_.Changed(*stmt);
     }
     Lift(body, body);
     if (by_memory_) TellMemoriesApart(body);
   }
 
   void Visit(const Block& block, State& state) {
+    const Visited::Piece* parts = visited_.Parts(block);
+    parts == nullptr ? VisitAll(block, state) : VisitParts(*parts, state);
+  }
+
+  void VisitParts(const Visited::Piece& whole, State& state) {
+    if (whole.parts().empty()) return VisitAll(whole.stmts(), state);
+    for (Visited::Piece* part : whole.parts()) {
+      if (IsDecided()) return;
+      visits_ += CostOf(state);
+      visited_.Again(*part, state, [&] { return VisitParts(*part, state), !IsDecided(); });
+    }
+  }
+
+  void VisitAll(std::span<const Stmt> block, State& state) {
     for (size_t i = 0; i < block.size();) {
-      const std::span<const Stmt> rest = std::span(block).subspan(i);
+      const std::span<const Stmt> rest = block.subspan(i);
       const size_t together = ExchangeTogether(rest);
       together == 0 ? VisitStmt(rest[0], state) : VisitReduces(rest.first(together), state);
       i += std::max<size_t>(together, 1);
@@ -94,7 +110,7 @@ class Analysis {
 
  private:
   void VisitStmt(const Stmt& stmt, State& state) {
-    visits_ += 1 + int64_t(state.size()) / 64;  // 64 comparisons take as long as the rest of a visit
+    visits_ += CostOf(state);
     if (beyond_ == nullptr && visits_ > limit_) beyond_ = &stmt;
     if (IsDecided()) return;
     std::visit(ir::Overloaded{
@@ -257,11 +273,11 @@ class Analysis {
     const auto [place, added] = needs_.try_emplace(&loop);
     const Need before = place->second;
     place->second.Add(own);
-    loops_visited_.Changed(inner), loops_visited_.Changed(loop);
+    visited_.Changed(inner), visited_.Changed(loop);
     if (Holds(kernel)) return causes_[&loop].merge(causes_[&inner]);
     added ? void(needs_.erase(place)) : void(place->second = before);
     needs_[&inner] = own;
-    loops_visited_.Changed(inner), loops_visited_.Changed(loop);
+    visited_.Changed(inner), visited_.Changed(loop);
   }
 
   // Takes the order of global memory from every barrier that can do without; from those within loops first, where waiting costs most. So far
@@ -281,7 +297,7 @@ class Analysis {
       for (const Stmt* stmt : barriers) {
         int& what = needs_.at(stmt).what;
         what = global ? what | Need::kGlobal : what & ~Need::kGlobal;
-        loops_visited_.Changed(*stmt);
+        visited_.Changed(*stmt);
       }
     };
     set(false);
@@ -359,7 +375,7 @@ class Analysis {
       raised_ |= raised;
       it->second.Add(need);
       if (added) order_.push_back(&stmt);
-      if (added || raised) loops_visited_.Changed(stmt);
+      if (added || raised) visited_.Changed(stmt);
     }
     // A need found on another path holds on this one too.
     if (const auto it = needs_.find(&stmt); it != needs_.end()) Settle(it->second, state), Clear(state, it->second.what);
@@ -429,7 +445,7 @@ class Analysis {
     // A statement that runs again writes the same elements with the same threads.
     const bool same = module_[p.buffer].space == Space::kGlobal && p.write && access.write && p.stmt == &stmt;
     if (same && !MayMeetItself(digits_, access, loops_)) return false;
-    if (AreElementsApart(module_, *p.stmt, Accesses(*p.stmt), p.write, stmt, access)) return false;
+    if (AreElementsApart(indices_, *p.stmt, Accesses(*p.stmt), p.write, stmt, access)) return false;
     // Another statement may be other threads'.
     const ir::ThreadRange& threads = p.stmt == &stmt ? scopes_.back() : scopes_.front();
     if (divergent_ > 0 && HaveTheSameThread(digits_, threads, *p.stmt, Accesses(*p.stmt), p.write, stmt, access)) return false;
@@ -440,11 +456,7 @@ class Analysis {
   }
 
   void Repeat(const Stmt& stmt, const Block& body, std::optional<ir::VarId> var, State& state) {
-    if (const State* after = loops_visited_.After(stmt, state)) return void(state = *after);
-    State before = state;
-    const int64_t changes = loops_visited_.Changes(stmt);
-    Iterate(body, var, state);
-    if (loops_visited_.Changes(stmt) == changes && !IsDecided()) loops_visited_.Remember(stmt, std::move(before), state);
+    visited_.Again(visited_.Loop(stmt), state, [&] { return Iterate(body, var, state), !IsDecided(); });
   }
 
   // At the limit, or once the given needs are known not to be enough: the rest of the visits changes nothing.
@@ -453,11 +465,7 @@ class Analysis {
   // Visits the body until what it leaves pending no longer changes; `state` is then what may be pending after zero or more iterations.
   void Iterate(const Block& body, std::optional<ir::VarId> var, State& state) {
     if (var) loops_.insert(*var);
-    // The first iteration has var = 0: fixed versions are versions relative to it.
-    State entry = state;
-    for (Pending& p : entry)
-      if (p.version && !p.version->var && var && p.version->modulus <= kMostVersions) p.version->var = var;
-    Normalize(entry);
+    const State entry = AtFirst(state, var);
     State merged = entry;
     const size_t outside = order_.size();
     State left;
@@ -475,14 +483,7 @@ class Analysis {
       raised_ |= raised;
       if (!first && order_.size() != before)
         doubtful_.insert(doubtful_.end(), order_.begin() + ptrdiff_t(outside), order_.begin() + ptrdiff_t(before));
-      // Seen from the next iteration, offsets of versions are one less.
-      for (Pending& p : after) {
-        if (!p.version || !p.version->var) continue;
-        if (p.version->var == var) {
-          p.version->offset = (p.version->offset - 1 + p.version->modulus) % p.version->modulus;
-        }
-      }
-      for (Pending& p : after) p.age = p.age >= kStoring ? p.age : std::min(p.age, kMaxAge);
+      SeeFromNext(after, var);
       State next = entry;
       next.insert(next.end(), after.begin(), after.end());
       Normalize(next);
@@ -490,9 +491,7 @@ class Analysis {
       merged = std::move(next);
     }
     merged.insert(merged.end(), left.begin(), left.end());
-    // After the loop the variable means nothing any more.
-    for (Pending& p : merged)
-      if (p.version && p.version->var == var) p.version.reset();
+    Forget(merged, var);
     state.insert(state.end(), merged.begin(), merged.end());
     Normalize(state);
   }
@@ -502,10 +501,11 @@ class Analysis {
   const Encounters encounters_;
   const Divergence divergence_;
   const Digits digits_;
+  const IndexSteps indices_;
   mutable std::unordered_map<const Stmt*, std::vector<Access>> accesses_;
   std::map<const Stmt*, Need> needs_;
   std::map<const Stmt*, std::set<const Stmt*>> causes_;  // for each need, the statements it keeps this one apart from
-  VisitedLoops loops_visited_;
+  Visited visited_;
   Special special_;
   Unreleased unreleased_;
   std::vector<const Stmt*> order_;     // needs as they were found
@@ -517,7 +517,7 @@ class Analysis {
   std::vector<Exits> exits_;             // of the loops around
   int divergent_ = 0;                    // enclosing conditions that differ between threads, within the last scope
   std::vector<ir::ThreadRange> scopes_;  // threads of the kernel's body, then of each enclosing branch that narrows them
-  int64_t visits_ = 0, limit_ = kMostVisited;
+  int64_t visits_ = 0, limit_ = 0;
   const Stmt* beyond_ = nullptr;  // where the limit was reached
   const Stmt* endless_ = nullptr;
   bool fixed_ = false;  // needs are given; only check whether they are enough

@@ -73,6 +73,7 @@ struct WireSize::Shape {
     bool known = false;
     WireFormatLite::WireType wire{};  // sent as another, a parser keeps it as an unknown field
     const Shape* message = nullptr;
+    const google::protobuf::EnumDescriptor* values = nullptr;
     bool text = false;         // string or bytes
     size_t element_bytes = 0;  // of a list of numbers, which may be packed
     size_t slot = 0;
@@ -81,6 +82,7 @@ struct WireSize::Shape {
       return known && (sent == wire || (element_bytes > 0 && sent == WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
     }
   };
+  const Descriptor* type = nullptr;  // none: nothing within it is known
   size_t own = 0;
   std::vector<Field> fields;  // by number
 
@@ -105,6 +107,7 @@ struct WireSize::Shapes {
     auto [at, made] = shapes.try_emplace(&type);
     if (!made) return at->second.get();
     Shape& shape = *(at->second = std::make_unique<Shape>());
+    shape.type = &type;
     shape.own = SizeOf(type);
     for (int i = 0; i < type.field_count(); ++i) {
       const FieldDescriptor& field = *type.field(i);
@@ -115,6 +118,7 @@ struct WireSize::Shapes {
       shape.fields[size_t(field.number())] = {.known = true,
                                               .wire = WireFormatLite::WireTypeForFieldType(WireFormatLite::FieldType(field.type())),
                                               .message = inner,
+                                              .values = field.enum_type(),
                                               .text = text,
                                               .element_bytes = field.is_repeated() && !message && !text ? ElementBytes(field) : 0,
                                               .slot = slots++};
@@ -162,12 +166,35 @@ bool WireSize::ReadField(Stream& stream, const Shape& shape, uint32_t tag, int n
   const WireFormatLite::WireType sent = WireFormatLite::GetTagWireType(tag);
   switch (sent) {
     case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: return ReadLength(stream, shape, number, nesting);
-    case WireFormatLite::WIRETYPE_START_GROUP: memory_ += kOfAnUnknown; return nesting > 0 && Read(stream, kUnknown, nesting - 1);
+    case WireFormatLite::WIRETYPE_START_GROUP:
+      Note(shape, number);
+      memory_ += kOfAnUnknown;
+      return nesting > 0 && Read(stream, kUnknown, nesting - 1);
     default: break;
   }
   const Shape::Field& field = shape.At(number);
+  if (!field.Is(sent)) Note(shape, number);
   memory_ += !field.Is(sent) ? kOfAnUnknown : field.element_bytes > 0 ? kOfAList + 2 * field.element_bytes : 0;
-  return WireFormatLite::SkipField(&stream, tag);
+  return field.Is(sent) && field.values != nullptr ? ReadEnum(stream, shape, number) : WireFormatLite::SkipField(&stream, tag);
+}
+
+bool WireSize::ReadEnum(Stream& stream, const Shape& shape, int number) {
+  uint64_t value = 0;
+  if (!stream.ReadVarint64(&value)) return false;
+  if (shape.At(number).values->FindValueByNumber(int(value)) == nullptr) Note(shape, number, int(value));
+  return true;
+}
+
+bool WireSize::ReadEnums(Stream& stream, const Shape& shape, int number, int length) {
+  const Stream::Limit limit = stream.PushLimit(length);
+  bool whole = true;
+  while (whole && stream.BytesUntilLimit() > 0) whole = ReadEnum(stream, shape, number);
+  stream.PopLimit(limit);
+  return whole;
+}
+
+void WireSize::Note(const Shape& shape, int number, std::optional<int64_t> value) {
+  if (!foreign_ && shape.type != nullptr) foreign_ = {shape.type, number, value};
 }
 
 bool WireSize::ReadLength(Stream& stream, const Shape& shape, int number, int nesting) {
@@ -175,11 +202,11 @@ bool WireSize::ReadLength(Stream& stream, const Shape& shape, int number, int ne
   uint32_t length = 0;
   if (!stream.ReadVarint32(&length) || int(length) < 0) return false;
   const bool known = field.Is(WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
-  if (known) ++tallies_[field.slot].count;
+  known ? void(++tallies_[field.slot].count) : Note(shape, number);
   if (!known || !field.message) {
     // A number in a list has a byte or more.
     memory_ += !known ? kOfAnUnknown + length : field.text ? kOfAString + length : kOfAList + 2 * length * field.element_bytes;
-    return stream.Skip(int(length));
+    return known && field.values != nullptr ? ReadEnums(stream, shape, number, int(length)) : stream.Skip(int(length));
   }
   if (nesting == 0) return false;
   Tally& tally = tallies_[field.slot];

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The memory that a message will take, computed from its bytes before they are parsed. Two bytes can encode an empty submessage or an
-// unknown field, which takes up to a hundred bytes of memory. Hostile bytes are therefore measured before a parser gets them.
+// unknown field, which takes up to a hundred bytes of memory. Hostile bytes are therefore measured before a parser gets them. On the way it
+// finds what a parser would keep and nobody would read.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -30,6 +32,15 @@ class WireSize {
   size_t Count(const google::protobuf::FieldDescriptor& field) const;
   size_t Depth(const google::protobuf::FieldDescriptor& field) const;
 
+  // What this version of the protocol has no meaning for.
+  struct Foreign {
+    const google::protobuf::Descriptor* message;
+    int number;                         // of a field that the message does not have, or not with a value of this kind
+    std::optional<int64_t> value = {};  // that is none of the field's enum; the field itself is known
+  };
+  // The first of it.
+  const std::optional<Foreign>& foreign() const { return foreign_; }
+
  private:
   struct Shape;
   struct Shapes;
@@ -44,9 +55,13 @@ class WireSize {
   bool Read(Stream& stream, const Shape& shape, int nesting);
   bool ReadField(Stream& stream, const Shape& shape, uint32_t tag, int nesting);
   bool ReadLength(Stream& stream, const Shape& shape, int number, int nesting);
+  bool ReadEnum(Stream& stream, const Shape& shape, int number);
+  bool ReadEnums(Stream& stream, const Shape& shape, int number, int length);
+  void Note(const Shape& shape, int number, std::optional<int64_t> value = {});
 
   std::vector<Tally> tallies_;  // by Shape::Field::slot
   size_t memory_ = 0;
+  std::optional<Foreign> foreign_;
 };
 
 // What is in a serialized kiln.v1.Module. For the text form, only what it becomes (`decoded`) is known.

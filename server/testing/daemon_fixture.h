@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <google/protobuf/any.pb.h>
+#include <google/protobuf/unknown_field_set.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -39,6 +40,14 @@ inline v1::CompileRequest MakeRequest(Order order, uint32_t amount = 0) {
   request.set_module(MinimalModule());
   request.set_target("cuda:sm_80");
   request.mutable_options()->set_max_registers(Encode(order, amount));
+  return request;
+}
+
+// As large as that, and otherwise the same: of a field that is sent several times the last counts.
+inline v1::CompileRequest Padded(v1::CompileRequest request, std::size_t bytes) {
+  google::protobuf::UnknownFieldSet& more = *request.GetReflection()->MutableUnknownFields(&request);
+  more.AddLengthDelimited(v1::CompileRequest::kTargetFieldNumber, std::string(bytes, 'p'));
+  more.AddLengthDelimited(v1::CompileRequest::kTargetFieldNumber, request.target());
   return request;
 }
 

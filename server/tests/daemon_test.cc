@@ -420,6 +420,27 @@ TEST_F(DaemonTest, BytesOfOneMethodMeanNothingToAnother) {
   EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT) << status.error_message();
 }
 
+TEST_F(DaemonTest, GarbageIsRefused) {
+  daemon_->Start();
+  const auto answer = [&](const char* method, const std::string& bytes) {
+    grpc::ByteBuffer reply;
+    return CallWithBytes(daemon_->channel(), (std::string("/kiln.v1.Kiln/") + method).c_str(), bytes, reply);
+  };
+  for (const char* method : {"Stats", "Capabilities", "CacheVerify", "CacheGc"}) {
+    EXPECT_TRUE(answer(method, "").ok()) << method;
+    for (const std::string& bytes : {std::string("\xff\xff\xff\xff garbage"), std::string("\x98\x06\x01"), std::string("\x0d\1\1\1\1")})
+      EXPECT_EQ(answer(method, bytes).error_code(), StatusCode::INVALID_ARGUMENT) << method;
+  }
+  EXPECT_NE(answer("CacheVerify", "\x98\x06\x01").error_message().find("CacheVerifyRequest has no field 99"), std::string::npos);
+  for (const char* method : {"Compile", "Lookup", "Fetch", "Put"})
+    EXPECT_EQ(answer(method, "\x98\x06\x01").error_code(), StatusCode::INVALID_ARGUMENT) << method;
+  auto request = MakeRequest(Order::kAnswer);
+  request.set_priority(v1::Priority(77));
+  EXPECT_EQ(daemon_->Compile(request).status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(daemon_->Stats().compiles(), 0u);
+  EXPECT_EQ(daemon_->Stats().worker_crashes(), 0u);
+}
+
 TEST_F(DaemonTest, RefreshCompilesAgainAndExplainIsNotKept) {
   daemon_->Start();
   auto request = MakeRequest(Order::kAnswer, 1);

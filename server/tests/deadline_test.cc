@@ -60,12 +60,6 @@ class DeadlineTest : public HeldTest {
   static bool HasCome(const v1::StatsReply& before, const v1::StatsReply& now) { return now.requests() > before.requests(); }
 };
 
-// As large as that, and otherwise the same.
-v1::CompileRequest Padded(v1::CompileRequest request, std::size_t bytes) {
-  request.GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(10'000, std::string(bytes, 'p'));
-  return request;
-}
-
 TEST_F(DeadlineTest, WhileItIsDecodedOrWaitsForThat) {
   StartHeld({Requests(1)});
   const auto request = [](uint32_t which) { return Padded(MakeRequest(Order::kAnswer, which), 7'500'000); };

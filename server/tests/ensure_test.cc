@@ -167,8 +167,7 @@ TEST_F(EnsureTest, CancellingFreesTheWorkers) {
 TEST_F(EnsureTest, ManifestsUnderWayAreBounded) {
   daemon_->Start({"--manifest-memory=1MiB"});
   auto manifest = Manifest(0, 2, Order::kHang);
-  for (auto& request : *manifest.mutable_requests())
-    request.GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(1000, std::string(200'000, 'x'));
+  for (auto& request : *manifest.mutable_requests()) request = Padded(request, 200'000);
   grpc::ClientContext contexts[2];
   std::vector<std::unique_ptr<grpc::ClientReader<v1::EnsureProgress>>> open;
   for (auto& context : contexts) open.push_back(daemon_->stub().EnsureKernels(&context, manifest));

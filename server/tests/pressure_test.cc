@@ -144,12 +144,6 @@ TEST_F(DaemonTest, StatsAreTrueUntilTheEndOfADrain) {
   EXPECT_EQ(wrong, 0u);
 }
 
-// As large as that, and otherwise the same.
-v1::CompileRequest Padded(v1::CompileRequest request, std::size_t bytes) {
-  request.GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(10'000, std::string(bytes, 'p'));
-  return request;
-}
-
 constexpr std::size_t kLarge = 7'500'000;  // of 64 MiB
 
 TEST_F(DaemonTest, WhatNobodyWaitsForLeavesTheQueueAtOnce) {

@@ -254,5 +254,50 @@ TEST(ReadMessage, WhatItDislikesIsToldTheCallerAlone) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
+std::string ProblemOf(const google::protobuf::Descriptor& type, const std::string& bytes) {
+  const std::unique_ptr<google::protobuf::Message> message(google::protobuf::MessageFactory::generated_factory()->GetPrototype(&type)->New());
+  const auto read = ReadMessage(bytes, *message);
+  EXPECT_TRUE(read || read.error().kind == Failure::Kind::kMalformed);
+  return read ? "" : read.error().message;
+}
+
+std::string Sent(const google::protobuf::FieldDescriptor& field, std::string value) {
+  return char(field.number() << 3 | 2) + (char(value.size()) + std::move(value));
+}
+
+// Messages that have the type in them somewhere, with `bytes` in its place.
+void InEachPlace(const google::protobuf::Descriptor& type, const std::string& bytes, const std::function<void(const std::string&)>& see, int depth) {
+  see(bytes);
+  for (int i = 0; depth > 0 && i < type.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor& field = *type.field(i);
+    if (field.message_type() == nullptr || field.is_map() || field.number() > 15) continue;
+    InEachPlace(*field.message_type(), bytes, [&](const std::string& inner) { see(Sent(field, inner)); }, depth - 1);
+  }
+}
+
+// What a request says and this kilnd does not know, it would not do: in no message of any call, nor within one.
+TEST(ReadMessage, NothingIsTakenAndIgnored) {
+  const google::protobuf::ServiceDescriptor& service = *v1::StatsRequest::descriptor()->file()->FindServiceByName("Kiln");
+  for (int i = 0; i < service.method_count(); ++i) {
+    const google::protobuf::Descriptor& type = *service.method(i)->input_type();
+    SCOPED_TRACE(type.name());
+    EXPECT_EQ(ProblemOf(type, ""), "");
+    EXPECT_THAT(ProblemOf(type, "\xff\xff\xff\xff garbage"), HasSubstr("the request is no kiln.v1."));
+    InEachPlace(type, "\xf8\x3f\x01", [&](const std::string& bytes) { EXPECT_THAT(ProblemOf(type, bytes), HasSubstr(" has no field 1023")); }, 3);
+  }
+  v1::CompileRequest request;
+  request.set_priority(v1::TUNING);
+  request.mutable_options()->set_stream_k(v1::STREAM_K_ALWAYS);
+  EXPECT_EQ(ProblemOf(*request.GetDescriptor(), request.SerializeAsString()), "");
+  request.set_priority(v1::Priority(77));
+  EXPECT_THAT(ProblemOf(*request.GetDescriptor(), request.SerializeAsString()), HasSubstr("CompileRequest.priority cannot be 77"));
+  request.set_priority(v1::Priority(-1));
+  EXPECT_THAT(ProblemOf(*request.GetDescriptor(), request.SerializeAsString()), HasSubstr("CompileRequest.priority cannot be -1"));
+  v1::RunRequest run;
+  run.mutable_start()->add_arguments()->mutable_tensor()->set_dtype(v1::DType(1000));
+  EXPECT_THAT(ProblemOf(*run.GetDescriptor(), run.SerializeAsString()), HasSubstr("RunTensor.dtype cannot be 1000"));
+  EXPECT_THAT(ProblemOf(*v1::StatsRequest::descriptor(), "\x0a\x01x"), HasSubstr("StatsRequest.device_states is no value of this kind"));
+}
+
 }  // namespace
 }  // namespace kiln::server

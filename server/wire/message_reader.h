@@ -18,8 +18,8 @@ namespace kiln::server {
 
 ir::WireSize Measure(const google::protobuf::Descriptor& type, const grpc::ByteBuffer& bytes);
 
-// Refuses bytes that are no such message, and those that would take more memory than twice their size, 1 MiB and `extra` together. The
-// bytes are released afterwards.
+// Refuses bytes that are no such message, those that would take more memory than twice their size, 1 MiB and `extra` together, and those with
+// fields or enum values that this version of the protocol does not have: nothing is taken and ignored. The bytes are released afterwards.
 std::expected<void, Failure> ReadMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message, std::size_t extra = 0);
 std::expected<void, Failure> ReadMessage(std::string_view bytes, google::protobuf::Message& message, std::size_t extra = 0);
 

@@ -170,9 +170,49 @@ def others_of_other_iterations(A, s, tx):
         A[tx + u * 32] = u * 1000 + tx
 
 
+def within_a_warp(A, s, tx):
+    if tx < 32:
+        s[tx] = tx + 1
+        A[tx] = s[31 - tx]
+
+
+def within_the_last_warp(A, s, tx):
+    f = T.alloc_fragment((32,), "int32")
+    if tx >= 96:
+        f[tx - 96] = tx
+        A[tx] = f[127 - tx]
+        if tx >= 112:
+            A[tx + 128] = f[tx - 112]
+
+
+def back_to_all(A, s, tx):
+    f, g = T.alloc_fragment((128,), "int32"), T.alloc_fragment((128,), "int32")
+    T.fill(f, 5)
+    T.fill(g, 7)
+    if tx < 32:
+        f[tx] = tx
+        g[tx] = f[31 - tx]
+    T.copy(g, A[0:128])
+
+
+def own_pairs_of_both_branches(A, s, tx):
+    f = T.alloc_fragment((128, 2), "int32")
+    if tx < 40:
+        s[2 * tx] = tx
+        s[2 * tx + 1] = 3
+        f[tx, 0] = s[2 * tx]
+        f[tx, 1] = s[2 * tx + 1]
+        A[tx] = f[tx, 0] * f[tx, 1]
+    else:
+        f[tx, 0] = 4
+        f[tx, 1] = tx
+        A[tx] = f[tx, 0] + f[tx, 1]
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("statements", [own_again, own_digits, reads_before, reads_in_while, reads_in_a_branch_of_a_loop,
-                                        others_of_other_iterations], ids=lambda f: f.__name__)
+                                        others_of_other_iterations, within_a_warp, within_the_last_warp, back_to_all,
+                                        own_pairs_of_both_branches], ids=lambda f: f.__name__)
 def test_threads_meet_where_they_must_and_can(emulator, target, statements):
     program, expected = of_threads(T.macro(statements))
     (a,) = call(emulator, program, target, np.zeros(256, np.int32))
@@ -206,13 +246,19 @@ def no_own_elements(A, s, tx):
         s[tx // 2] = 1 + tx // 2
 
 
+def no_whole_warps(A, s, tx):
+    if tx < 80:
+        s[tx] = tx
+        A[tx] = s[79 - tx]
+
+
 def shifted(A, s, tx):
     for u in T.serial(tx % 4):
         A[tx + u] = u
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("statements", [left_early, gone_on_early, no_own_elements, shifted], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("statements", [left_early, gone_on_early, no_own_elements, no_whole_warps, shifted], ids=lambda f: f.__name__)
 def test_an_exchange_that_not_all_threads_come_to_is_refused(emulator, target, statements):
     program, _ = of_threads(T.macro(statements))
     error = call(emulator, program, target, np.zeros(256, np.int32))

@@ -9,11 +9,12 @@ EIGHT = ("int8", "float8_e4m3fn", "float8_e5m2")
 
 
 class RandomProduct(Text):
+    FORMS = ("an operand in parts", "parts at a run-time place")
     largest = 2  # of a tensor's elements: sums of products stay exact
 
     def build(self):
         self.sizes()
-        with self.block(f"with T.Kernel({self.gx}, {self.gy}, threads={self.threads}) as (bx, by):"):
+        with self.block(f"with T.Kernel({self.gx}, {self.gy}, threads={self.threads}{self.cluster}) as (bx, by):"):
             self.operands()
             self.sums()
             if self.chance(0.15):
@@ -31,10 +32,17 @@ class RandomProduct(Text):
         self.m = self.pick(64, 64, 64, 64, 128, 80, 192, 16, 24, 32, 8, 152)
         self.n = self.pick(64, 32, 128, 16, 80, 96, 24, 192, 72, 8)
         self.k = self.pick(32, 64, 128, 96) if bytes_each == 1 else self.pick(32, 64, 64, 16, 128, 80, 48)
+        with self.aside():
+            self.in_parts = self.chance(0.3)
+            if self.in_parts and self.chance(0.6):  # several panels, of up to 128 bytes each
+                self.k = self.pick(128, 192, 256) if bytes_each == 1 else self.pick(64, 96, 128, 192)
         while self.m * self.n > 48 * self.threads:
             self.m, self.n = (self.m, max(8, self.n // 16 * 8)) if self.n > 8 else (max(8, self.m // 16 * 8), self.n)
         self.trans_a, self.trans_b = self.chance(0.25), self.chance(0.6)
         self.gx, self.gy, self.trips = self.pick(1, 2, 3), self.pick(1, 1, 2), self.pick(0, 1, 2, 3, 4, 5, 6)
+        with self.aside():
+            dims = [(x, y) for x in (1, 2) for y in (1, 2) if x * y > 1 and self.gx % x == 0 and self.gy % y == 0]
+            self.cluster = f", cluster_dims={self.pick(*dims)}" if dims and self.chance(0.15) else ""
         extents = [self.edge(self.m * self.gy), self.edge(self.n * self.gx), self.edge(self.k * self.trips)]
         if self.chance(0.5):
             step = 16 // bytes_each  # rows by 16 bytes: what tensor copies take
@@ -69,6 +77,47 @@ class RandomProduct(Text):
             self.allocate("B_packed", self.pick("shared", "shared", "fragment"), self.b_shape, "int8")
         if self.twice:
             self.allocate("B2_tile", "shared", self.b_shape, self.dtype)
+
+    def parts(self):
+        """An operand once more, part by part from registers, so that each part is changed by what it holds and by where it goes."""
+        tile, shape = self.pick(("A_tile", self.a_shape), ("B_tile", self.b_shape))
+        whole, dim = self.fresh("whole"), self.pick(0, 1, 1)
+        self.allocate(whole, "fragment", shape, self.dtype)
+        self.line(f"T.copy({tile}, {whole})")
+        with self.over(shape):
+            self.line(f"{whole}[i, j] = T.cast(T.min(T.cast({whole}[i, j], '{self.sum}'), T.cast(1 - j % 2, '{self.sum}')), '{self.dtype}')")
+        width = self.pick(*[w for w in (8, 16, 24, 32, 40, 48, 64, 96, 128, shape[dim] // 2) if 0 < w <= shape[dim]] or [shape[dim]])
+        count, moved = shape[dim] // width, [*shape]
+        moved[dim] = width
+        self.form("an operand in parts")
+        loop = self.pick("serial", "serial", "unroll", "constants")
+        if loop == "serial":
+            self.form("parts at a run-time place")
+        if loop == "constants":
+            for part in self.random.sample(range(count), max(1, count - self.pick(0, 1))):
+                self.part(tile, whole, dim, moved, part * width)
+            return
+        name = self.fresh("p")
+        with self.block(f"for {name} in T.{loop}({count}):"):
+            self.part(tile, whole, dim, moved, f"{name} * {width}")
+
+    def part(self, tile, whole, dim, moved, begin):
+        """One of them, which begins there."""
+        region = ", ".join(f"{begin} : {begin} + {e}" if d == dim else ":" for d, e in enumerate(moved))
+        way = self.pick("copy", "elements", "fragment")
+        if way == "copy":
+            self.line(f"T.copy({whole}[{region}], {tile}[{region}])")
+        elif way == "elements":
+            at = ", ".join(f"{begin} + {v}" if d == dim else v for d, v in enumerate("ij"))
+            with self.over(moved):
+                self.line(f"{tile}[{at}] = {whole}[{at}]")
+        else:
+            own = self.fresh("own")
+            self.allocate(own, "fragment", moved, self.dtype)
+            self.line(f"T.copy({tile}[{region}], {own})")
+            with self.over(moved):
+                self.line(f"{own}[i, j] = T.cast(T.max(T.cast({own}[i, j], '{self.sum}'), T.cast(i % 2, '{self.sum}')), '{self.dtype}')")
+            self.line(f"T.copy({own}, {tile}[{region}])")
 
     def allocate(self, name, space, shape, dtype):
         self.line(f"{name} = T.alloc_{space}({tuple(shape)}, '{dtype}')")
@@ -124,6 +173,9 @@ class RandomProduct(Text):
         if self.chance(0.12):
             with self.over(self.a_shape):
                 self.line(f"A_tile[i, j] = T.cast(T.min(T.cast(A_tile[i, j], '{self.sum}'), T.cast(1, '{self.sum}')), '{self.dtype}')")
+        with self.aside():
+            if self.in_parts:
+                self.parts()
         if self.in_registers:
             self.line("T.copy(A_tile, A_own)")
             if self.chance(0.5):
