@@ -54,7 +54,7 @@ class Writer {
     AddBarriers(loop.body);
     std::array<Block, 3> ends = Ends(std::move(behind));
     kernel_.threads = parts_.threads[kFilling].end;
-    for (const Part part : {kFilling, kFirst, kLast}) {
+    for (const Part part : {kFirst, kLast, kFilling}) {
       ir::For own = loop;
       own.body = BodyOf(part, loop.body);
       Block block = std::move(starts[part]);
