@@ -52,29 +52,39 @@ class Decoupler {
   Decoupler(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
 
   void Run() {
-    if (!context_.target->Has(target::Feature::kTma) || context_.options.disable_warp_specialization() || context_.options.disable_async_copy()) return;
-    if (kernel_.ClusterBlocks() > 1 || kernel_.min_blocks > 1 || kernel_.threads % kGroupThreads != 0 || TellsThreadsApart()) return;
-    for (size_t at = 0; at < kernel_.body.size(); ++at) {
-      const auto* loop = std::get_if<ir::For>(&kernel_.body[at].op);
-      if (loop == nullptr || loop->kind != ir::LoopKind::kPipelined || loop->num_stages < 2) continue;
-      const std::optional<Plan> plan = PlanOf(*loop, at);
-      if (!plan) continue;
-      Report(*loop, *plan, kernel_.body[at].loc);
-      Block allocs;
-      TakeAllocs(kernel_.body, allocs);
-      const auto is_loop = [](const Stmt& stmt) {
-        const auto* found = std::get_if<ir::For>(&stmt.op);
-        return found != nullptr && found->kind == ir::LoopKind::kPipelined;
-      };
-      at = size_t(std::ranges::find_if(kernel_.body, is_loop) - kernel_.body.begin());
-      RunApart(module_, kernel_, plan->parts, at);
-      kernel_.body.insert(kernel_.body.begin(), allocs.begin(), allocs.end());
-      return;  // what follows runs in the last part
-    }
+    if (!MayShareOut()) return;
+    const auto is_pipelined = [](const Stmt& stmt) {
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      return loop != nullptr && loop->kind == ir::LoopKind::kPipelined && loop->num_stages >= 2;
+    };
+    const auto at = std::ranges::find_if(kernel_.body, is_pipelined);
+    if (at == kernel_.body.end()) return;
+    const std::optional<Plan> plan = PlanOf(std::get<ir::For>(at->op), size_t(at - kernel_.body.begin()));
+    if (!plan) return;
+    Report(std::get<ir::For>(at->op), *plan, at->loc);
+    Block allocs;
+    TakeAllocs(kernel_.body, allocs);
+    RunApart(module_, kernel_, plan->parts, size_t(std::ranges::find_if(kernel_.body, is_pipelined) - kernel_.body.begin()));
+    kernel_.body.insert(kernel_.body.begin(), allocs.begin(), allocs.end());
   }
 
  private:
   // --- whether and how ---
+
+  // Whether the kernel's threads and registers are the compiler's to share out: it has them all, one loop that is to be pipelined, for the others
+  // would lose their stages, and says nothing of threads.
+  bool MayShareOut() const {
+    const v1::CompileOptions& options = context_.options;
+    const bool asks = options.disable_warp_specialization() || options.disable_async_copy() || options.disable_wgmma() || options.max_registers() != 0;
+    if (!context_.target->Has(target::Feature::kTma) || asks) return false;
+    if (kernel_.ClusterBlocks() > 1 || kernel_.min_blocks > 1 || kernel_.threads % kGroupThreads != 0) return false;
+    size_t pipelined = 0;
+    ir::Walk(kernel_.body, [&](const Stmt& stmt) {
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      pipelined += loop != nullptr && loop->kind == ir::LoopKind::kPipelined;
+    });
+    return pipelined == 1 && !TellsThreadsApart();
+  }
 
   // Statements of one thread, or of a range: such a program has its own idea of who does what.
   bool TellsThreadsApart() const {

@@ -54,6 +54,7 @@ class Writer {
     AddBarriers(loop.body);
     std::array<Block, 3> ends = Ends(std::move(behind));
     kernel_.threads = parts_.threads[kFilling].end;
+    // Those with the fewest registers come last: across their code no values live that others need.
     for (const Part part : {kFirst, kLast, kFilling}) {
       ir::For own = loop;
       own.body = BodyOf(part, loop.body);
@@ -143,6 +144,7 @@ class Writer {
     Block own;
     for (const size_t i : parts_.statements[part]) own.push_back(body[i]);
     std::vector<Block> before(own.size()), after(own.size());
+    if (part == kFilling) SignalCopies(own);
     for (const auto& [tile, pair] : tiles_) {
       const auto [first, last] = SpanOf(own, [&](const Stmt& stmt) { return Uses(module_, stmt, tile); });
       if (first == own.size()) continue;
@@ -162,6 +164,12 @@ class Writer {
     if (parts_.versions > 1)
       for (const BufferId id : Crossing()) UseVersion(module_, result, id, PlaceIn(crossing_.ready));
     return result;
+  }
+
+  // A tensor copy says itself when its elements are there.
+  void SignalCopies(Block& block) {
+    for (Stmt& stmt : block)
+      if (auto* copy = std::get_if<ir::Copy>(&stmt.op)) copy->signals = ir::Element{tiles_.at(copy->dst.buffer).ready.buffer, {PlaceIn(tiles_.at(copy->dst.buffer).ready)}};
   }
 
   // Those that wait until the place is free, and say that it is full.
