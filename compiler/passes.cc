@@ -17,6 +17,7 @@
 #include "compiler/grid/split_pairs.h"
 #include "compiler/grid/stream_k.h"
 #include "compiler/loops/clear_sums.h"
+#include "compiler/loops/decouple.h"
 #include "compiler/loops/gathers.h"
 #include "compiler/loops/overlap.h"
 #include "compiler/loops/pipeline.h"
@@ -71,6 +72,7 @@ constexpr Pass kPasses[] = {
     {"hand_over", HandOver},              // needs: which threads reach what, and fragments of their last shapes
     {"regions", Each<Regions>},           // needs: folded offsets; before anything is chosen: pointers and masks become copies
     {"split_rows", Inferred<SplitRows>},  // before anything is chosen: tiles become parts
+    {"decouple", Inferred<Decouple>},     // before instructions are chosen: statements get threads of their own
     {"instructions", Instructions},
     {"split_k", Inferred<SplitK>},                // needs: each gemm's instruction
     {"split_pairs", Inferred<SplitPairs>},        // needs: what split_k left undivided
@@ -89,7 +91,7 @@ constexpr Pass kPasses[] = {
     {"multicast", Inferred<Multicast>},       // needs: rings
     {"split_stores", Inferred<SplitStores>},  // needs: rings, for warp roles
     {"persist", Inferred<Persist>},           // needs: which blocks are paired
-    {"gathers", Inferred<Gathers>},           // needs: layouts, and the threads that fill no ring
+    {"gathers", Each<Gathers>},               // needs: layouts, and the threads that fill no ring
     {"pipeline", Pipeline},                   // takes the loops that have no ring
     {"split_ranges", Inferred<SplitRanges>},  // needs: layouts, and all loops in their last order
     {"clear_sums", Each<ClearSums>},          // needs: masks removed where they hold

@@ -192,8 +192,8 @@ class Chooser {
 
   // Registers that fragments take at a time if they are spread evenly.
   int64_t FragmentWords() {
-    const auto [known, is_new] = fragment_words_.try_emplace(range_.Count());
-    if (is_new) known->second = MostEvenWords(module_, *kernel_, range_.Count());
+    const auto [known, is_new] = fragment_words_.try_emplace(std::pair(range_.begin, range_.end));
+    if (is_new) known->second = MostEvenWords(module_, *kernel_, range_);
     return known->second;
   }
 
@@ -294,7 +294,7 @@ class Chooser {
   ir::ThreadRange range_{};  // of these, the threads that come to the statement
   ir::Kernel* kernel_ = nullptr;
   int64_t filling_ = 0;                        // threads that may fill rings
-  std::map<int64_t, int64_t> fragment_words_;  // by the number of threads
+  std::map<std::pair<int64_t, int64_t>, int64_t> fragment_words_;  // by the first thread and the one behind the last
   ir::SourceLoc loc_;
   std::set<BufferId> mixed_;  // operands that must stay readable by single warps
 };

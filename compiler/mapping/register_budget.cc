@@ -26,8 +26,9 @@ struct Lifetime {
 // loop uses may have to keep its values from one iteration to the next, which this does not examine.
 class Lifetimes {
  public:
-  // `all`: of fragments without a layout too.
-  explicit Lifetimes(const ir::Module& module, bool all = false) : module_(module), all_(all) {}
+  // `all`: of fragments without a layout too. `threads`: only of what some of these come to.
+  explicit Lifetimes(const ir::Module& module, bool all = false, std::optional<ir::ThreadRange> threads = {})
+      : module_(module), all_(all), threads_(threads) {}
 
   std::map<BufferId, Lifetime> Of(const ir::Kernel& kernel) {
     Visit(kernel.body);
@@ -39,11 +40,18 @@ class Lifetimes {
     for (const ir::Stmt& stmt : block) {
       const int64_t start = ++clock_;
       for (const Access& access : AccessesOf(module_, stmt)) Touch(access.buffer);
-      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) Visit(branch->then_body), Visit(branch->else_body);
+      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
+        if (Come(branch->then_threads)) Visit(branch->then_body);
+        if (Come(branch->else_threads)) Visit(branch->else_body);
+      }
       if (const auto* loop = std::get_if<ir::While>(&stmt.op)) VisitLoop(loop->body, start);
       const auto* loop = std::get_if<ir::For>(&stmt.op);
       if (loop != nullptr && loop->kind != ir::LoopKind::kParallel) VisitLoop(loop->body, start);
     }
+  }
+
+  bool Come(const std::optional<ir::ThreadRange>& branch) const {
+    return !threads_ || !branch || (branch->begin < threads_->end && threads_->begin < branch->end);
   }
 
   // A value from before the loop that the loop uses lives to the loop's end.
@@ -65,6 +73,7 @@ class Lifetimes {
 
   const ir::Module& module_;
   const bool all_;
+  const std::optional<ir::ThreadRange> threads_;
   int64_t clock_ = 0;
   std::vector<int64_t> loops_;  // where those around begin
   std::map<int64_t, std::set<BufferId>> carried_;
@@ -163,12 +172,12 @@ int64_t MostFragmentWords(const ir::Module& module, const ir::Kernel& kernel) {
       .words;
 }
 
-int64_t MostEvenWords(const ir::Module& module, const ir::Kernel& kernel, int64_t threads) {
-  return Fullest(Lifetimes(module, /*all=*/true).Of(kernel),
+int64_t MostEvenWords(const ir::Module& module, const ir::Kernel& kernel, const ir::ThreadRange& threads) {
+  return Fullest(Lifetimes(module, /*all=*/true, threads).Of(kernel),
                  [&](BufferId id) {
                    int64_t bits = ir::Bits(module[id].dtype);
                    for (int64_t extent : module.ShapeOf(id)) bits *= extent;
-                   return bits / 32 / threads;
+                   return bits / 32 / threads.Count();
                  })
       .words;
 }

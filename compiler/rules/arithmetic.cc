@@ -2,7 +2,10 @@
 #include "compiler/rules/arithmetic.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <numeric>
+#include <span>
 
 #include "ir/visit.h"
 
@@ -85,6 +88,18 @@ class Counter {
   std::map<ir::ExprId, uint32_t> seen_;
 };
 
+double CyclesOfLanes(const Operations& each, double lanes, const target::Target& target) {
+  return std::max(lanes * (each.full + each.half) / target.costs.lanes, lanes * each.special / target.costs.special_lanes);
+}
+
+double ElementsOf(std::span<const int64_t> extents) { return std::accumulate(extents.begin(), extents.end(), 1.0, std::multiplies<>()); }
+
+double IterationsOf(const ir::Module& module, const ir::For& loop) {
+  double iterations = 1;
+  for (const ir::ExprId extent : loop.extents) iterations *= double(module.exprs.ConstInt(extent).value_or(1));
+  return iterations;
+}
+
 }  // namespace
 
 Operations OperationsOf(const ir::Module& module, const ir::For& loop) {
@@ -97,17 +112,20 @@ Operations OperationsOf(const ir::Module& module, const ir::For& loop) {
 }
 
 double ArithmeticCycles(const ir::Module& module, const ir::Kernel& kernel, const ir::Stmt& stmt, const target::Target& target) {
-  const auto cycles = [&](const Operations& each, int64_t registers) {
-    const double lanes = double(registers) * kernel.threads;
-    return std::max(lanes * (each.full + each.half) / target.costs.lanes, lanes * each.special / target.costs.special_lanes);
-  };
   if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
     const ir::Buffer& source = module[reduce->src.buffer];
-    return source.layout ? cycles({.full = 1}, source.layout->Registers()) : 0;
+    return source.layout ? CyclesOfLanes({.full = 1}, double(source.layout->Registers()) * kernel.threads, target) : 0;
   }
   const auto* loop = std::get_if<ir::For>(&stmt.op);
   if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || !loop->layout) return 0;
-  return cycles(OperationsOf(module, *loop), loop->layout->Registers());
+  return CyclesOfLanes(OperationsOf(module, *loop), double(loop->layout->Registers()) * kernel.threads, target);
+}
+
+double ArithmeticCycles(const ir::Module& module, const ir::Stmt& stmt, const target::Target& target) {
+  if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) return CyclesOfLanes({.full = 1}, ElementsOf(reduce->src.extents), target);
+  const auto* loop = std::get_if<ir::For>(&stmt.op);
+  if (loop == nullptr || loop->kind != ir::LoopKind::kParallel) return 0;
+  return CyclesOfLanes(OperationsOf(module, *loop), IterationsOf(module, *loop), target);
 }
 
 }  // namespace kiln::compiler

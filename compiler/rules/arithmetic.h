@@ -20,5 +20,7 @@ Operations OperationsOf(const ir::Module& module, const ir::For& loop);
 // Cycles of a multiprocessor that the threads of the kernel take for what the statement computes with their registers: its operations at one
 // a lane and cycle, or its special functions on their own unit if these take longer. Index arithmetic and accesses to memory count as nothing.
 double ArithmeticCycles(const ir::Module& module, const ir::Kernel& kernel, const ir::Stmt& stmt, const target::Target& target);
+// The same before there are layouts, with each element computed once.
+double ArithmeticCycles(const ir::Module& module, const ir::Stmt& stmt, const target::Target& target);
 
 }  // namespace kiln::compiler
