@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The type Calls; runtime_module.cc says what it does. Python calls in with the GIL held, which protects the calls that an object knows. A call that is
-// being made holds its Known, because allocating a result runs Python, which may make other calls and forget this one.
+// The type Calls; runtime_module.cc says what it does. Python calls in with the GIL held, which protects the calls that an object knows. A
+// call that is being made holds its Known, because allocating a result runs Python, which may make other calls and forget this one.
 #include <algorithm>
 #include <bit>
 #include <cstring>

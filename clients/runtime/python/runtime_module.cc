@@ -56,18 +56,19 @@
 //   class Launcher     the base of kiln.Kernel: a call of an instance is one of its `_launch`, and where that raises ValueError, of its
 //                      `_refused(error, args, kwargs)`
 //
-//   class Calls(*, tensors, constants, empty, grad_enabled, watched)     the calls of one function that were made before: those like them are launched
-//                                       here, where Python would take longer than the launch
-//       tensors: the types whose objects are tensors; those without DLPack's C exchange table are none here. constants: types whose objects are told
-//           apart by identity, and live for ever. empty(size, **keywords) -> a tensor, uninitialised. grad_enabled() -> bool.
-//       watched: (function, method or None, usual) of each: function(), or function().method(), must give one of these numbers, or no call is
-//           made here
-//       .keep(arguments: tuple, kernel: Kernel, inputs, outputs) -> bool     how calls with such arguments are made: tensors of the same types, shapes,
-//           strides and device, other arguments equal. inputs: (index of the argument, shape) for each parameter of the kernel that is no output;
-//           the tensor, whose elements are dense, is passed in that shape. outputs: (size, keywords, shape) for each other: made by empty(size,
-//           **keywords), and passed in that shape. False: such calls are not kept (a tensor of the host, at an odd address, an unhashable object).
-//       .called(arguments: tuple) -> the outputs, one bare, several as a tuple; NotImplemented where no such call was kept, a watched function says
-//           something else, a tensor is a negated view, or a gradient is wanted
+//   class Calls(*, tensors, constants, empty, grad_enabled, watched)     calls of one function that were made before: those like them are
+//                      launched here, where Python would take longer than the launch
+//       tensors: the types whose objects are tensors; those without DLPack's C exchange table are none here. constants: types whose objects
+//           are told apart by identity, and live for ever. empty(size, **keywords) -> a tensor, uninitialised. grad_enabled() -> bool.
+//       watched: (function, method or None, usual) of each: function(), or function().method(), must give one of these numbers, or no call
+//           is made here
+//       .keep(arguments: tuple, kernel: Kernel, inputs: tuple, outputs: tuple) -> bool     how calls with such arguments are made: tensors of
+//           the same types, shapes, strides and device, other arguments equal. inputs: (index of the argument, shape) for each parameter of
+//           the kernel that is no output; the tensor, whose elements are dense, is passed in that shape. outputs: (size, keywords, shape) for
+//           each other: made by empty(size, **keywords), and passed in that shape. False: such calls are not kept, because an argument is
+//           something else, or a tensor is on the host, without elements or at an address that is no multiple of 16
+//       .called(arguments: tuple)     the outputs, one bare, several as a tuple; NotImplemented where no such call was kept, a watched function
+//           says something else, a tensor is a negated view, or a gradient is wanted
 //       .launched(arguments: tuple)     the same without looking for what is in the way
 //
 //   class AlignmentError(ValueError)    a tensor starts between the addresses that the kernel relies on.

@@ -212,8 +212,8 @@ class _Ready:
 
 
 def _how(plan: Plan, kernel, arguments, target: str) -> tuple:
-    """(the kernel as the extension holds it, its inputs, its outputs) as Calls.keep takes them. Empty where there is more to do than to launch: results
-    are filled, tensors are copied first, the kernel is no device's own."""
+    """(the kernel as the extension holds it, its inputs, its outputs) as Calls.keep takes them. Empty where there is more to do than to launch:
+    results are filled, tensors are copied first, the kernel is not for this device."""
     device = arguments[0].device if is_torch(arguments[0]) else None
     if device is None or device.type != "cuda" or kernel is None or targets.device_target(device.index) != target:
         return ()

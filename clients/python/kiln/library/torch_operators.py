@@ -35,7 +35,8 @@ def register(torch) -> None:
 
 
 def _calls(torch):
-    """What makes a kiln._runtime.Calls for an operator, or None, where this torch does not say what is in the way of a call that torch does not see."""
+    """What makes a kiln._runtime.Calls for an operator, or None, where this torch does not say what is in the way of a call that it does not
+    see."""
     try:
         from .._runtime import Calls
 
