@@ -24,7 +24,7 @@ def parse(arguments):
     parser.add_argument("--seed", type=int, default=None, help="default: fresh in each run, and printed")
     parser.add_argument("--json", metavar="FILE", help="where the report goes; default: $OUT/bench.json where OUT is set")
     parser.add_argument("--random-products", type=int, metavar="N", help="instead of the rows: N products of bf16 whose shapes the seed chooses")
-    parser.add_argument("--random-rows", type=int, metavar="N", help="instead of the rows: N norms, softmaxes and the like, whose sizes the seed chooses")
+    parser.add_argument("--random-rows", type=int, metavar="N", help="instead of the rows: N norms, softmaxes and the like, of sizes of the seed")
     parser.add_argument("--choices", type=int, default=0, metavar="N", help="with --random-products: time the planner's first N choices as well")
     parser.add_argument("--budget", type=float, default=510, help="seconds after which no further row is begun")
     options = parser.parse_args(arguments)
