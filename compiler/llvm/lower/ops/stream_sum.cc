@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/llvm/lower/ops/stream_sum.h"
 
-#include <algorithm>
-#include <bit>
 #include <vector>
 
 #include "compiler/llvm/lower/ops/combine.h"
+#include "compiler/rules/stream_cost.h"
 
 namespace kiln::llvm_ir {
 namespace {
-
-constexpr int64_t kOnTheirWay = 128;  // registers of a thread, into which it loads parts of a sum
-constexpr int64_t kMostTogether = 4;  // parts
 
 class StreamSums : Part {
  public:
@@ -71,7 +67,7 @@ void StreamSums::Lower(const ir::StreamSum& sum) {
   Count(b().CreateZExt(thread(), b().getInt64Ty()), kernel().threads, parts, [&](Value* part) { device().TakeFlag(flag(number(part))); });
   barriers_.Wait();
 
-  const int64_t together = int64_t(std::bit_floor(uint64_t(std::clamp<int64_t>(kOnTheirWay / registers, 1, kMostTogether))));
+  const int64_t together = compiler::PartsTogether(registers);
   Count(I64(0), together, parts, [&](Value* first) {
     Value* last = b().CreateSub(parts, I64(1));
     std::vector<Value*> there(size_t(together), nullptr), theirs;  // whether there is such a part; its vectors
