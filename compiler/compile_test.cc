@@ -79,6 +79,31 @@ func @f(%A: global bf16[64, 1024], %S: global f32[64]) {
   EXPECT_EQ(Count(result, "cvt.f32.bf16"), 0u);
 }
 
+// Also where rows may be outside, and subnormals flushed: cvt.ftz would take the unit for exponentials.
+TEST(Compile, HalvesOfWordsThatAreLoadedUnderAConditionBecomeFloatsInOneOperation) {
+  for (const bool fast_math : {false, true}) {
+    v1::CompileRequest request;
+    request.set_target("cuda:sm_90a");
+    request.mutable_options()->set_fast_math(fast_math);
+    request.set_module(R"(kiln 1
+func @f[%M](%A: global bf16[%M, 1024], %L: global i32[%M], %S: global f32[%M]) {
+  kernel @k grid(%M) threads 128 blocks(%b) {
+    %tile = alloc fragment f32[1, 1024]
+    %sum = alloc fragment f32[1]
+    copy %A[%b, 0; 1, 1024] -> %tile[0, 0; 1, 1024]
+    reduce sum %tile[0, 0; 1, 1024] -> %sum[0; 1] dim 1
+    for parallel %i in 1 { store %S[%b + %i] = exp(%sum[%i]) - f32(%A[%b, %L[%b]]) }
+  }
+}
+)");
+    const v1::WorkerResult result = Compile(request, {});
+    ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+    EXPECT_GE(Count(result, "shl.b32"), 4u);
+    EXPECT_EQ(Count(result, "cvt.ftz.f32.bf16"), 0u);
+    EXPECT_EQ(Count(result, "cvt.f32.bf16"), fast_math ? 0u : 1u);
+  }
+}
+
 // What a short loop reads again is looked for in the cache.
 TEST(Compile, ReductionsKeepWhatIsReadAgain) {
   const v1::WorkerResult result = CompileText(R"(kiln 1

@@ -12,6 +12,7 @@
 #include "compiler/rules/arithmetic.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/reduce.h"
+#include "compiler/rules/stream_cost.h"
 #include "compiler/rules/tensor.h"
 #include "ir/visit.h"
 
@@ -316,8 +317,8 @@ Work Worker::Exchange(ir::BufferId sum, int64_t others) const {
   double elements = 1;
   for (const int64_t extent : module_.ShapeOf(sum)) elements *= double(extent);
   const double bytes = elements * ir::Bits(buffer.dtype) / 8;
-  const double further = double(std::max<int64_t>(0, others - 1));
-  work.latency = 2 * target_.costs.meet + further * (2 * machine_.far + bytes / target_.costs.sum_bytes);
+  const int64_t together = buffer.layout ? PartsTogether(buffer.layout->Registers()) : 1;
+  work.latency = 2 * target_.costs.meet + FurtherPartsCycles(target_, bytes, double(others), together);
   work[Unit::kShared] = 2 * bytes / kRow;
   work[Unit::kIssue] = Issued(2 * elements / kernel_.threads, double(kernel_.threads) / target_.warp_size);
   work[Unit::kPort] = bytes / target_.costs.sum_bytes;

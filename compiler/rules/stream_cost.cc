@@ -2,13 +2,18 @@
 #include "compiler/rules/stream_cost.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "compiler/rules/gemm.h"
+#include "compiler/target/boards.h"
 #include "ir/op.h"
 
 namespace kiln::compiler {
 namespace {
+
+constexpr int64_t kOnTheirWay = 128;  // registers of a thread, into which it loads parts
+constexpr int64_t kMostTogether = 4;
 
 // Cycles to move one byte of a partial sum.
 double Byte(const target::Costs& costs) { return 1.0 / costs.sum_bytes; }
@@ -17,7 +22,23 @@ double Byte(const target::Costs& costs) { return 1.0 / costs.sum_bytes; }
 
 TileWork WorkOf(const ir::Module& module, const ir::Gemm& gemm, const target::Target& target, int64_t tiles, int64_t steps) {
   const GemmShape shape = ShapeOf(gemm);
-  return {tiles, steps, CyclesOf(gemm, target) + target.costs.step, double(shape.m * shape.n * ir::Bytes(module[gemm.c.buffer].dtype)), &target};
+  const ir::Buffer& sum = module[gemm.c.buffer];
+  const auto bytes = [&](const ir::Region& operand, int64_t elements) {
+    const ir::Buffer& buffer = module[operand.buffer];
+    return buffer.space == ir::Space::kShared ? double(elements * ir::Bits(buffer.dtype)) / 8 : 0.0;
+  };
+  const double copied = bytes(gemm.a, shape.m * shape.k) + bytes(gemm.b, shape.n * shape.k);
+  const double step = std::max(CyclesOf(gemm, target), copied / target::MachineOf(target).port) + target.costs.step;
+  return {tiles, steps, step, double(shape.m * shape.n * ir::Bytes(sum.dtype)), sum.layout ? PartsTogether(sum.layout->Registers()) : 1, &target};
+}
+
+int64_t PartsTogether(int64_t registers) {
+  return int64_t(std::bit_floor(uint64_t(std::clamp<int64_t>(kOnTheirWay / std::max<int64_t>(registers, 1), 1, kMostTogether))));
+}
+
+double FurtherPartsCycles(const target::Target& target, double sum_bytes, double parts, int64_t together) {
+  const double turns = std::max(0.0, std::ceil(parts / double(together)) - 1);
+  return turns * target::MachineOf(target).far + std::max(0.0, parts - 1) * sum_bytes * Byte(target.costs);
 }
 
 double DealtCycles(const TileWork& work) {
@@ -53,7 +74,6 @@ Streams BestStreams(const TileWork& work) {
   return best;
 }
 
-// The owner adds the other blocks' parts one after the other.
 double StreamedCycles(const TileWork& work, const Streams& streams) {
   const target::Costs& costs = work.target->costs;
   const int64_t left = work.tiles - streams.turns * int64_t(work.target->multiprocessors);
@@ -62,7 +82,8 @@ double StreamedCycles(const TileWork& work, const Streams& streams) {
   const double parts = std::max(1.0, std::ceil(double(work.steps) / each) - (aligned ? 1.0 : 0.0));
   const double alone = double(streams.turns) * (double(work.steps) * work.step + costs.tile);
   const double shared = each * work.step * (aligned ? 1.0 : costs.skewed) + (aligned ? 1.0 : 2.0) * costs.tile;
-  return alone + shared + 2 * costs.meet + (1 + parts) * work.sum_bytes * Byte(costs);
+  const double further = FurtherPartsCycles(*work.target, work.sum_bytes, parts, work.together);
+  return alone + shared + 2 * costs.meet + 2 * work.sum_bytes * Byte(costs) + further;
 }
 
 }  // namespace kiln::compiler

@@ -18,11 +18,17 @@ struct TileWork {
   int64_t steps = 0;     // of each
   double step = 0;       // cycles of one
   double sum_bytes = 0;  // of a tile's sum
+  int64_t together = 1;  // PartsTogether
   const target::Target* target = nullptr;
 };
 
 // `gemm`: the only work of a step, with its instruction chosen.
 TileWork WorkOf(const ir::Module& module, const ir::Gemm& gemm, const target::Target& target, int64_t tiles, int64_t steps);
+
+// The owner of a tile, each of whose threads has so many registers of the sum, loads so many other blocks' parts at a time.
+int64_t PartsTogether(int64_t registers);
+// Cycles that the owner takes for the parts of the second block and of those behind it.
+double FurtherPartsCycles(const target::Target& target, double sum_bytes, double parts, int64_t together);
 
 // Each block computes whole tiles, one after the other.
 double DealtCycles(const TileWork& work);

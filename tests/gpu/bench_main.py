@@ -24,13 +24,16 @@ def parse(arguments):
     parser.add_argument("--seed", type=int, default=None, help="default: fresh in each run, and printed")
     parser.add_argument("--json", metavar="FILE", help="where the report goes; default: $OUT/bench.json where OUT is set")
     parser.add_argument("--random-products", type=int, metavar="N", help="instead of the rows: N products of bf16 whose shapes the seed chooses")
+    parser.add_argument("--random-rows", type=int, metavar="N", help="instead of the rows: N norms, softmaxes and the like, of sizes of the seed")
     parser.add_argument("--choices", type=int, default=0, metavar="N", help="with --random-products: time the planner's first N choices as well")
     parser.add_argument("--budget", type=float, default=510, help="seconds after which no further row is begun")
     options = parser.parse_args(arguments)
     if options.choices and not options.random_products:
         parser.error("--choices goes with --random-products")
-    if options.random_products and options.only != "*":
-        parser.error("--only is for the rows; --random-products has none")
+    if options.random_products and options.random_rows:
+        parser.error("--random-products and --random-rows are two runs")
+    if (options.random_products or options.random_rows) and options.only != "*":
+        parser.error("--only is for the rows; --random-products and --random-rows have none")
     return options
 
 
@@ -204,9 +207,10 @@ def report(options, contents):
 
 def run_random(options, target, place):
     import bench_random
+    import bench_random_rows
 
-    rows, holds = bench_random.run(options, target, place)
-    report(options, {"place": place.facts, "products": rows})
+    rows, holds = (bench_random if options.random_products else bench_random_rows).run(options, target, place)
+    report(options, {"place": place.facts, "products" if options.random_products else "sizes": rows})
     return 0 if holds else 1
 
 
@@ -222,7 +226,7 @@ def main():
         place.start()
         print(f"# seed {options.seed}; {place.description(options)}", flush=True)
         target = place.device_target(options) or options.target
-        if options.random_products:
+        if options.random_products or options.random_rows:
             return run_random(options, target, place)
         results, chosen = run_rows(options, target, place.facts)
         if not options.compile_only:

@@ -194,19 +194,19 @@ def summarize(rows, wanted):
     return holds
 
 
-def prepare_all(wanted, common, deadline):
-    """{number: what ``prepare`` says}. All are compiled before the first is measured: launches must not wait for a processor."""
-    made = {number: {"problem": "not compiled in time"} for number, _, _ in wanted}
+def prepare_all(prepare, wanted, deadline):
+    """{number: what ``prepare`` says of its job}. All are compiled before the first is measured: launches must not wait for a processor."""
+    made = {number: {"problem": "not compiled in time"} for number in wanted}
     pool = concurrent.futures.ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=multiprocessing.get_context("spawn"))
     try:
-        jobs = {pool.submit(prepare, {"shape": shape, "layout": layout, **common}): number for number, shape, layout in wanted}
+        jobs = {pool.submit(prepare, job): number for number, job in wanted.items()}
         for future in concurrent.futures.as_completed(jobs, timeout=max(1.0, (deadline - time.monotonic()) * COMPILING)):
             made[jobs[future]] = future.result()
     except concurrent.futures.TimeoutError:
         pass
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-    print(f"# {sum('problem' not in one for one in made.values())} of {len(wanted)} products compiled", flush=True)
+    print(f"# {sum('problem' not in one for one in made.values())} of {len(wanted)} compiled", flush=True)
     return made
 
 
@@ -218,7 +218,8 @@ def run(options, target, place):
 
         bench, board = Bench(options, target, torch), place.facts["devices"][0]["name"]
     wanted = products(options.seed, options.random_products)
-    made = prepare_all(wanted, {"target": target, "board": board, "choices": options.choices}, deadline)
+    common = {"target": target, "board": board, "choices": options.choices}
+    made = prepare_all(prepare, {number: {"shape": shape, "layout": layout, **common} for number, shape, layout in wanted}, deadline)
     for number, shape, layout in wanted:
         if time.monotonic() > deadline:
             break

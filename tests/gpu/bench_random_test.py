@@ -9,6 +9,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import bench_main  # noqa: E402
 import bench_random  # noqa: E402
+import bench_random_rows  # noqa: E402
 
 
 def test_a_seed_chooses_products_of_all_kinds():
@@ -37,6 +38,30 @@ def test_the_bars_are_of_all_products(rows, wanted, holds, capsys):
 
 def test_options_that_go_together():
     assert bench_main.parse(["--random-products", "5", "--choices", "2"]).choices == 2
-    for arguments in (["--choices", "2"], ["--random-products", "5", "--only", "gemm"]):
+    for arguments in (["--choices", "2"], ["--random-products", "5", "--only", "gemm"], ["--random-rows", "5", "--only", "gemm"],
+                      ["--random-rows", "5", "--random-products", "5"]):
         with pytest.raises(SystemExit):
             bench_main.parse(arguments)
+
+
+def test_a_seed_chooses_sizes_of_all_functions():
+    made = bench_random_rows.sizes(7, 60)
+    assert made == bench_random_rows.sizes(7, 60) != bench_random_rows.sizes(8, 60)
+    assert {kind for _, kind, _ in made} == set(bench_random_rows.KINDS) and [n for _, _, (_, n) in made[:5]] == list(bench_random_rows.USUAL)
+    low, high = bench_random_rows.BYTES
+    for _, kind, (m, n) in made:
+        assert 1 <= n <= bench_random_rows.LONGEST and low / 2 <= 2 * m * n <= high
+        assert bench_random_rows.row_of(kind, (m, n))["arguments"][0] == ((m, n), "bfloat16")
+    assert any(n % 8 for _, _, (_, n) in made) and any(n > 16384 for _, _, (_, n) in made)
+
+
+def size(number, ratio, **more):
+    return {"number": number, "kind": "softmax", "shape": (number + 1, 64), "ok": True, "ratio": ratio, **more}
+
+
+@pytest.mark.parametrize("rows, wanted, holds", [
+    ([size(0, 0.9), size(1, 1.1)], 2, True), ([size(0, 1.2), size(1, 0.89)], 2, False), ([size(0, 1.0)], 2, False),
+    ([size(0, 1.0, spill_bytes=8)], 1, False), ([{**size(0, 1.0), "ok": False}], 1, False)])
+def test_the_bar_is_of_each_size(rows, wanted, holds, capsys):
+    assert bench_random_rows.summarize(rows, wanted) == holds
+    assert ("DOES NOT HOLD" in capsys.readouterr().out) != holds

@@ -191,24 +191,110 @@ def on_the_cpu():
                 near(a.float().cuda(), b.double(), times=5000)
 
 
+def known_calls():
+    """Calls like earlier ones, which the extension launches: the same results, for all operators; how many are launched so."""
+    kept = []
+    for name in sorted(OPERATIONS):
+        operation, given = OPERATIONS[name], arguments(name)
+        if operation.calls is None:
+            raise AssertionError("this torch does not say what is in the way of a call: every call takes the long way")
+        with torch.no_grad():
+            first, second = operation(*given), operation.calls.called(given)
+            operator = getattr(torch.ops.kiln, name)(*given)
+        if second is NotImplemented:
+            continue
+        kept.append(name)
+        for results in (second, operator):
+            for a, b in zip(*(r if isinstance(r, tuple) else (r,) for r in (first, results))):
+                if a.shape != b.shape or a.dtype != b.dtype or a.stride() != b.stride():
+                    raise AssertionError(f"{name}: {tuple(b.shape)} of {b.dtype} at once, {tuple(a.shape)} of {a.dtype} the long way")
+                near(b.float(), a.double(), times=2)
+    if not {"matmul", "rms_norm", "softmax", "attention"} <= set(kept):
+        raise AssertionError(f"launched at once are {', '.join(kept)} only")
+    return f"{len(kept)} of {len(OPERATIONS)} operators; not {', '.join(sorted(set(OPERATIONS) - set(kept)))}"
+
+
+def calls_that_torch_sees():
+    """What changes or watches operators is not passed by."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    x, w, seen = normal(8, 64, dtype=torch.bfloat16), normal(64, dtype=torch.bfloat16), []
+
+    class Watching(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    class Renaming(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    expected = library.rms_norm(x, w)
+    equal(library.rms_norm(x, w), expected)
+    for mode in (Watching, Renaming):
+        seen.clear()
+        with mode():
+            equal(library.rms_norm(x, w), expected)
+        if not any("rms_norm" in name for name in seen):
+            raise AssertionError(f"{mode.__name__} has seen {seen}")
+    with torch.inference_mode():
+        equal(library.rms_norm(x, w), expected)
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+        made = library.rms_norm(fake.from_tensor(x), fake.from_tensor(w))
+    if type(made) is torch.Tensor or made.shape != x.shape:
+        raise AssertionError(f"of fake tensors: {type(made).__name__}")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        library.rms_norm(x, w)
+    if not any("rms_norm" in event.key for event in profile.key_averages()):
+        raise AssertionError("the profiler does not see the operator")
+    wanted = x.clone().requires_grad_()
+    if library.rms_norm(wanted, w).grad_fn is None:
+        raise AssertionError("no gradient")
+    with torch.no_grad():
+        if library.rms_norm(wanted, w).requires_grad:
+            raise AssertionError("a gradient within no_grad")
+    odd = normal(8 * 64 + 1, dtype=torch.bfloat16)[1:].view(8, 64)
+    for _ in range(2):
+        equal(library.rms_norm(odd, w), library.rms_norm(odd.clone(), w))
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(20_000_000)
+        late = x * 2
+        made = library.rms_norm(late, w)
+    side.synchronize()
+    equal(made, library.rms_norm(x * 2, w))
+
+
 def overhead():
-    """Host time of a call, in microseconds: the median of bursts that fit the stream's queue."""
+    """Host time of a call, in microseconds: the median of bursts that fit the stream's queue. Fails where a product takes twice torch's."""
     import statistics
     import time
 
     x, w = normal(8, 1024, dtype=torch.bfloat16), normal(1024, dtype=torch.bfloat16)
-    figures = {}
-    for name, call in (("kiln.library.rms_norm", lambda: library.rms_norm(x, w)),
-                       ("torch.nn.functional.rms_norm", lambda: torch.nn.functional.rms_norm(x, (1024,), w))):
-        bursts = []
-        for _ in range(51):
-            torch.cuda.synchronize()
-            begin = time.perf_counter()
-            for _ in range(100):
-                call()
-            bursts.append((time.perf_counter() - begin) * 1e4)
-        figures[name] = statistics.median(bursts)
-    return ", ".join(f"{name} {figure:.1f} µs" for name, figure in figures.items())
+    a, b, q = normal(16, 256, dtype=torch.bfloat16), normal(256, 256, dtype=torch.bfloat16), normal(1, 64, 4, 64, dtype=torch.bfloat16)
+    heads, figures = q.transpose(1, 2), {}
+    with torch.no_grad():
+        for name, call in (("torch.empty", lambda: torch.empty((16, 256), dtype=torch.bfloat16, device="cuda")),
+                           ("kiln.library.matmul", lambda: library.matmul(a, b)), ("torch.matmul", lambda: torch.matmul(a, b)),
+                           ("kiln.library.rms_norm", lambda: library.rms_norm(x, w)),
+                           ("torch.nn.functional.rms_norm", lambda: torch.nn.functional.rms_norm(x, (1024,), w)),
+                           ("kiln.library.attention", lambda: library.attention(q, q, q)),
+                           ("torch's attention", lambda: torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)),
+                           ("torch.ops.kiln.rms_norm", lambda: torch.ops.kiln.rms_norm(x, w, 1e-6))):
+            bursts = []
+            for _ in range(51):
+                torch.cuda.synchronize()
+                begin = time.perf_counter()
+                for _ in range(100):
+                    call()
+                bursts.append((time.perf_counter() - begin) * 1e4)
+            figures[name] = statistics.median(bursts)
+    said = ", ".join(f"{name} {figure:.1f} µs" for name, figure in figures.items())
+    if figures["kiln.library.matmul"] > 2 * figures["torch.matmul"]:
+        raise AssertionError(said)
+    return said
 
 
 def cases():
@@ -226,4 +312,6 @@ def cases():
     yield "streams", "streams", streams
     yield "refusals", "refusals", refusals
     yield "tensors of the CPU", "emulated", on_the_cpu
+    yield "calls like earlier ones", "known calls", known_calls
+    yield "calls that torch sees", "known calls", calls_that_torch_sees
     yield "host time", "overhead", overhead

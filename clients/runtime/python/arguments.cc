@@ -6,13 +6,6 @@
 #include <algorithm>
 
 namespace kiln::runtime::py {
-namespace {
-
-struct TypeEntry {
-  PyTypeObject* type;  // owned
-  Source source;
-  const dlpack::ExchangeApi* exchange;
-};
 
 const dlpack::ExchangeApi* ExchangeOf(PyObject* type) {
   Ref capsule = Attribute(type, "__dlpack_c_exchange_api__");
@@ -22,6 +15,14 @@ const dlpack::ExchangeApi* ExchangeOf(PyObject* type) {
   const auto* api = reinterpret_cast<const dlpack::ExchangeApi*>(header);
   return api && api->view_of_object ? api : nullptr;
 }
+
+namespace {
+
+struct TypeEntry {
+  PyTypeObject* type;  // owned
+  Source source;
+  const dlpack::ExchangeApi* exchange;
+};
 
 bool Has(PyObject* type, const char* name) { return bool(Attribute(type, name)); }
 

@@ -10,6 +10,9 @@
 
 namespace kiln::runtime::py {
 
+// DLPack's C exchange table of a type of tensors, in a version that is read here; null where it has none.
+const dlpack::ExchangeApi* ExchangeOf(PyObject* type);
+
 // How a tensor type's objects are read.
 enum class Source : uint8_t {
   kExchange,       // DLPack's C exchange table

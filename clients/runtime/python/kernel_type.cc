@@ -23,7 +23,7 @@ struct KernelObject {
 };
 
 KernelObject::Body& BodyOf(PyObject* self) { return *reinterpret_cast<KernelObject*>(self)->body; }
-const Kernel& KernelOf(PyObject* self) { return *BodyOf(self).kernel; }
+const Kernel& Loaded(PyObject* self) { return *BodyOf(self).kernel; }
 
 void Dealloc(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
@@ -200,7 +200,7 @@ PyObject* OutputShapesMethod(PyObject* self, PyObject* args) {
 }
 
 PyObject* SymbolsMethod(PyObject* self, PyObject* args) {
-  const Kernel& kernel = KernelOf(self);
+  const Kernel& kernel = Loaded(self);
   const size_t given = size_t(PyTuple_Size(args)), all = size_t(kernel.binder().info().params.size());
   Arguments arguments(kernel);
   if (given != all && given + BodyOf(self).outputs != all) {
@@ -269,15 +269,15 @@ PyObject* Measure(PyObject* self, PyObject* args, PyObject* kwargs) {
 // --- attributes
 
 PyObject* ToText(std::string_view text) { return PyUnicode_FromStringAndSize(text.data(), Py_ssize_t(text.size())); }
-PyObject* GetName(PyObject* self, void*) { return ToText(KernelOf(self).binder().name()); }
-PyObject* GetTarget(PyObject* self, void*) { return ToText(KernelOf(self).target()); }
-PyObject* GetLog(PyObject* self, void*) { return ToText(KernelOf(self).module().log()); }
-PyObject* GetLoadedFrom(PyObject* self, void*) { return ToText(KernelOf(self).module().loaded_from()); }
-PyObject* GetDevice(PyObject* self, void*) { return PyLong_FromLong(KernelOf(self).device().info().index); }
+PyObject* GetName(PyObject* self, void*) { return ToText(Loaded(self).binder().name()); }
+PyObject* GetTarget(PyObject* self, void*) { return ToText(Loaded(self).target()); }
+PyObject* GetLog(PyObject* self, void*) { return ToText(Loaded(self).module().log()); }
+PyObject* GetLoadedFrom(PyObject* self, void*) { return ToText(Loaded(self).module().loaded_from()); }
+PyObject* GetDevice(PyObject* self, void*) { return PyLong_FromLong(Loaded(self).device().info().index); }
 
 PyObject* GetParams(PyObject* self, void*) {
   Ref list(PyList_New(0));
-  for (const auto& param : KernelOf(self).binder().info().params) {
+  for (const auto& param : Loaded(self).binder().info().params) {
     Ref item(Py_BuildValue("{s:s,s:s,s:O,s:O,s:O}", "name", param.name.c_str(), "dtype", std::string(Name(param.dtype)).c_str(), "tensor",
                            param.tensor ? Py_True : Py_False, "output", param.output ? Py_True : Py_False, "written",
                            param.written ? Py_True : Py_False));
@@ -288,7 +288,7 @@ PyObject* GetParams(PyObject* self, void*) {
 
 PyObject* GetResources(PyObject* self, void*) {
   Ref list(PyList_New(0));
-  for (const EntryResources& r : KernelOf(self).module().resources()) {
+  for (const EntryResources& r : Loaded(self).module().resources()) {
     Ref item(Py_BuildValue("{s:s,s:i,s:i,s:i,s:i,s:i}", "entry", r.entry.c_str(), "registers", r.registers, "local_bytes", r.local_bytes,
                            "shared_bytes", r.shared_bytes, "dynamic_shared_bytes", r.dynamic_shared_bytes, "max_threads", r.max_threads));
     if (!list || !item || PyList_Append(list.get(), item.get()) < 0) return nullptr;
@@ -325,6 +325,8 @@ bool AddKernelType(PyObject* module) {
   GetState().kernel_type = reinterpret_cast<PyTypeObject*>(type);
   return PyModule_AddObjectRef(module, "Kernel", type) == 0;
 }
+
+Kernel* KernelOf(PyObject* object) { return Py_TYPE(object) == GetState().kernel_type ? BodyOf(object).kernel.get() : nullptr; }
 
 PyObject* LoadKernel(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"artifact", "device", "name", nullptr};

@@ -79,9 +79,11 @@ std::shared_ptr<Device> DeviceOf(PyObject* kind, int index);  // null with an ex
 
 // Each adds its type to the module; false with an exception set.
 bool AddKernelType(PyObject* module);
+bool AddCallsType(PyObject* module);
 bool AddLauncherType(PyObject* module);
 bool AddArrayType(PyObject* module);
 bool AddEventType(PyObject* module);
+Kernel* KernelOf(PyObject* object);  // null where it is none
 PyObject* LoadKernel(PyObject* module, PyObject* args, PyObject* kwargs);
 
 // Device memory with a shape, the type `Array`.

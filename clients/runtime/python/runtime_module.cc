@@ -56,6 +56,21 @@
 //   class Launcher     the base of kiln.Kernel: a call of an instance is one of its `_launch`, and where that raises ValueError, of its
 //                      `_refused(error, args, kwargs)`
 //
+//   class Calls(*, tensors, constants, empty, grad_enabled, watched)     calls of one function that were made before: those like them are
+//                      launched here, where Python would take longer than the launch
+//       tensors: the types whose objects are tensors; those without DLPack's C exchange table are none here. constants: types whose objects
+//           are told apart by identity, and live for ever. empty(size, **keywords) -> a tensor, uninitialised. grad_enabled() -> bool.
+//       watched: (function, method or None, usual) of each: function(), or function().method(), must give one of these numbers, or no call
+//           is made here
+//       .keep(arguments: tuple, kernel: Kernel, inputs: tuple, outputs: tuple) -> bool     how calls with such arguments are made: tensors of
+//           the same types, shapes, strides and device, other arguments equal. inputs: (index of the argument, shape) for each parameter of
+//           the kernel that is no output; the tensor, whose elements are dense, is passed in that shape. outputs: (size, keywords, shape) for
+//           each other: made by empty(size, **keywords), and passed in that shape. False: such calls are not kept, because an argument is
+//           something else, or a tensor is on the host, without elements or at an address that is no multiple of 16
+//       .called(arguments: tuple)     the outputs, one bare, several as a tuple; NotImplemented where no such call was kept, a watched function
+//           says something else, a tensor is a negated view, or a gradient is wanted
+//       .launched(arguments: tuple)     the same without looking for what is in the way
+//
 //   class AlignmentError(ValueError)    a tensor starts between the addresses that the kernel relies on.
 //                                       .alignment: CompileOptions.pointer_alignment that takes these tensors
 //   class DriverError(RuntimeError)     .name: the driver's name of the error ("CUDA_ERROR_ILLEGAL_ADDRESS"; "" where the
@@ -178,7 +193,7 @@ PyMODINIT_FUNC PyInit__runtime() {
       PyModuleDef_HEAD_INIT, "kiln._runtime", "Loads Kiln's artifacts and launches them.", -1, Functions(), nullptr, nullptr, nullptr, nullptr};
   Ref module(PyModule_Create(&definition));
   if (!module || !AddDriverError(module.get()) || !AddAlignmentError(module.get()) || !AddKernelType(module.get()) ||
-      !AddLauncherType(module.get()) || !AddArrayType(module.get()) || !AddEventType(module.get()))
+      !AddLauncherType(module.get()) || !AddCallsType(module.get()) || !AddArrayType(module.get()) || !AddEventType(module.get()))
     return nullptr;
   return module.release();
 }

@@ -2,10 +2,12 @@
 """A function of the library: checked, planned, launched, and registered with torch.
 
 A call goes: ``Operation.__call__`` (numpy here, torch to the registered operator, which torch.compile and graphs see) → ``run`` → a plan,
-found by shapes and dtypes or made by ``plan`` → the kernel. ``check`` alone decides what the results are, for symbolic shapes too."""
+found by shapes and dtypes or made by ``plan`` → the kernel. ``check`` alone decides what the results are, for symbolic shapes too. A call with
+tensors of a GPU that is like an earlier one is launched by the extension at once (``kiln._runtime.Calls``), unless torch has to see it."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from dataclasses import dataclass
@@ -49,14 +51,27 @@ class Operation:
         self.instead = instead or ("compute this part with torch's own operators where a gradient is needed, or call it under "
                                    "torch.no_grad()")
         self.registered, self.tensor_type, self.torch_dtypes, self.torch = None, (), {}, None  # torch's, once torch is there
+        self.calls = None  # a kiln._runtime.Calls, where torch has what it needs
+        self._dtypes = tuple(i for i, parameter in enumerate(self.parameters) if parameter.kind == "ScalarType")
         self._ready: dict = {}
         OPERATIONS[self.name] = self
 
     def __call__(self, *arguments):
+        if self.torch is not None and not self.torch.compiler.is_compiling() and self.calls is not None:
+            made = self.calls.called(self._with_dtypes(arguments))
+            if made is not NotImplemented:
+                return made
         self._check_kinds(arguments)
         if isinstance(arguments[0], self.tensor_type):
             return self.registered(*self._for_torch(arguments))
         return self.run(*arguments)
+
+    def _with_dtypes(self, arguments):
+        """The same, dtypes that are given by name as torch's."""
+        for index in self._dtypes:
+            if isinstance(arguments[index], str) and arguments[index] in self.torch_dtypes:
+                arguments = (*arguments[:index], self.torch_dtypes[arguments[index]], *arguments[index + 1 :])
+        return arguments
 
     def _for_torch(self, arguments):
         """The same, refused here where torch's dispatcher would not name them; dtypes as torch's."""
@@ -89,6 +104,10 @@ class Operation:
 
     def run(self, *arguments):
         """Launches; arguments as ``__call__`` takes them, of one kind."""
+        if self.calls is not None:
+            made = self.calls.launched(arguments)
+            if made is not NotImplemented:
+                return made
         target = self._target(arguments)
         key = (target, *[_signature(argument) for argument in arguments])
         ready = self._ready.get(key)
@@ -96,7 +115,10 @@ class Operation:
             if len(self._ready) >= _MOST:
                 self._ready.clear()
             ready = self._ready[key] = self._prepare(arguments, target)
-        return ready(arguments)
+        made = ready(arguments)
+        if self.calls is not None:
+            ready.keep(self.calls, arguments, target)
+        return made
 
     def specs(self, arguments) -> list:
         """The arguments, as ``check`` and ``plan`` see them."""
@@ -164,10 +186,11 @@ def _signature(value):
 class _Ready:
     """A plan with its kernel."""
 
-    __slots__ = ("plan", "kernel")
+    __slots__ = ("plan", "kernel", "how")
 
     def __init__(self, plan: Plan, kernel):
         self.plan, self.kernel = plan, kernel
+        self.how = None  # what Calls.keep takes beside the arguments; (): there is no such thing
 
     def __call__(self, arguments):
         on_torch = is_torch(arguments[0])
@@ -178,6 +201,39 @@ class _Ready:
             outputs = self.kernel(*[view(arguments[v.index], v) for v in self.plan.inputs])
             made = [finish(o, r) for o, r in zip(outputs if isinstance(outputs, list) else [outputs], self.plan.results)]
         return made[0] if len(made) == 1 else tuple(made)
+
+
+    def keep(self, calls, arguments, target: str) -> None:
+        """Has ``calls`` make the next calls with arguments like these."""
+        if self.how is None:
+            self.how = _how(self.plan, self.kernel, arguments, target)
+        if self.how:
+            calls.keep(arguments, *self.how)
+
+
+def _how(plan: Plan, kernel, arguments, target: str) -> tuple:
+    """(the kernel as the extension holds it, its inputs, its outputs) as Calls.keep takes them. Empty where there is more to do than to launch:
+    results are filled, tensors are copied first, the kernel is not for this device."""
+    device = arguments[0].device if is_torch(arguments[0]) else None
+    if device is None or device.type != "cuda" or kernel is None or targets.device_target(device.index) != target:
+        return ()
+    if any(not _is_taken_as_it_is(arguments[view.index], view) for view in plan.inputs):
+        return ()
+    loaded = kernel.loaded(device.index)
+    outputs = []
+    for result, (_, shape, _) in zip(plan.results, loaded.output_shapes(*[_torch_view(arguments[v.index], v) for v in plan.inputs])):
+        dtype = as_dtype(result.dtype)
+        if dtype.bits < 8 or math.prod(result.shape) != math.prod(shape):
+            return ()
+        outputs.append((tuple(result.shape), {"dtype": dtype.as_torch(), "device": device}, shape))
+    return loaded, tuple((view.index, tuple(view.shape)) for view in plan.inputs), tuple(outputs)
+
+
+def _is_taken_as_it_is(tensor, view) -> bool:
+    """Whether the view is of the tensor's own memory, whose elements are dense."""
+    if view.dtype and tensor.dtype != as_dtype(view.dtype).as_torch():
+        return False
+    return view.first or (tensor.mT if view.transposed else tensor).is_contiguous()
 
 
 def _torch_view(tensor, view):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+
 from ..language.dtypes import DType
 from .operation import OPERATIONS, Operation
 
@@ -18,6 +20,7 @@ def register(torch) -> None:
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
     _libraries.append(library)
     dtypes = {name: getattr(torch, name) for name in DType._known if hasattr(torch, name)}
+    calls = _calls(torch)
     for operation in OPERATIONS.values():
         library.define(operation.schema, tags=(torch.Tag.pt2_compliant_tag,))
         for key in ("CPU", "CUDA"):
@@ -28,6 +31,38 @@ def register(torch) -> None:
         torch.library.register_autograd(qualified, backward, setup_context=_saving(operation), lib=library)
         operation.tensor_type, operation.torch_dtypes, operation.torch = torch.Tensor, dtypes, torch
         operation.registered = getattr(getattr(torch.ops, NAMESPACE), operation.name).default
+        operation.calls = calls()
+
+
+def _calls(torch):
+    """What makes a kiln._runtime.Calls for an operator, or None, where this torch does not say what is in the way of a call that it does not
+    see."""
+    try:
+        from .._runtime import Calls
+
+        keys, modes, profiler = (torch._C._dispatch_tls_local_include_set, torch._C._is_torch_function_mode_enabled,
+                                 torch.autograd._profiler_enabled)
+        usual = _on_a_new_thread(lambda: _usual_keys(torch, keys))
+        tensors = (torch.Tensor, torch.nn.Parameter)
+    except (ImportError, AttributeError):
+        return lambda: None
+    watched = ((keys, "raw_repr", usual), (modes, None, (0,)), (profiler, None, (0,)))
+    return lambda: Calls(tensors=tensors, constants=(torch.dtype,), empty=torch.empty, grad_enabled=torch.is_grad_enabled, watched=watched)
+
+
+def _usual_keys(torch, keys) -> tuple:
+    """The keys that torch's dispatcher adds to every operator's while no mode, no transformation and no tracer is at work."""
+    found = []
+    for inference in (False, True):
+        with torch.inference_mode(inference):
+            found.append(keys().raw_repr())
+    return tuple(found)
+
+
+def _on_a_new_thread(function):
+    """Its result where nothing of this thread's state is."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
 
 
 def _saving(operation: Operation):

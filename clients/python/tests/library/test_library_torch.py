@@ -185,6 +185,87 @@ def test_dtypes_by_name(operators, torch):
         library.matmul(a, b, out_dtype="float33")
 
 
+class Calls:
+    """As kiln._runtime.Calls keeps calls, by what their arguments are."""
+
+    def __init__(self):
+        self.kept, self.made, self.watched, self.result = {}, [], False, None
+
+    def key(self, arguments):
+        return tuple((tuple(a.shape), a.dtype) if hasattr(a, "shape") else a for a in arguments)
+
+    def keep(self, arguments, kernel, inputs, outputs):
+        self.kept[self.key(arguments)] = (kernel, inputs, outputs)
+        return True
+
+    def launched(self, arguments):
+        if self.key(arguments) not in self.kept:
+            return NotImplemented
+        self.made.append(arguments)
+        self.result = arguments[0]._like()
+        return self.result
+
+    def called(self, arguments):
+        return NotImplemented if self.watched else self.launched(arguments)
+
+
+@pytest.fixture
+def known(operators, torch, monkeypatch):
+    """``known(name)``: the Calls of an operation."""
+    import types
+
+    monkeypatch.setattr(torch, "compiler", types.SimpleNamespace(is_compiling=lambda: False), raising=False)
+
+    def give(name):
+        monkeypatch.setattr(OPERATIONS[name], "calls", Calls())
+        return OPERATIONS[name].calls
+
+    return give
+
+
+def test_a_call_like_an_earlier_one_is_launched_at_once(torch, known, service):
+    t, calls = tensors(torch), known("matmul")
+    a, b, bias = t(2, 3, 48), t(40, 48), t(40)
+    first = library.matmul(a, b, bias, trans_b=True, out_dtype="float32")
+    (_, inputs, outputs), = calls.kept.values()
+    assert inputs == ((0, (6, 48)), (1, (40, 48)), (0, (1,)), (2, (40,)), (0, (1, 1)))
+    assert outputs == (((2, 3, 40), {"dtype": torch.float32, "device": a.device}, (6, 40)),)
+    for dtype in ("float32", torch.float32):
+        assert library.matmul(a, b, bias, trans_b=True, out_dtype=dtype) is calls.result
+    assert first.dtype is torch.float32 and tuple(library.matmul(a, b, trans_b=True).shape) == (2, 3, 40), "another call"
+    made = len(calls.made)
+    torch.compiler.is_compiling = lambda: True
+    assert library.matmul(a, b, bias, trans_b=True, out_dtype="float32") is calls.result and len(calls.made) == made + 1, "by the operator"
+
+
+def test_calls_that_torch_has_to_see_go_through_its_operator(torch, operators, known):
+    t, calls, seen = tensors(torch), known("layer_norm"), []
+    x, w = t(5, 48), t(48)
+    library.layer_norm(x, w, w)
+    (_, _, outputs), = calls.kept.values()
+    assert [(size, keywords["dtype"]) for size, keywords, _ in outputs] == [((5, 48), torch.bfloat16), ((5,), torch.float32), ((5,), torch.float32)]
+    operators.layer_norm.kernels["CUDA"] = lambda *arguments: seen.append(arguments) or OPERATIONS["layer_norm"].run(*arguments)
+    calls.watched = True
+    calls.launched = lambda arguments: calls.made.append(arguments) or (x, w, w)
+    library.layer_norm(x, w, w)
+    assert seen == [(x, w, w, 1e-5)] and calls.made == seen
+
+
+def test_calls_with_more_to_do_than_a_launch_are_not_kept(torch, known, monkeypatch):
+    t, losses, norms, sums = tensors(torch), known("cross_entropy"), known("softmax"), known("reduce")
+    library.cross_entropy(t(5, 48), t(5, dtype="int64"))  # labels are converted
+    spread = t(9, 48)
+    monkeypatch.setattr(type(spread), "is_contiguous", lambda self: self is not spread)
+    library.softmax(spread)
+    library.sum(t(0, 48))
+    assert not losses.kept and not norms.kept and not sums.kept
+    library.cross_entropy(t(5, 48), t(5, dtype="int32")), library.softmax(t(5, 48)), library.sum(t(3, 48))
+    assert len(losses.kept) == len(norms.kept) == len(sums.kept) == 1
+    monkeypatch.setenv("KILN_TARGET", "cuda:sm_80")
+    library.softmax(t(7, 48))
+    assert len(norms.kept) == 1, "for another target than the device's own"
+
+
 def test_schemas():
     assert parse("f(Tensor x, Tensor? y, float eps) -> (Tensor, Tensor)")[0] == "f"
     parameters = parse("f(Tensor x, Tensor? y) -> Tensor")[1]

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/llvm/lower/ops/stream_sum.h"
 
+#include <vector>
+
 #include "compiler/llvm/lower/ops/combine.h"
+#include "compiler/rules/stream_cost.h"
 
 namespace kiln::llvm_ir {
 namespace {
@@ -14,13 +17,17 @@ class StreamSums : Part {
   void Lower(const ir::StreamSum& sum);
 
  private:
+  template <typename Body>
+  void Count(Value* first, int64_t step, Value* end, Body&& body);
+
   Evaluator& evaluator_;
   Places& places_;
   Registers& registers_;
   Barriers& barriers_;
 };
 
-// partials[block][registers / vector][thread][vector]: what a warp stores at a time is contiguous.
+// partials[block][registers / vector][thread][vector]: what a warp stores at a time is contiguous. Each thread waits for another block's flag, and
+// loads of several parts are under way at a time: one after the other, each part would take the L2's latency twice.
 void StreamSums::Lower(const ir::StreamSum& sum) {
   const ir::DType dtype = module()[sum.sum].dtype;
   const int64_t bytes = ir::Bytes(dtype), registers = module()[sum.sum].layout->Registers();
@@ -38,7 +45,7 @@ void StreamSums::Lower(const ir::StreamSum& sum) {
   const auto at = [&](Value* start, int64_t first) { return b().CreateConstGEP1_64(b().getInt8Ty(), start, uint64_t(first / width * pitch)); };
   Value* one = b().CreateICmpEQ(thread(), I32(0));
 
-  llvm::BasicBlock *leave = NewBlock("part.leave"), *test = NewBlock("part.test"), *add = NewBlock("part.add"), *end = NewBlock("part.end");
+  llvm::BasicBlock *leave = NewBlock("part.leave"), *test = NewBlock("part.test"), *take = NewBlock("part.take"), *end = NewBlock("part.end");
   Value* parts = b().CreateZExt(evaluator_.Eval(sum.parts), b().getInt64Ty());
   b().CreateCondBr(evaluator_.Eval(sum.owns), test, leave);
 
@@ -54,30 +61,55 @@ void StreamSums::Lower(const ir::StreamSum& sum) {
   b().CreateBr(end);
 
   b().SetInsertPoint(test);
-  llvm::BasicBlock* before = b().GetInsertBlock();
-  llvm::BasicBlock* head = NewBlock("part.next");
+  b().CreateCondBr(b().CreateICmpNE(parts, I64(0)), take, end);
+  b().SetInsertPoint(take);
+  const auto number = [&](Value* part) { return b().CreateSub(b().CreateSub(block, I64(1)), part); };
+  Count(b().CreateZExt(thread(), b().getInt64Ty()), kernel().threads, parts, [&](Value* part) { device().TakeFlag(flag(number(part))); });
+  barriers_.Wait();
+
+  const int64_t together = compiler::PartsTogether(registers);
+  Count(I64(0), together, parts, [&](Value* first) {
+    Value* last = b().CreateSub(parts, I64(1));
+    std::vector<Value*> there(size_t(together), nullptr), theirs;  // whether there is such a part; its vectors
+    for (int64_t p = 0; p < together; ++p) {
+      Value* part = first;
+      if (p > 0) {
+        part = b().CreateAdd(first, I64(p));
+        there[size_t(p)] = b().CreateICmpULE(part, last);
+        part = b().CreateSelect(there[size_t(p)], part, last);
+      }
+      Value* start = place(number(part));
+      for (int64_t r = 0; r < registers; r += width) theirs.push_back(b().CreateAlignedLoad(type, at(start, r), align));
+    }
+    for (int64_t r = 0; r < registers; ++r) {
+      Value* total = FromMemory(registers_.Load(sum.sum, r), dtype);
+      for (int64_t p = 0; p < together; ++p) {
+        Value* vector = theirs[size_t((p * registers + r) / width)];
+        Value* value = FromMemory(b().CreateExtractElement(vector, uint64_t(r % width)), dtype);
+        Value* more = Combine(b(), ir::ReduceKind::kSum, dtype, total, value);
+        total = there[size_t(p)] == nullptr ? more : b().CreateSelect(there[size_t(p)], more, total);
+      }
+      registers_.Store(sum.sum, r, ToMemory(total, dtype));
+    }
+  });
+  b().CreateBr(end);
+  b().SetInsertPoint(end);
+}
+
+// for (i = first; i < end; i += step) body(i)
+template <typename Body>
+void StreamSums::Count(Value* first, int64_t step, Value* end, Body&& body) {
+  llvm::BasicBlock *before = b().GetInsertBlock(), *head = NewBlock("part.next"), *inside = NewBlock("part.one"), *after = NewBlock("part.all");
   b().CreateBr(head);
   b().SetInsertPoint(head);
-  llvm::PHINode* part = b().CreatePHI(b().getInt64Ty(), 2);
-  part->addIncoming(I64(0), before);
-  b().CreateCondBr(b().CreateICmpULT(part, parts), add, end);
-  b().SetInsertPoint(add);
-  Value* next = b().CreateAdd(part, I64(1));
-  Value* other = b().CreateSub(block, next);
-  When(one, [&] { device().TakeFlag(flag(other)); });
-  barriers_.Wait();
-  Value* theirs = place(other);
-  for (int64_t r = 0; r < registers; r += width) {
-    Value* vector = b().CreateAlignedLoad(type, at(theirs, r), align);
-    for (int64_t i = 0; i < width; ++i) {
-      Value* value = FromMemory(b().CreateExtractElement(vector, uint64_t(i)), dtype);
-      registers_.Store(sum.sum, r + i,
-                       ToMemory(Combine(b(), ir::ReduceKind::kSum, dtype, FromMemory(registers_.Load(sum.sum, r + i), dtype), value), dtype));
-    }
-  }
-  part->addIncoming(next, b().GetInsertBlock());
+  llvm::PHINode* i = b().CreatePHI(b().getInt64Ty(), 2);
+  i->addIncoming(first, before);
+  b().CreateCondBr(b().CreateICmpULT(i, end), inside, after);
+  b().SetInsertPoint(inside);
+  body(i);
+  i->addIncoming(b().CreateAdd(i, I64(step)), b().GetInsertBlock());
   b().CreateBr(head);
-  b().SetInsertPoint(end);
+  b().SetInsertPoint(after);
 }
 
 }  // namespace
