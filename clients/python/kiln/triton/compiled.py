@@ -52,6 +52,8 @@ class CompiledKernel:
 
     def _init_handles(self) -> None:
         """Loads it onto the current device."""
+        for name in ("run", "function", "module"):  # which those who take the kernel through pickle have set to None
+            self.__dict__.pop(name, None)
         if not self.kernel.target.startswith("emu:"):
             self.kernel.loaded(current_device())
 
