@@ -34,6 +34,7 @@ def copies(inputs) -> list:
 
 def outcome(function, inputs, backward) -> list:
     """Results, then the gradients, then the inputs, which the function may have changed."""
+    torch.manual_seed(0)
     result = flattened(function(*inputs))
     if backward:
         sum((y.float() * torch.linspace(0.5, 1.5, y.numel(), device=y.device).view(y.shape)).sum() for y in result).backward()

@@ -360,7 +360,8 @@ class JITFunction(KernelInterface):
 
     def compiled_for(self, source, target, options: dict):
         """The kernel for an ASTSource. torch.compile asks for assertions in every kernel that indexes by what it loads; as each launch would
-        wait for its kernel, the process has to ask for them as well."""
+        wait for its kernel, the process has to ask for them as well. Its launches pass parts of one tensor, and tensors that they change, so that
+        arguments may overlap."""
         if options.pop("debug", False) and not knobs.runtime.debug:
             warnings.warn("triton.compile(…, debug=True) has no effect in Kiln: TRITON_DEBUG=1 has assertions checked", NoEffectWarning,
                           stacklevel=3)
@@ -368,7 +369,7 @@ class JITFunction(KernelInterface):
         known = {name: unwrapped(source.constants.get(name, self._defaults.get(name))) for name in self.arg_names if name in self._constants}
         classes = tuple((name, class_of_signature(name, source)) for name in self.arg_names if name not in self._constants)
         target = targets.runnable(target)
-        return self._compiled((target, "source", repr(known), classes, tuple(options.values())), False, known, classes, options, 3, target)
+        return self._compiled((target, "source", repr(known), classes, tuple(options.values())), True, known, classes, options, 3, target)
 
     def _lowered(self, known, classes, options, rank: int, may_overlap: bool, target: str):
         runtime = {name: parameter(found, name in self._const) for name, found in classes}
