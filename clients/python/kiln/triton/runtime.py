@@ -367,8 +367,9 @@ class JITFunction(KernelInterface):
                           stacklevel=3)
         options = self._options(options)
         known = {name: unwrapped(source.constants.get(name, self._defaults.get(name))) for name in self.arg_names if name in self._constants}
-        classes = tuple((name, class_of_signature(name, source)) for name in self.arg_names if name not in self._constants)
         target = targets.runnable(target)
+        endless = not target.startswith("emu:")
+        classes = tuple((name, class_of_signature(name, source, endless)) for name in self.arg_names if name not in self._constants)
         return self._compiled((target, "source", repr(known), classes, tuple(options.values())), True, known, classes, options, 3, target)
 
     def _lowered(self, known, classes, options, rank: int, may_overlap: bool, target: str):

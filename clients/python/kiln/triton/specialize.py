@@ -233,8 +233,8 @@ def number_of_type(name: str, x, kind: str):
     return int(x)
 
 
-def class_of_signature(name: str, source):
-    """The class of a parameter as an ASTSource names it."""
+def class_of_signature(name: str, source, endless: bool):
+    """The class of a parameter as an ASTSource names it. ``endless``: a pointer is an address alone, and what lies behind it has no end."""
     if name in source.constants:
         value = source.constants[name]
         return None if value is None else ("=", value)
@@ -243,7 +243,7 @@ def class_of_signature(name: str, source):
         raise ValueError(f"ASTSource: the signature says nothing of {name}")
     if kind.startswith("*"):
         try:
-            return ("*", ty.str_to_ty(kind.removeprefix("*").removeprefix("k")).name, 1)  # how long its storage is, a signature does not say
+            return ("*", ty.str_to_ty(kind.removeprefix("*").removeprefix("k")).name, ALIGNMENT if endless else 1)
         except KeyError:
             raise ValueError(f"ASTSource: the parameter {name} has the type {kind!r}, and no element has that") from None
     if kind not in _ELEMENTS:
