@@ -63,7 +63,8 @@ class _NothingExpected:
 
 
 class KernelTests(Corpus):
-    """Tests of one repository. ``chosen``: their names, or None for the smallest of each function. ``lines``: where kernels_plugin.py writes."""
+    """Tests of one repository. ``chosen``: their names, or None for the smallest of each function. ``lines``: where kernels_plugin.py writes.
+    ``together``: one process for all of them, as its start takes longer than a test."""
 
     def __init__(self, repository, corpora, environment, scratch, lines, *, chosen=None, together=False, **options):
         path = os.pathsep.join(filter(None, [environment["PYTHONPATH"], *repository.paths(corpora), os.environ.get("KILN_KERNELS_PACKAGES", "")]))
@@ -75,12 +76,15 @@ class KernelTests(Corpus):
 
     def files(self) -> list:
         if self.chosen is not None:
-            return sorted({self.root / case.split("::")[0] for case in self.chosen})
+            files = sorted({self.root / case.split("::")[0] for case in self.chosen})
+            return files[:1] if self.together else files
         return sorted({path for pattern in self.repository.tests for path in self.root.glob(pattern)})
 
     def jobs(self, path, reasons) -> list:
         if self.chosen is None:
             return [Job(self.root, path)]
+        if self.together:
+            return [Job(self.root, path, only=list(self.chosen))]
         name = str(path.relative_to(self.root))
         return [Job(self.root, path, only=[case for case in self.chosen if case.split("::")[0] == name])]
 

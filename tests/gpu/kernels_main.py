@@ -31,7 +31,7 @@ def parse(arguments):
     parser.add_argument("--draw", type=int, metavar="SEED", help="with --emulate: which tests reach which kernels, and a new list of them")
     parser.add_argument("--small", action="store_true", help="on a GPU too each kernel in its smallest test")
     parser.add_argument("--only", metavar="PATTERN", default="*", help="kernels whose name matches this glob or contains it")
-    parser.add_argument("--configs", type=int, default=4, metavar="N", help="how many configurations of a kernel are tried where it is tuned")
+    parser.add_argument("--configs", type=int, default=2, metavar="N", help="how many configurations of a kernel are tried where it is tuned")
     parser.add_argument("--parallel", type=int, default=0, metavar="N", help="processes; default: 14, with --emulate 2")
     parser.add_argument("--limit", type=float, default=0, metavar="SECONDS", help="for one file of tests; default: 250, with --emulate 1200")
     parser.add_argument("--budget", type=float, default=0, metavar="SECONDS", help="default: 560, with --emulate none")
@@ -62,16 +62,17 @@ class Run:
             self.environment |= {"KILN_TARGET": "emu:sm_90a", "KILN_CORPUS_DEVICE": "cpu"}
         self.environment["KILN_KERNELS_CONFIGS"] = str(options.configs)
 
-    def tests(self, chosen: dict, deadline: float, *, timed=(), dry=False) -> tuple:
-        """({test: row}, what the plugin wrote). ``chosen``: {repository: tests, or None for all}."""
+    def tests(self, chosen: dict, deadline: float, *, timed=None, dry=False) -> tuple:
+        """({test: row}, what the plugin wrote). ``chosen``: {repository: tests, or None for all}. ``timed``: {test: its kernels that are to be timed},
+        one test after the other."""
         rows, written = {}, []
         for name, tests in chosen.items():
             folder = self.place.scratch / f"{self.package}-{name}-{time.monotonic_ns()}"
             folder.mkdir()
             environment = {**self.environment, "KILN_KERNELS_DRY": str(int(dry)), "KILN_KERNELS_TIME": str(int(bool(timed))),
-                           "KILN_KERNELS_WANTED": json.dumps(sorted(timed))}
-            found = KernelTests(REPOSITORIES[name], self.options.corpora, environment, folder, folder / "lines", chosen=tests,
-                                parallel=1 if timed else self.options.parallel, limit=self.options.limit, deadline=deadline + 60)
+                           "KILN_KERNELS_WANTED": json.dumps(timed or {})}
+            found = KernelTests(REPOSITORIES[name], self.options.corpora, environment, folder, folder / "lines", chosen=tests, together=bool(timed),
+                                parallel=self.options.parallel, limit=self.options.budget if timed else self.options.limit, deadline=deadline + 60)
             found.run()
             rows |= {(name, case): row for case, row in found.rows.items()}
             written += [{**line, "corpus": name} for line in read_lines(folder / "lines")]
@@ -111,9 +112,12 @@ def run(options, place, start) -> dict:
             row["triton_error"] = outcome_of(theirs, row, which)["error"]
         both = [row for row in report if row["outcome"] == row["triton"] == "passed"]
         times, left = {}, deadline - time.monotonic()
+        wanted = collections.defaultdict(list)
+        for row in both:
+            wanted[row[which]].append(row["kernel"])
+        tests = {name: sorted(cases, key=lambda case: -len(wanted[case])) for name, cases in by_repository(both, which).items()}
         for package, share in (("kiln", 0.5), ("triton", 1.0)):
-            _, written = Run(options, place, package).tests(by_repository(both, which), deadline - left * (1 - share),
-                                                            timed={row["kernel"] for row in both})
+            _, written = Run(options, place, package).tests(tests, deadline - left * (1 - share), timed=wanted)
             times[package] = {(line["corpus"], line["id"], name): ms for line in written if "kernels" in line for name, ms in line["kernels"].items()}
         for row in both:
             key = (row["corpus"], row[which], row["kernel"])
