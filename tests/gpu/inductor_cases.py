@@ -9,11 +9,12 @@ CASES: dict = {}
 
 
 class Case:
-    def __init__(self, function, inputs, *, dynamic=False, backward=False, tolerance=None, patch=None, exact_random=False, tiles=False):
+    def __init__(self, function, inputs, *, dynamic=False, backward=False, tolerance=None, patch=None, exact_random=False, tiles=False,
+                 elsewhere=False):
         """``tiles``: products and convolutions become kernels of Inductor's templates, and not a library's. ``exact_random``: as eager has them.
-        ``backward``: the gradients of inputs that ask for one are compared too."""
+        ``backward``: the gradients of inputs that ask for one are compared too. ``elsewhere``: kernels are compiled in other processes."""
         self.function, self.inputs, self.dynamic, self.backward, self.tolerance = function, inputs, dynamic, backward, tolerance
-        self.patch = dict(patch or {})
+        self.patch, self.elsewhere = dict(patch or {}), elsewhere
         if exact_random:
             self.patch["fallback_random"] = True
         if tiles:
@@ -81,6 +82,8 @@ row("transposed", lambda x: (x.t() + 1).contiguous() * 2, lambda r: (r.f(70, 130
 row("permuted", lambda x, y: x.permute(2, 0, 1) + y, lambda r: (r.f(9, 33, 65), r.f(65, 9, 33)))
 row("strided", lambda x: x[::2, 1::3] * x[1::2, ::3][:, :13], lambda r: (r.f(40, 40),))
 row("dynamic sizes", lambda x, y: (x * y.unsqueeze(1)).sum(-1), lambda r: (r.f(37, 53), r.f(37)), dynamic=True)
+row("elsewhere", lambda x, y: torch.softmax(x, -1) * y, lambda r: (r.f(60, 100), r.f(60, 100)), elsewhere=True, patch={"compile_threads": 2},
+    tolerance=1e-4)
 row("mutated", lambda x, y: (x.add_(y), x.mul(2))[1], lambda r: (r.f(333), r.f(333)))
 
 # Joined, moved and filled.

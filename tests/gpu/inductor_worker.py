@@ -66,12 +66,23 @@ def run_case(name: str, device: str) -> dict:
     torch._dynamo.reset()
     kernels = Kernels()
     with config.patch(patch):
+        if case.elsewhere:
+            _open_pool()
         compiled = torch.compile(case.function, dynamic=case.dynamic, fullgraph=not name.startswith("flex"))
         got = outcome(compiled, copies(given), case.backward)
     notes = [note for a, b in zip(got, wanted) if (note := difference(a, b, case.tolerance))]
     if len(got) != len(wanted):
         notes.append(f"{len(got)} results, wanted {len(wanted)}")
     return {"ok": not notes, "note": "; ".join(notes)[:300], "kernels": kernels.made()}
+
+
+def _open_pool() -> None:
+    from torch._inductor.async_compile import AsyncCompile
+
+    AsyncCompile.warm_pool()
+    AsyncCompile.wait_pool_ready()
+    if not AsyncCompile.use_process_pool():
+        raise RuntimeError("there are no other processes to compile in")
 
 
 def _known(config, key: str) -> bool:
@@ -157,9 +168,9 @@ def main():
 
     import inductor_cases
 
-    config.force_disable_caches = True
+    config.force_disable_caches, config.compile_threads = True, 1  # workers are many; one case has processes of its own
     if device == "cpu":
-        config.cpu_backend, config.compile_threads = "triton", 1
+        config.cpu_backend = "triton"
     inductor_cases.prepare()
     models = Models(device)
     out = os.fdopen(os.dup(1), "w")

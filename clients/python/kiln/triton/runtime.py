@@ -149,9 +149,11 @@ class JITFunction(KernelInterface):
     def __getstate__(self):
         """Pickled, a function goes without the Python function that it was made of. It has its parameters, which launches of compiled kernels look
         at, and its text."""
-        gone = dict.fromkeys(("fn", "__wrapped__", "__globals__", "_hash_lock", "_tree"))
+        names = ("__name__", "__qualname__", "__module__", "__doc__")
+        state = {name: value for name, value in self.__dict__.items() if not name.startswith("__") or name in names}
         named = _Named(self.__name__) if inspect.isroutine(self.repr) else self.repr
-        return {**self.__dict__, **gone, "repr": named, "_given": self._text(), "_kernels": {}, "_used": {}, "pre_run_hooks": []}
+        return {**state, "fn": None, "__globals__": None, "_hash_lock": None, "repr": named, "_given": self._text(), "_tree": None, "_kernels": {},
+                "_used": {}, "pre_run_hooks": []}
 
     def __setstate__(self, state):
         self.__dict__.update(state, _hash_lock=threading.RLock())
