@@ -180,8 +180,8 @@ def main():
         asked = json.loads(line)
         begin = time.monotonic()
         try:
-            kind = asked["kind"]
-            result = run_case(asked["name"], device) if kind == "case" else models.run(asked["name"]) if kind == "model" else models.time(asked["name"])
+            do = {"case": lambda name: run_case(name, device), "model": models.run, "time": models.time}[asked["kind"]]
+            result = do(asked["name"])
         except BaseException as problem:  # also what refuses by leaving
             last = "".join(traceback.format_exception_only(problem)).strip().replace("\n", " ")
             result = {"ok": False, "note": last[:600], "where": traceback.format_exc()[-2500:]}

@@ -13,8 +13,8 @@ CASES = HERE / "kernel_cases"  # tests of kernels whose repositories have none t
 
 
 class Repository:
-    """``package``: the folder with the kernels. ``tests``: globs; of a repository without tests of its own they are in CASES. ``path``: what goes onto
-    PYTHONPATH."""
+    """``package``: the folder with the kernels. ``tests``: globs; of a repository without tests of its own they are in CASES. ``path``: what goes
+    onto PYTHONPATH."""
 
     def __init__(self, name, package, tests, path, own=True):
         self.name, self.package, self.tests, self.path, self.own = name, package, tests, path, own

@@ -63,8 +63,8 @@ class Run:
         self.environment["KILN_KERNELS_CONFIGS"] = str(options.configs)
 
     def tests(self, chosen: dict, deadline: float, *, timed=None, dry=False) -> tuple:
-        """({test: row}, what the plugin wrote). ``chosen``: {repository: tests, or None for all}. ``timed``: {test: its kernels that are to be timed},
-        one test after the other."""
+        """({test: row}, what the plugin wrote). ``chosen``: {repository: tests, or None for all}. ``timed``: {test: its kernels that are to be
+        timed}, one test after the other."""
         rows, written = {}, []
         for name, tests in chosen.items():
             folder = self.place.scratch / f"{self.package}-{name}-{time.monotonic_ns()}"
@@ -170,7 +170,7 @@ def drawn(options, written: list) -> dict:
     names = [(name, kernel) for name, r in REPOSITORIES.items() for kernel in r.kernels(options.corpora)]
     random.Random(options.draw).shuffle(names)
     usable = [(name, kernel) for name, kernel in names if kernel in reached]
-    rows = [{"corpus": name, "kernel": kernel, "small": reached[kernel]["small"], "large": reached[kernel]["large"]} for name, kernel in usable[:COUNT]]
+    rows = [{"corpus": name, "kernel": kernel, **{which: reached[kernel][which] for which in ("small", "large")}} for name, kernel in usable[:COUNT]]
     return {"found": dict(collections.Counter(name for name, _ in names)), "reached": dict(collections.Counter(name for name, _ in usable)),
             "kernels": sorted(rows, key=lambda row: (row["corpus"], row["kernel"]))}
 

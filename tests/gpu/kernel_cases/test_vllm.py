@@ -131,7 +131,8 @@ def test_unified_attention(window, alibi, lengths, queries, heads, kv):
     q, slopes, cu = half(sum(queries), heads, d), torch.rand(heads) if alibi else None, starts(queries)
     o = torch.zeros_like(q)
     of("attention.ops.triton_unified_attention").unified_attention(
-        q, k, v, o, cu, max(queries), ints(*lengths), max(lengths), 0.2, True, (window - 1, 0), blocks, 0.0, None, torch.ones(1), torch.ones(1), slopes)
+        q, k, v, o, cu, max(queries), ints(*lengths), max(lengths), 0.2, True, (window - 1, 0), blocks, 0.0, None, torch.ones(1), torch.ones(1),
+        slopes)
     for b, n in enumerate(lengths):
         part = slice(cu[b], cu[b + 1])
         close(o[part], attend(q[part], whole(k, b), whole(v, b), 0.2, n - queries[b], window, slopes), 2e-2)
@@ -161,8 +162,8 @@ def test_paged_decoding(lengths, heads, kv):
     blocks, k, v, whole = paged(kv, d, lengths, 16)
     q = half(n, heads, d)
     o = torch.zeros_like(q)
-    m.chunked_prefill_paged_decode(q, half(n, kv, d), half(n, kv, d), o, "auto", *in_fives(k, v), blocks, ints(*range(n + 1)), ints(*lengths), max(lengths),
-                                   1, torch.ones(1), torch.ones(1), None, None, 0.2)
+    m.chunked_prefill_paged_decode(q, half(n, kv, d), half(n, kv, d), o, "auto", *in_fives(k, v), blocks, ints(*range(n + 1)), ints(*lengths),
+                                   max(lengths), 1, torch.ones(1), torch.ones(1), None, None, 0.2)
     for b in range(n):
         close(o[b:b + 1], attend(q[b:b + 1], whole(k, b), whole(v, b), 0.2, lengths[b] - 1), 2e-2)
 
@@ -256,7 +257,8 @@ def test_chunks_are_summed(sizes):
 def test_states_of_chunks(sizes):
     s = Scan(*sizes)
     w = (s.sums[..., -1:] - s.sums).exp() * s.steps
-    close(s.state._chunk_state_fwd(s.B, s.x, s.steps, s.sums), torch.einsum("bclhp,bcln,bhcl->bchpn", s.parts(s.x), s.parts(s.B)[:, :, :, 0], w), 2e-2)
+    wanted = torch.einsum("bclhp,bcln,bhcl->bchpn", s.parts(s.x), s.parts(s.B)[:, :, :, 0], w)
+    close(s.state._chunk_state_fwd(s.B, s.x, s.steps, s.sums), wanted, 2e-2)
 
 
 @SCANS
@@ -422,7 +424,8 @@ def test_tokens_go_to_experts(tokens, experts, block):
     for e in range(experts):
         mine = (flat == e).nonzero().flatten().tolist()
         room = -(-len(mine) // block) * block
-        assert sorted(places[begin:begin + room].tolist())[:len(mine)] == sorted(mine) and (of_block[begin // block:(begin + room) // block] == e).all()
+        assert sorted(places[begin:begin + room].tolist())[:len(mine)] == sorted(mine)
+        assert (of_block[begin // block:(begin + room) // block] == e).all()
         begin += room
     assert count.item() == begin
 
@@ -448,18 +451,19 @@ def test_experts(kind, tokens, experts, n, k):
         m.should_moe_wna16_use_cuda = lambda **options: False
         m.get_moe_wna16_block_config = lambda **options: {"BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 32}
     out = torch.zeros(tokens, 2, n).half()
-    m.invoke_fused_moe_kernel(x, weights, out, None, scales, None, w, places, of_block, count, True, 2, config, tl.float16, False, False, kind == "int8",
-                              kind == "int4", False, [0, 32] if kind == "int4" else None)
+    m.invoke_fused_moe_kernel(x, weights, out, None, scales, None, w, places, of_block, count, True, 2, config, tl.float16, False, False,
+                              kind == "int8", kind == "int4", False, [0, 32] if kind == "int4" else None)
     wanted = torch.stack([x.float() @ e.float().t() for e in numbers])[ids.long().t(), torch.arange(tokens)].transpose(0, 1) * w[..., None]
     close(out, wanted, 2e-2)
 
 
 @pytest.mark.parametrize("experts, tokens, n, k", [(2, 32, 48, 64), (16, 512, 1024, 1024)])
 def test_experts_in_batches(experts, tokens, n, k):
-    x, w, out, counts = half(experts, tokens, k), half(experts, n, k), torch.zeros(experts, tokens, n).half(), torch.randint(5, tokens, (experts,)).int()
-    config = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 16, "BLOCK_SIZE_K": 32} if n == 48 else {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64}
-    of("model_executor.layers.fused_moe.fused_batched_moe").invoke_moe_batched_triton_kernel(x, w, out, counts, tl.float16, None, None, None, False, False,
-                                                                                            False, config)
+    x, w, out = half(experts, tokens, k), half(experts, n, k), torch.zeros(experts, tokens, n).half()
+    counts = torch.randint(5, tokens, (experts,)).int()
+    config = dict(zip(("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"), (16, 16, 32) if n == 48 else (64, 128, 64)))
+    m = of("model_executor.layers.fused_moe.fused_batched_moe")
+    m.invoke_moe_batched_triton_kernel(x, w, out, counts, tl.float16, None, None, None, False, False, False, config)
     for e in range(experts):
         close(out[e, :counts[e]], x[e, :counts[e]].float() @ w[e].float().t(), 1e-2)
 

@@ -99,8 +99,8 @@ class CompiledKernel:
         return self._function.run_time_arguments(dict(zip(plan, args)), self._classes)
 
     def _planned(self, count: int):
-        """[(the place of an argument, whether it is a pointer)] of those that the kernel takes, as they are; or the names of all, where they have to be
-        looked at."""
+        """[(the place of an argument, whether it is a pointer)] of those that the kernel takes, as they are; or the names of all, where they have to
+        be looked at."""
         names, constants = self._function.arg_names, self._function.constant_names()
         given = names if count == len(names) else [name for name in names if name not in constants]
         if count != len(given):
