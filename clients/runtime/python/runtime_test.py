@@ -186,7 +186,8 @@ def test_array(kernel):
 
 def test_an_address_is_memory_without_an_end():
     artifact = copy_artifact("BF16", output=False)
-    artifact.launch.symbols[0].dtype = DTYPE["I64"]
+    artifact.launch.symbols[0].dtype, node = DTYPE["I64"], artifact.launch.launches[0].grid[0].nodes[0]
+    node.op, node.value = 0, 1
     for param in artifact.launch.params:
         param.may_alias = True
     kernel = runtime.load(artifact.SerializeToString())
