@@ -13,10 +13,12 @@
 #include <utility>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/contains.h"
 #include "compiler/analysis/definitions.h"
 #include "compiler/regions/box.h"
 #include "compiler/regions/demand.h"
 #include "compiler/regions/lets.h"
+#include "compiler/regions/sums.h"
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rules/tensor.h"
 #include "ir/visit.h"
@@ -110,36 +112,75 @@ class Rewriter {
 
   // A tile that only products take, element by element from memory, and zero where a mask does not hold.
   void ReplaceLoad(ir::Stmt& stmt, const Facts& facts) {
-    const ir::For& loop = std::get<ir::For>(stmt.op);
-    const auto* store = loop.body.size() == 1 ? std::get_if<ir::Store>(&loop.body[0].op) : nullptr;
+    auto& loop = std::get<ir::For>(stmt.op);
+    auto* store = loop.body.size() == 1 ? std::get_if<ir::Store>(&loop.body[0].op) : nullptr;
     if (store == nullptr || !operands_.contains(store->buffer) || module_[store->buffer].space != Space::kShared) return;
     if (!IsOwnElement(module_, loop, store->indices) || !CoversElements(module_, loop, store->buffer)) return;
+    if (!ReplaceByCopy(stmt, loop, *store, facts)) TurnElements(loop, *store, stmt.loc);
+  }
+
+  bool ReplaceByCopy(ir::Stmt& stmt, const ir::For& loop, const ir::Store& store, const Facts& facts) {
     const std::optional<std::vector<int64_t>> extents = ExtentsOf(loop);
-    const ir::ExprNode value = module_.exprs[store->value];
+    const ir::ExprNode value = module_.exprs[store.value];
     Elements elements{loop.vars, *extents, {}, {}};
-    ExprId load = store->value;
+    ExprId load = store.value;
     if (value.op == ExprOp::kMasked) {
-      if (!module_.exprs.IsZero(value.args[2])) return;
+      if (!module_.exprs.IsZero(value.args[2])) return false;
       elements.conditions.push_back(lets_.Expanded(value.args[0]));
       load = value.args[1];
     }
     const ir::ExprNode node = module_.exprs[load];
-    if (node.op != ExprOp::kLoad) return;
+    if (node.op != ExprOp::kLoad) return false;
     const BufferId root{node.ref};
-    if (!IsFlat(module_[root]) || uses_[root].writes != 0 || module_[root].dtype != module_[store->buffer].dtype) return;
+    if (!IsFlat(module_[root]) || uses_[root].writes != 0 || module_[root].dtype != module_[store.buffer].dtype) return false;
     elements.offset = lets_.Expanded(node.args[0]);
-    const BufferId tile = store->buffer;
+    const BufferId tile = store.buffer;
     const auto is_wanted = [&](ExprId x, size_t position, ExprId m) { return demand_.IsBelow(tile, position, x, loop.vars[position], m); };
     const std::optional<Box> box = BoxOf(module_, ranges_, elements, is_wanted);
-    if (!box) return;
+    if (!box) return false;
     const bool turned = !IsInOrder(*box);
-    if (turned && (loop.vars.size() != 2 || !OnlyProductsTake(tile))) return;
+    if (turned && (loop.vars.size() != 2 || !OnlyProductsTake(tile))) return false;
     std::optional<ir::Region> src = RegionOf(root, *box, elements, facts);
-    if (!src) return;
-    if (turned) turned_[tile] = FreshOfShape(module_, tile, Space::kShared, std::vector<int64_t>{(*extents)[1], (*extents)[0]}, "_turned");
+    if (!src) return false;
+    if (turned) AddTurned(tile, *extents);
     ir::Copy copy{std::move(*src), Whole(turned ? turned_[tile] : tile)};
     Decide(root, "a tile of it is copied", stmt.loc);
     stmt.op = std::move(copy);
+    return true;
+  }
+
+  // Where the elements are no box that the launcher knows, as rows of a sequence whose place the device loads, neighbours in memory may still be
+  // those of a column. Held turned, they are loaded together.
+  void TurnElements(ir::For& loop, ir::Store& store, ir::SourceLoc loc) {
+    const std::optional<std::vector<int64_t>> extents = ExtentsOf(loop);
+    const BufferId tile = store.buffer;
+    const ir::ExprNode value = module_.exprs[store.value];
+    const ir::ExprNode load = value.op == ExprOp::kMasked ? module_.exprs[value.args[1]] : value;
+    if (!extents || loop.vars.size() != 2 || load.op != ExprOp::kLoad || ir::Bits(module_[tile].dtype) != 16) return;
+    if (module_[BufferId{load.ref}].shape.size() != 1 || !GoesAlong(lets_.Expanded(load.args[0]), loop.vars) || !OnlyProductsTake(tile)) return;
+    AddTurned(tile, *extents);
+    std::swap(loop.vars[0], loop.vars[1]), std::swap(loop.extents[0], loop.extents[1]), std::swap(store.indices[0], store.indices[1]);
+    store.buffer = turned_[tile];
+    kernel_.decisions.push_back({"regions", tile, "held turned", "its neighbours in memory are those of a column", loc});
+  }
+
+  // Whether the first variable counts elements and the second one steps over them.
+  bool GoesAlong(ExprId offset, std::span<const VarId> vars) {
+    const std::optional<Sum> sum = Sums(module_).Of(offset);
+    if (!sum) return false;
+    bool unit = false, steps = false;
+    for (const auto& [product, coefficient] : *sum) {
+      if (!product.device || !ContainsVar(module_.exprs, *product.device, std::set<VarId>(vars.begin(), vars.end()))) continue;
+      const bool is_unit = coefficient == 1 && product.factors.empty();
+      if (*product.device == module_.VarRef(vars[0]) && is_unit && !unit) unit = true;
+      else if (*product.device == module_.VarRef(vars[1]) && !is_unit && !steps) steps = true;
+      else return false;
+    }
+    return unit && steps;
+  }
+
+  void AddTurned(BufferId tile, std::span<const int64_t> extents) {
+    turned_[tile] = FreshOfShape(module_, tile, Space::kShared, std::vector<int64_t>{extents[1], extents[0]}, "_turned");
   }
 
   // Elements of a fragment, or what is computed of them, to memory where a mask holds. `before`: what stands before the statement.

@@ -2,6 +2,7 @@
 """Makes tests that were written for a GPU run on the CPU's tensors, whose kernels the emulator runs: torch says that there is a GPU, and its tensors
 are the CPU's. Of an older torch, what the tests ask of a newer one."""
 
+import contextlib
 from types import SimpleNamespace
 
 import torch
@@ -66,7 +67,8 @@ def _a_gpu() -> None:
     cuda.synchronize, cuda.empty_cache, cuda.set_device = lambda device=None: None, lambda: None, lambda device: None
     cuda.manual_seed = cuda.manual_seed_all = lambda seed: None
     cuda.current_stream = lambda device=None: SimpleNamespace(cuda_stream=0, synchronize=lambda: None)
-    cuda.Event = _Event
+    cuda.Event, cuda.is_current_stream_capturing = _Event, lambda: False
+    cuda.device = type("device", (contextlib.nullcontext,), {})
 
 
 def install(device: str) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
-from . import notices
+from . import _proto, notices
 from . import target as targets
 from .client import default_client
 from .errors import describe
@@ -35,10 +35,24 @@ def compile(func: PrimFunc, out_idx=None, execution_backend=None, target=None, t
     reply = ask()
     for diagnostic in reply.diagnostics:
         warnings.warn(describe(diagnostic).strip(), stacklevel=2)
-    kernel = Kernel(func, reply, config, ask, run)
+    kernel = Kernel(func, reply, config, ask, run, asked=options)
     if verbose:
         print(f"kiln: {kernel!r}, " + ", ".join(f"{t.stage} {t.milliseconds:.1f} ms" for t in reply.timings))
     return kernel
+
+
+def unpickled(func: PrimFunc, reply: bytes, config: dict | None, asked: dict) -> Kernel:
+    """A kernel in another process: it is not compiled again, and what it asks the daemon for later goes through that process's own client."""
+    message = _proto.messages().CompileReply.FromString(reply)
+    target = message.artifact.target
+
+    def ask(explain=None, **more):
+        return default_client().compile(func, target, {**asked, **more}, explain=explain)
+
+    def run(arguments, more, **how):
+        return default_client().run(func, target, arguments, {**asked, **more}, **how)
+
+    return Kernel(func, message, config, ask, run, asked=asked)
 
 
 def prepared(func: PrimFunc, out_idx=None, pass_configs=None, compile_flags=None) -> tuple[PrimFunc, dict]:

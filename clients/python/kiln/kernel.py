@@ -73,10 +73,12 @@ class Kernel(Launcher):
     A kernel for an ``emu:`` target takes tensors of the host (numpy, torch on the CPU) and runs in the daemon's emulator; ``kiln.emulation``
     says how, and has it look for races and the like."""
 
-    def __init__(self, func: PrimFunc, reply, config: dict | None = None, ask=None, run=None, options: dict | None = None):
+    def __init__(self, func: PrimFunc, reply, config: dict | None = None, ask=None, run=None, options: dict | None = None,
+                 asked: dict | None = None):
         """``ask(explain=None, **options)``: the reply for the same program with more compile options. ``run(arguments, options,
-        **how)``: Client.run of it, likewise. ``options``: those that ``reply`` was asked for with."""
+        **how)``: Client.run of it, likewise. ``options``: the more that ``reply`` was asked for with. ``asked``: the options beside those."""
         self.prim_func, self.reply, self.config, self._ask, self._run, self._options = func, reply, config, ask, run, options or {}
+        self._asked = asked or {}
         self.artifact = reply.artifact
         _name_parameters(self.artifact.launch, func)
         self.latency = self.ref_latency = None
@@ -89,6 +91,12 @@ class Kernel(Launcher):
             self._launch = RemoteKernel(self.name, self.target, self.artifact.launch, self.out_idx, self._emulate)
         if self._addresses.needed:
             self._plain_launch, self._launch = self._launch, self._launch_with_addresses
+
+    def __reduce__(self):
+        """Pickled, a kernel takes its code along, and is launched elsewhere without a compile."""
+        from .compiler import unpickled
+
+        return unpickled, (self.prim_func.for_target(self.target), self.reply.SerializeToString(), self.config, {**self._asked, **self._options})
 
     def _emulate(self, arguments, **how):
         return self._run(arguments, self._options, **how)
@@ -106,7 +114,7 @@ class Kernel(Launcher):
             kernel = self._less_aligned.get(alignment)
             if kernel is None:
                 options = {"pointer_alignment": alignment}
-                kernel = Kernel(self.prim_func, self._ask(**options), self.config, self._ask, self._run, options)
+                kernel = Kernel(self.prim_func, self._ask(**options), self.config, self._ask, self._run, options, self._asked)
                 self._less_aligned[alignment] = kernel
             return kernel
 

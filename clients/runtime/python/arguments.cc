@@ -108,7 +108,23 @@ bool Arguments::ReadScalar(size_t param, PyObject* object) {
   return true;
 }
 
+bool Arguments::ReadAddress(size_t param, PyObject* address) {
+  static constexpr int64_t kEndless[] = {int64_t{1} << 40};
+  if (Proto(param).shape.size() != 1 || !Proto(param).strides.empty())
+    return Mismatch(param, "an address is taken where the kernel wants a tensor of one dimension");
+  const uint64_t data = PyLong_AsUnsignedLongLong(address);
+  if (PyErr_Occurred()) return false;
+  args_[param] = Arg::Of(Tensor{.data = data,
+                                .dtype = Proto(param).dtype,
+                                .place = kernel_.device().info().kind == DriverKind::kCuda ? Place::kCuda : Place::kHip,
+                                .device = kernel_.device().info().index,
+                                .shape = kEndless,
+                                .strides = nullptr});
+  return true;
+}
+
 bool Arguments::ReadTensor(size_t param, PyObject* object) {
+  if (PyLong_CheckExact(object) && Proto(param).may_alias) return ReadAddress(param, object);
   const TypeEntry& type = Lookup(Py_TYPE(object));
   if (!first_tensor_) {
     first_tensor_ = object;

@@ -63,6 +63,7 @@ class Arguments {
   bool ReadOne(size_t param, PyObject* object);
   bool ReadScalar(size_t param, PyObject* object);
   bool ReadTensor(size_t param, PyObject* object);
+  bool ReadAddress(size_t param, PyObject* address);
   bool ReadView(size_t param, const dlpack::Tensor& view, bool read_only);
   bool ReadExchange(size_t param, PyObject* object, const dlpack::ExchangeApi& api);
   bool ReadTorch(size_t param, PyObject* object);

@@ -19,6 +19,8 @@
 //           writes them, back; the call then waits), Array, objects with __dlpack_c_exchange_api__,
 //           __cuda_array_interface__ or __dlpack__, DLPack capsules, or None where the tensor is
 //           empty or no launch reads or writes it.
+//           An int is an address on the kernel's device, of elements of the parameter's type without a known end. It is taken where the
+//           parameter may overlap others and has one dimension, whose extent is then 2^40.
 //           Scalars: int, bool, float, or anything with __index__ or __float__.
 //           numpy has no bfloat16, tf32 or float8: arrays of uint16, float32 and uint8 are taken for them bit by bit, and
 //           ml_dtypes' own types are recognised.

@@ -184,6 +184,18 @@ def test_array(kernel):
         kernel(a, runtime.Array(999, "float32"))
 
 
+def test_an_address_is_memory_without_an_end():
+    artifact = copy_artifact("BF16", output=False)
+    artifact.launch.symbols[0].dtype, node = DTYPE["I64"], artifact.launch.launches[0].grid[0].nodes[0]
+    node.op, node.value = 0, 1
+    for param in artifact.launch.params:
+        param.may_alias = True
+    kernel = runtime.load(artifact.SerializeToString())
+    assert kernel.symbols(4096, 8192) == {"n": 1 << 40}
+    with pytest.raises(OverflowError):
+        kernel.symbols(-1, 4096)
+
+
 def test_empty_tensors_launch_nothing(kernel):
     assert kernel(np.zeros(0, np.float32)).shape == (0,)
     assert kernel(runtime.Array(0, "float32"), runtime.Array(0, "float32")) is None

@@ -247,6 +247,16 @@ class PrimFunc:
         self.memories: dict = {}  # by dtype: the last parameters, which calls do not give
         self._module = None
 
+    def __getstate__(self):
+        """Pickled, a function is its parameters and its module, which is what kilnd and launches take; its statements stay behind, as
+        expressions nest deeper than pickle goes."""
+        return {**self.__dict__, "kernels": [], "_module": self.module.SerializeToString()}
+
+    def __setstate__(self, state):
+        from .. import _proto
+
+        self.__dict__.update(state, _module=_proto.messages().Module.FromString(state["_module"]))
+
     @property
     def given(self) -> int:
         """How many parameters calls may give."""
@@ -320,6 +330,9 @@ class PrimFunc:
     def script(self, show_meta: bool = False) -> str:
         """The program as text."""
         from .printer import script
+
+        if not self.kernels and self.module.kernels:
+            raise ValueError(f"{self.name} was unpickled, and its statements stayed behind: ask for the text where it was made")
 
         return script(self)
 

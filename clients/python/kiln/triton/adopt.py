@@ -105,7 +105,7 @@ class Adopted(runtime.JITFunction):
         by_value = [p.name for p in fn.params if p.do_not_specialize]
         by_alignment = [p.name for p in fn.params if getattr(p, "do_not_specialize_on_alignment", False)]
         super().__init__(like, by_value, by_alignment, getattr(fn, "_repr", None), getattr(fn, "debug", False))
-        self.fn = function
+        self.fn, self.__globals__ = function, function.__globals__
         self.file, self.first_line = function.__code__.co_filename, function.__code__.co_firstlineno
 
     def _bind(self, args, kwargs) -> dict:

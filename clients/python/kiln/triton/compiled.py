@@ -28,6 +28,7 @@ class CompiledKernel:
         """``told``: the messages that the kernel writes."""
         self.kernel, self._function, self._options, self._classes = kernel, function, options, dict(classes)
         self._messages = Messages(function.__name__, told) if told else None
+        self._plans: dict = {}
         self.src = SimpleNamespace(fn=function)
 
     def __getattr__(self, name):
@@ -52,6 +53,8 @@ class CompiledKernel:
 
     def _init_handles(self) -> None:
         """Loads it onto the current device."""
+        for name in ("run", "function", "module"):  # which those who take the kernel through pickle have set to None
+            self.__dict__.pop(name, None)
         if not self.kernel.target.startswith("emu:"):
             self.kernel.loaded(current_device())
 
@@ -75,17 +78,37 @@ class CompiledKernel:
     def run(self, grid_0, grid_1, grid_2, stream, function, packed_metadata, launch_metadata, launch_enter_hook, launch_exit_hook, *args):
         """Launches a kernel that was compiled for three sizes of the grid. ``args``: all arguments in order, or those that are no tl.constexpr.
         ``stream``: its number, 0 for torch's own."""
-        names = self._function.arg_names
-        given = [name for name in names if name not in self._function.constant_names()] if len(args) != len(names) else names
-        if len(args) != len(given):
-            raise TypeError(f"{self._function.__name__}: a launch takes {len(given)} or {len(names)} arguments, and {len(args)} are given")
-        run = self._function.run_time_arguments(dict(zip(given, args)), self._classes)
+        given = self._given(args)
         if launch_enter_hook is not None:
             launch_enter_hook(launch_metadata)
-        with on_stream(stream, self.kernel.target):
-            self.launched(run, (grid_0, grid_1, grid_2))
+        if self._messages is None and not self.kernel.target.startswith("emu:"):
+            self.kernel(*given, grid_0, grid_1, grid_2, stream=stream)
+        else:
+            with on_stream(stream, self.kernel.target):
+                self.launched(given, (grid_0, grid_1, grid_2))
         if launch_exit_hook is not None:
             launch_exit_hook(launch_metadata)
+
+    def _given(self, args: tuple) -> list:
+        """What the kernel takes of a launch's arguments. On a GPU tensors go as addresses: who compiles for a signature answers for bounds."""
+        plan = self._plans.get(len(args))
+        if plan is None:
+            plan = self._plans[len(args)] = self._planned(len(args))
+        if isinstance(plan, list):
+            return [args[i].data_ptr() if is_pointer and hasattr(args[i], "data_ptr") else args[i] for i, is_pointer in plan]
+        return self._function.run_time_arguments(dict(zip(plan, args)), self._classes)
+
+    def _planned(self, count: int):
+        """[(the place of an argument, whether it is a pointer)] of those that the kernel takes, as they are; or the names of all, where they have to
+        be looked at."""
+        names, constants = self._function.arg_names, self._function.constant_names()
+        given = names if count == len(names) else [name for name in names if name not in constants]
+        if count != len(given):
+            raise TypeError(f"{self._function.__name__}: a launch takes {len(given)} or {len(names)} arguments, and {count} are given")
+        taken = [(given.index(name), found) for name, found in self._classes.items() if found is not None and found[0] not in ("=", "known", "1")]
+        if self.kernel.target.startswith("emu:") or any(isinstance(found[0], type) or len(found) == 4 for _, found in taken):
+            return tuple(given)
+        return [(i, found[0] == "*") for i, found in taken]
 
     @property
     def asm(self) -> Asm:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from types import SimpleNamespace
 from typing import NamedTuple, Union
@@ -26,9 +27,11 @@ def target_of(name: str) -> GPUTarget:
 
 
 def name_of(target) -> str:
-    """The other way round; the features that only one architecture has are asked for."""
+    """The other way round; the features that only one architecture has are asked for. "cpu" is the emulator."""
     if not hasattr(target, "backend"):
         return targets.runnable(target)
+    if target.backend == "cpu":
+        return targets.runnable()
     if target.backend == "cuda":
         return f"cuda:sm_{target.arch}{'a' if target.arch >= 90 else ''}"
     return f"hip:{target.arch}"
@@ -116,4 +119,24 @@ def set_active(driver) -> None:
         raise TypeError(f"triton.runtime.driver.set_active takes a driver of this package, not {type(driver).__name__}")
 
 
-backends = {"nvidia": SimpleNamespace(driver=Driver)}  # which programs go through to ask whether one is active
+class Backend:
+    """What torch.compile asks of a target's compiler: what its results are kept under, and the options of a launch that it knows."""
+
+    def __init__(self, target: GPUTarget):
+        self.target = target
+
+    def hash(self) -> str:
+        return name_of(self.target)
+
+    def parse_options(self, options: dict) -> SimpleNamespace:
+        from .runtime import OPTIONS
+
+        return SimpleNamespace(**{**OPTIONS, **{name: value for name, value in options.items() if name in OPTIONS}})
+
+
+make_backend = Backend
+
+# Which programs go through to ask whether one is active. Where kernels are emulated, they take tensors of the CPU.
+backends = {"nvidia": SimpleNamespace(driver=Driver)}
+if os.environ.get("KILN_TARGET", "").startswith("emu:"):
+    backends["cpu"] = SimpleNamespace(driver=Driver)

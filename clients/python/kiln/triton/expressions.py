@@ -345,6 +345,8 @@ class Expressions:
             return unwrapped(function(*args, **kwargs))
         if isinstance(function, type) and issubclass(function, tuple) and hasattr(function, "_fields"):
             return function(*args, **kwargs)
+        if getattr(function, "__triton_builtin__", False):
+            return self._written_in_python(function, args, kwargs)
         owner = getattr(function, "__self__", None)
         allowed = isinstance(function, StaticFunction) or isinstance(owner, (ty.dtype, ty.pointer_type, ty.block_type, str)) or \
             function.__hash__ and function in _STATIC_FUNCTIONS
@@ -352,6 +354,16 @@ class Expressions:
             raise Refusal(f"a kernel calls {describe(function)}, which is not Triton's; decorate it with @triton.jit"
                           + (", or with @triton.constexpr_function if it computes with constants" if isinstance(function, _FUNCTION) else ""))
         return self._static_call(function, args, kwargs)
+
+    def _written_in_python(self, function, args, kwargs):
+        """A program's own builtin, as torch.compile has them: it is called while the kernel is compiled, and finds constants as tl.constexpr."""
+        def given(x):
+            return x if isinstance(x, Value) else constexpr(x)
+
+        try:
+            return unwrapped(function(*map(given, args), **{name: given(x) for name, x in kwargs.items()}))
+        except Exception as problem:  # the program's own, told with the kernel's line
+            raise Refusal(f"{getattr(function, '__name__', function)}: {problem}") from problem
 
     def _static_call(self, function, args, kwargs):
         args = [known_number(a) for a in args] if function in (int, float, bool) else args

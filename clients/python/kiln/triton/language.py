@@ -503,6 +503,7 @@ from .messages import device_assert, device_print  # noqa: E402,F401
 from .scaled import dot_scaled  # noqa: E402,F401
 from .scans import associative_scan, cat, cumprod, cumsum, flip, gather, histogram, interleave, join, split  # noqa: E402,F401
 
+CONSTEXPR_0 = constexpr(0)  # a default of functions in Triton's own library
 math = _sys.modules[__name__]  # tl.math.exp is tl.exp
 core = standard = math
 

@@ -191,9 +191,147 @@ def hypot(x, y):
 
 
 @jit
+def _polynomial(x, factors: tl.constexpr):
+    """By falling powers."""
+    total = tl.full(x.shape, factors[0], x.dtype)
+    for i in tl.static_range(1, len(factors)):
+        total = total * x + factors[i]
+    return total
+
+
+# Numerical Recipes, 6.2: log(erfc(x)·e^(x²)/t) in t = 1/(1 + x/2), to 1.2e-7.
+_ERFC = constexpr((0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223))
+
+
+@jit
 def erfc(x):
-    """1 - erf(x): no more digits than that leaves."""
-    return 1.0 - tl.erf(x)
+    """Of float64 no more digits than 1 - erf(x) leaves."""
+    near = 1.0 - tl.erf(x)
+    if x.dtype == tl.float64:
+        return near
+    t = 1.0 / (1.0 + 0.5 * tl.abs(x))
+    return tl.where(x > 0.5, t * tl.exp(_polynomial(t, _ERFC) - x * x), near)
+
+
+@jit
+def erfcx(x):
+    """erfc(x)·e^(x²), to 1.2e-7."""
+    t = 1.0 / (1.0 + 0.5 * tl.abs(x))
+    size = t * tl.exp(_polynomial(t, _ERFC))
+    return tl.where(x < 0.0, 2.0 * tl.exp(x * x) - size, size)
+
+
+# M. Giles, Approximating the erfinv function: in log(1 - x²), for its middle and its ends.
+_ERFINV_MIDDLE = constexpr((2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164,
+                            0.246640727, 1.50140941))
+_ERFINV_ENDS = constexpr((-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047, 1.00167406,
+                          2.83297682))
+
+
+@jit
+def erfinv(x):
+    w = -tl.log((1.0 - x) * (1.0 + x))
+    root = x * tl.where(w < 5.0, _polynomial(w - 2.5, _ERFINV_MIDDLE), _polynomial(tl.sqrt(w) - 3.0, _ERFINV_ENDS))
+    if x.dtype == tl.float64:
+        for _ in tl.static_range(2):
+            root = root - (tl.erf(root) - x) * 0.8862269254527579 * tl.exp(root * root)
+    return tl.where(tl.abs(x) == 1.0, copysign(tl.full(x.shape, float("inf"), x.dtype), x), root)
+
+
+_LANCZOS = constexpr((676.5203681218851, -1259.1392167224028, 771.3234287776531, -176.6150291621406, 12.507343278686905, -0.13857109526572012,
+                      9.984369578019572e-06, 1.5056327351493116e-07))
+
+
+@jit
+def _lgamma_right(x):
+    """Of x ≥ 1/2, by Lanczos' sum."""
+    total = tl.full(x.shape, 0.9999999999998099, x.dtype)
+    for i in tl.static_range(len(_LANCZOS)):
+        total = total + _LANCZOS[i] / (x + i)
+    t = x + 6.5
+    return 0.9189385332046728 + (x - 0.5) * tl.log(t) - t + tl.log(total)
+
+
+@jit
+def lgamma(x):
+    """Computed in float64: near 1 and 2 it is small, and its parts are not."""
+    wide = x.to(tl.float64)
+    left = wide < 0.5
+    size = _lgamma_right(tl.where(left, 1.0 - wide, wide))
+    sine = tl.abs(tl.sin(_PI * (wide - tl.floor(wide))))
+    size = tl.where(left, tl.where(wide == tl.floor(wide), float("inf"), tl.log(_PI / sine) - size), size)
+    return tl.where(tl.abs(wide) == float("inf"), float("inf"), size).to(x.dtype)
+
+
+# Abramowitz and Stegun, 9.8.1 to 9.8.4: below 3.75 in (x/3.75)², above it in 3.75/x.
+_I0_NEAR = constexpr((0.0045813, 0.0360768, 0.2659732, 1.2067492, 3.0899424, 3.5156229, 1.0))
+_I0_FAR = constexpr((0.00392377, -0.01647633, 0.02635537, -0.02057706, 0.00916281, -0.00157565, 0.00225319, 0.01328592, 0.39894228))
+_I1_NEAR = constexpr((0.00032411, 0.00301532, 0.02658733, 0.15084934, 0.51498869, 0.87890594, 0.5))
+_I1_FAR = constexpr((-0.00420059, 0.01787654, -0.02895312, 0.02282967, -0.01031555, 0.00163801, -0.00362018, -0.03988024, 0.39894228))
+
+
+@jit
+def _bessel(size, near: tl.constexpr, far: tl.constexpr):
+    t = size / 3.75
+    above = tl.where(t < 1.0, 1.0, t)
+    return tl.where(t < 1.0, _polynomial(t * t, near), tl.exp(size) / tl.sqrt(above * 3.75) * _polynomial(1.0 / above, far))
+
+
+@jit
+def cyl_bessel_i0(x):
+    """To 2e-7."""
+    return _bessel(tl.abs(x), _I0_NEAR, _I0_FAR)
+
+
+@jit
+def cyl_bessel_i1(x):
+    """To 2e-7."""
+    size = tl.abs(x)
+    whole = _bessel(size, _I1_NEAR, _I1_FAR)
+    return copysign(tl.where(size < 3.75, size * whole, whole), x)
+
+
+@jit
+def _word(x):
+    """Bits of a float as an integer, the bits of its fraction, what its exponent is raised by."""
+    if x.dtype == tl.float64:
+        return x.to(tl.int64, bitcast=True), 52, 1023
+    return x.to(tl.int32, bitcast=True), 23, 127
+
+
+@jit
+def ilogb(x):
+    """The exponent; the least integer of 0, the greatest of infinities and NaN."""
+    tiny: tl.constexpr = 2.2250738585072014e-308 if x.dtype == tl.float64 else 1.1754943508222875e-38
+    small = tl.abs(x) < tiny
+    bits, places, raised = _word(tl.where(small, x * 18014398509481984.0, x))  # 2^54
+    exponent = ((bits >> places) & (2 * raised + 1)).to(tl.int32) - raised - tl.where(small, 54, 0)
+    exponent = tl.where(x == 0.0, -2147483648, exponent)
+    return tl.where((x != x) | (tl.abs(x) == float("inf")), 2147483647, exponent)
+
+
+@jit
+def ldexp(x, n):
+    """x · 2^n: by three powers that are numbers, as n may lead from the least to the greatest."""
+    _, places, raised = _word(x)
+    left = n
+    for _ in tl.static_range(3):
+        step = tl.minimum(tl.maximum(left, 1 - raised), raised)
+        left = left - step
+        x = x * ((step.to(tl.int64) + raised) << places).to(tl.int64 if x.dtype == tl.float64 else tl.int32).to(x.dtype, bitcast=True)
+    return x
+
+
+scalbn = ldexp
+
+
+@jit
+def nextafter(x, y):
+    bits, _, _ = _word(x)
+    away = (y > x) == (x > 0.0)
+    least = tl.full(x.shape, 1, bits.dtype).to(x.dtype, bitcast=True)
+    stepped = tl.where(x == 0.0, copysign(least, y), (bits + tl.where(away, 1, -1)).to(x.dtype, bitcast=True))
+    return tl.where((x != x) | (y != y), x + y, tl.where(x == y, y, stepped))
 
 
 @jit

@@ -43,6 +43,7 @@ _NO_EFFECT = {
     "sanitize_overflow": ((False, None), "integers wrap"), "warp_size": ((32, None), _INFERRED), "arch": ((None,), "KILN_TARGET names the target"),
     "matrix_instr_nonkdim": ((None, 0), _INFERRED), "waves_per_eu": ((None, 0), _INFERRED), "kpack": ((None,), _INFERRED),
 }
+OPTIONS = {**_OPTIONS, **{name: nothing[0] for name, (nothing, _) in _NO_EFFECT.items()}}  # all that launches may pass
 
 
 class KernelInterface:
@@ -108,6 +109,16 @@ class _Cells:
         return self.get(name)
 
 
+class _Named:
+    """The ``repr`` of a kernel that is called as its function is."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __call__(self, specialization=None) -> str:
+        return self.name
+
+
 class JITFunction(KernelInterface):
     """A function in Triton's language. Called from another one it is written out there; ``fn[grid](…)`` compiles and launches it."""
 
@@ -129,9 +140,29 @@ class JITFunction(KernelInterface):
         self._defaults |= {name: () for name, p in self.signature.parameters.items() if p.kind is p.VAR_POSITIONAL}
         self._kernels: dict = {}
         self._used: dict = {}
-        self._tree, self._given, self._repr, self.debug = None, "", repr, bool(debug)
+        self._tree, self._given, self.debug = None, "", bool(debug)
+        self.repr = repr or _Named(function.__name__)
+        self.__globals__ = function.__globals__
         self._hash_lock = threading.RLock()
         self.pre_run_hooks: list = []
+
+    def __getstate__(self):
+        """Pickled, a function goes without the Python function that it was made of. It has its parameters, which launches of compiled kernels look
+        at, and its text."""
+        names = ("__name__", "__qualname__", "__module__", "__doc__")
+        state = {name: value for name, value in self.__dict__.items() if not name.startswith("__") or name in names}
+        named = _Named(self.__name__) if inspect.isroutine(self.repr) else self.repr
+        return {**state, "fn": None, "__globals__": None, "_hash_lock": None, "repr": named, "_given": self._text(), "_tree": None, "_kernels": {},
+                "_used": {}, "pre_run_hooks": []}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state, _hash_lock=threading.RLock())
+
+    def _text(self) -> str:
+        try:
+            return self.src
+        except (OSError, TypeError):  # its file is gone
+            return ""
 
     def _named(self, given) -> set:
         """Parameters by name or number."""
@@ -206,10 +237,6 @@ class JITFunction(KernelInterface):
         owner = self._outer_value(node.value) if isinstance(node, ast.Attribute) else None
         is_theirs = isinstance(owner, ModuleType) and owner.__name__.split(".")[0] not in ("kiln", "triton")
         return as_ours(getattr(owner, node.attr, None)) if is_theirs else None
-
-    @property
-    def __globals__(self):
-        return self.fn.__globals__
 
     # For the interpreter.
 
@@ -335,15 +362,17 @@ class JITFunction(KernelInterface):
 
     def compiled_for(self, source, target, options: dict):
         """The kernel for an ASTSource. torch.compile asks for assertions in every kernel that indexes by what it loads; as each launch would
-        wait for its kernel, the process has to ask for them as well."""
+        wait for its kernel, the process has to ask for them as well. Its launches pass parts of one tensor, and tensors that they change, so that
+        arguments may overlap."""
         if options.pop("debug", False) and not knobs.runtime.debug:
-            warnings.warn(f"triton.compile(…, debug=True) of {self.__name__} has no effect in Kiln: TRITON_DEBUG=1 has assertions checked",
-                          NoEffectWarning, stacklevel=3)
+            warnings.warn("triton.compile(…, debug=True) has no effect in Kiln: TRITON_DEBUG=1 has assertions checked", NoEffectWarning,
+                          stacklevel=3)
         options = self._options(options)
         known = {name: unwrapped(source.constants.get(name, self._defaults.get(name))) for name in self.arg_names if name in self._constants}
-        classes = tuple((name, class_of_signature(name, source)) for name in self.arg_names if name not in self._constants)
         target = targets.runnable(target)
-        return self._compiled((target, "source", repr(known), classes, tuple(options.values())), False, known, classes, options, 3, target)
+        endless = not target.startswith("emu:")
+        classes = tuple((name, class_of_signature(name, source, endless)) for name in self.arg_names if name not in self._constants)
+        return self._compiled((target, "source", repr(known), classes, tuple(options.values())), True, known, classes, options, 3, target)
 
     def _lowered(self, known, classes, options, rank: int, may_overlap: bool, target: str):
         runtime = {name: parameter(found, name in self._const) for name, found in classes}
@@ -353,12 +382,12 @@ class JITFunction(KernelInterface):
         return lowering.program(), _once(used), lowering.told
 
     def _name(self, known: dict, classes: tuple) -> str:
-        if self._repr is None:
+        if isinstance(self.repr, _Named):
             return self.__name__
         found = dict(classes)
         constants = {**known, **{name: c[1] if c is not None else None for name, c in classes if c is None or c[0] in ("=", "known")}}
         signature = {name: "constexpr" if name in known else _written(found[name]) for name in self.arg_names}
-        name = self._repr(Specialization(constants, signature))
+        name = self.repr(Specialization(constants, signature))
         if not isinstance(name, str) or not name.isidentifier():
             raise ValueError(f"{self.__name__}: its repr gives {name!r}, and the name of a kernel is made of letters, digits and _")
         return name

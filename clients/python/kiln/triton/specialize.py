@@ -19,15 +19,49 @@ ALIGNMENT = 16  # bytes
 
 
 class TensorWrapper:
-    """A tensor whose elements a kernel reads as another type: triton.reinterpret."""
+    """A tensor whose elements a kernel reads as another type: triton.reinterpret. Of a torch tensor it has what programs ask a tensor for."""
 
     def __init__(self, base, dtype):
         self.base, self.dtype = base, dtype
+
+    data, device, shape = (property(lambda self, name=name: getattr(self.base, name)) for name in ("data", "device", "shape"))
+
+    def data_ptr(self) -> int:
+        return self.base.data_ptr()
+
+    def element_size(self) -> int:
+        return self.base.element_size()
+
+    def stride(self, *dims):
+        if hasattr(self.base, "stride"):
+            return self.base.stride(*dims)
+        steps = tuple(step // self.base.itemsize for step in self.base.strides)
+        return steps[dims[0]] if dims else steps
+
+    def copy_(self, other) -> None:
+        self.base.copy_(other.base)
+
+    def clone(self):
+        return TensorWrapper(self.base.clone(), self.dtype)
+
+    def cpu(self):
+        return TensorWrapper(self.base.cpu(), self.dtype)
+
+    def to(self, device):
+        return TensorWrapper(self.base.to(device), self.dtype)
+
+    def new_empty(self, sizes):
+        return TensorWrapper(self.base.new_empty(sizes), self.dtype)
+
+    def __str__(self):
+        return f"TensorWrapper[{self.dtype}]({self.base})"
 
 
 def reinterpret(tensor, dtype):
     """The tensor with elements of another Triton type of the same width, as tl.bfloat16 for the bits in a numpy array of uint16."""
     base = tensor.base if isinstance(tensor, TensorWrapper) else tensor
+    if str(dtype).startswith("torch."):
+        dtype = ty.of(dtype)
     width = getattr(base, "itemsize", None) or base.element_size()
     if width * 8 != max(dtype.primitive_bitwidth, 8):
         raise TypeError(f"the tensor's elements have {width} bytes, and those of {dtype} have {max(dtype.primitive_bitwidth // 8, 1)}; view it with "
@@ -199,8 +233,8 @@ def number_of_type(name: str, x, kind: str):
     return int(x)
 
 
-def class_of_signature(name: str, source):
-    """The class of a parameter as an ASTSource names it."""
+def class_of_signature(name: str, source, endless: bool):
+    """The class of a parameter as an ASTSource names it. ``endless``: a pointer is an address alone, and what lies behind it has no end."""
     if name in source.constants:
         value = source.constants[name]
         return None if value is None else ("=", value)
@@ -209,7 +243,7 @@ def class_of_signature(name: str, source):
         raise ValueError(f"ASTSource: the signature says nothing of {name}")
     if kind.startswith("*"):
         try:
-            return ("*", ty.str_to_ty(kind.removeprefix("*").removeprefix("k")).name, 1)  # how long its storage is, a signature does not say
+            return ("*", ty.str_to_ty(kind.removeprefix("*").removeprefix("k")).name, ALIGNMENT if endless else 1)
         except KeyError:
             raise ValueError(f"ASTSource: the parameter {name} has the type {kind!r}, and no element has that") from None
     if kind not in _ELEMENTS:

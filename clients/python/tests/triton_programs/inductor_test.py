@@ -3,6 +3,7 @@
 triton.compile(ASTSource(…)) and launched by the result itself."""
 
 import inspect
+import pickle
 
 import numpy as np
 import pytest
@@ -170,6 +171,99 @@ def test_a_persistent_reduction(nan):
         assert np.array_equal(out, (np.arange(100) - 50) // 7 + 99)
 
 
+def test_arguments_may_be_parts_of_one_tensor():
+    x = rng.standard_normal((7, 40)).astype(np.float32)
+    wanted = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    memory = np.concatenate([x.ravel(), np.zeros(7, np.float32)])
+    kernel = compiled(normalized, ["*fp32", "*fp32", "*fp32", "i32", "i32", "constexpr", "constexpr"], {"XBLOCK": 4, "RBLOCK": 64}, (0, 1, 2))
+    launched(kernel, (2, 1, 1), memory, memory, memory[280:], 7, 40, 4, 64)  # changes its input
+    np.testing.assert_allclose(memory[280:], x.mean(1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(memory[:280].reshape(7, 40), wanted, rtol=1e-4, atol=1e-5)
+
+
+class Builtins:
+    """As torch.compile makes builtins of its own."""
+
+    @staticmethod
+    def next_power(n: tl.constexpr, *, _builder: object = None):
+        assert isinstance(n, tl.constexpr)
+        return tl.constexpr(triton.next_power_of_2(n.value))
+
+    @staticmethod
+    def if_mask(mask, value, *, _builder: object = None):
+        return tl.constexpr(None) if isinstance(mask, tl.constexpr) and mask.value is None else value
+
+
+next_power, if_mask = Builtins.next_power, Builtins.if_mask
+next_power.__triton_builtin__ = if_mask.__triton_builtin__ = True
+
+
+@triton.jit
+def with_builtins(X, Z, N: tl.constexpr, SPLIT: tl.constexpr):
+    at = tl.arange(0, next_power(N))
+    mask = None if N == 64 else at < N
+    x = tl.load(X + at, mask, other=if_mask(mask, 0.0))
+    tl.store(Z + at, x + next_power(SPLIT), mask)
+
+
+@pytest.mark.parametrize("size", [64, 50])
+def test_builtins_of_a_program(size):
+    x, z = rng.standard_normal(size).astype(np.float32), np.zeros(size, np.float32)
+    with_builtins[(1,)](x, z, size, 5)
+    np.testing.assert_array_equal(z, x + 8)
+
+
+def through_pickle(kernel):
+    """As torch.compile's workers hand on what they have compiled: they empty the function, and take the attributes of the kernel apart."""
+    fn = kernel.src.fn
+    before = fn.fn, fn.__globals__, fn.used_global_vals, fn.repr, fn._hash_lock
+    assert fn.repr(fn) == "found"
+    fn.fn = fn.__globals__ = fn.used_global_vals = fn._hash_lock = None
+    parts = pickle.dumps({**kernel.__dict__, "metadata": kernel.metadata, "module": None, "function": None, "run": None})
+    fn.fn, fn.__globals__, fn.used_global_vals, fn.repr, fn._hash_lock = before
+    other = CompiledKernel.__new__(CompiledKernel)
+    other.__dict__.update(pickle.loads(parts))
+    return other
+
+
+def test_a_kernel_from_another_process():
+    kernel = compiled(found, ["*fp32", "*i64", "*u64", "*i32", "i32", "i32", "constexpr"], {"XBLOCK": 1})
+    other = through_pickle(kernel)
+    other._init_handles()
+    assert other.hash == kernel.hash and other.src.fn.fn is None and [p.num for p in other.src.fn.params if p.is_constexpr] == [6]
+    x = rng.standard_normal(100).astype(np.float32)
+    index, bits, out = np.zeros(1, np.int64), np.zeros(100, np.uint64), np.zeros(100, np.int32)
+    launched(other, (1, 1, 1), x, index, bits, out, 1, 100)
+    assert index[0] == x.argmax() and np.array_equal(bits, x.view(np.uint32))
+    with pytest.raises(ValueError, match="found was unpickled, and its statements stayed behind"):
+        other.prim_func.script()
+    assert len(pickle.loads(pickle.dumps(kernel.kernel)).prim_func.serialized) == len(kernel.prim_func.serialized)
+
+
+class OnGpu:
+    """In the place of a kernel for a GPU."""
+
+    target, told = "cuda:sm_90a", None
+
+    def __call__(self, *args, stream):
+        self.told = args, stream
+
+
+class Tensor:
+    def data_ptr(self):
+        return 4096
+
+
+def test_on_a_gpu_a_launch_passes_addresses():
+    signature = ["*fp32", "*i64", "*u64", "*i32", "i32", "i32", "constexpr"]
+    source = ASTSource(found, dict(zip(found.arg_names, signature)), {(6,): 1}, {(0,): [["tt.divisibility", 16]]})
+    kernel = triton.compile(source, GPUTarget("cuda", 90, 32), {"num_warps": 2})
+    kernel.kernel = OnGpu()
+    for constants in ((1,), ()):
+        kernel.run(3, 2, 1, 77, None, None, None, None, None, *[Tensor()] * 4, 1, 100, *constants)
+        assert kernel.kernel.told == ((4096, 4096, 4096, 4096, 1, 100, 3, 2, 1), 77)
+
+
 def test_hooks_are_told_of_a_launch():
     x, index, bits, out = np.zeros(100, np.float32), np.zeros(1, np.int64), np.zeros(100, np.uint64), np.zeros(100, np.int32)
     kernel = compiled(found, ["*fp32", "*i64", "*u64", "*i32", "i32", "i32", "constexpr"], {"XBLOCK": 1})
@@ -220,3 +314,6 @@ def test_names_that_inductor_imports():
     with normalized._hash_lock:
         assert normalized.__globals__ is globals()
     assert triton.knobs.runtime.launch_enter_hook is None
+    backend = triton.compiler.compiler.make_backend(triton.runtime.driver.driver.active.get_current_target())
+    assert backend.hash() and backend.parse_options({"num_warps": 8, "XBLOCK": 1}).__dict__.items() >= {"num_warps": 8, "num_stages": 3}.items()
+    assert "XBLOCK" not in backend.parse_options({"XBLOCK": 1}).__dict__

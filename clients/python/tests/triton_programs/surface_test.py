@@ -76,13 +76,50 @@ def elementwise(X, Z, N: tl.constexpr, FN: tl.constexpr):
     ("asinh", np.arcsinh, -1e5, 1e5), ("acosh", np.arccosh, 1, 1e5), ("atanh", np.arctanh, -0.99, 0.99), ("tan", np.tan, -1.5, 1.5),
     ("log1p", np.log1p, -0.9, 50), ("expm1", np.expm1, -5, 5), ("log10", np.log10, 1e-3, 1e3), ("exp10", lambda x: 10.0**x, -5, 5),
     ("cbrt", np.cbrt, -1e4, 1e4), ("round", lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x), -20, 20), ("rint", np.rint, -20, 20),
-    ("saturatef", lambda x: np.clip(x, 0, 1), -2, 2), ("erfc", np.vectorize(math.erfc), -3, 1)])
+    ("saturatef", lambda x: np.clip(x, 0, 1), -2, 2), ("erfc", np.vectorize(math.erfc), -3, 5), ("lgamma", np.vectorize(math.lgamma), -3.4, 40),
+    ("erfinv", lambda x: np.vectorize(lambda y: bisected(math.erf, y))(x), -0.999, 0.999),
+    ("erfcx", np.vectorize(lambda x: math.erfc(x) * math.exp(x * x)), -2, 5), ("ilogb", lambda x: np.floor(np.log2(np.abs(x))), 1e-3, 1e3),
+    ("cyl_bessel_i0", lambda x: bessel(x, 0), -9, 9), ("cyl_bessel_i1", lambda x: bessel(x, 1), -9, 9)])
 def test_the_device_library(name, reference, low, high):
     x = rng.uniform(low, high, 256).astype(np.float32)
     x[:4] = low, high, (low + high) / 2, low + 1e-3 * (high - low)
     z = np.zeros(256, np.float32)
     elementwise[(1,)](x, z, 256, name)
     np.testing.assert_allclose(z, reference(x.astype(np.float64)), rtol=1e-5, atol=1e-6)
+
+
+def bisected(function, y):
+    """The x for which a rising function gives y."""
+    low, high = -6.0, 6.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if function(middle) < y else (low, middle)
+    return low
+
+
+def bessel(x, order):
+    return sum((x / 2) ** (2 * k + order) / float(math.factorial(k) * math.factorial(k + order)) for k in range(40))
+
+
+@triton.jit
+def steps(X, Y, A, B, C, N: tl.constexpr):
+    at = tl.arange(0, N)
+    x, y = tl.load(X + at), tl.load(Y + at)
+    tl.store(A + at, libdevice.nextafter(x, y))
+    tl.store(B + at, libdevice.ldexp(x, at - 200))
+    tl.store(C + at, libdevice.ilogb(x))
+
+
+def test_parts_of_floats():
+    x, y = (rng.standard_normal(512).astype(np.float32) for _ in range(2))
+    x[:6], y[:6] = [0, 0, 1, -1, np.inf, 1e-42], [1, -1, 1, 1, 0, 0]
+    a, b, c = np.zeros_like(x), np.zeros_like(x), np.zeros(512, np.int32)
+    steps[(1,)](x, y, a, b, c, 512)
+    np.testing.assert_array_equal(a, np.nextafter(x, y))
+    normal = np.abs(np.ldexp(x.astype(np.float64), np.arange(512) - 200)) > 1e-37
+    np.testing.assert_array_equal(b[normal], np.ldexp(x, np.arange(512) - 200)[normal])
+    assert c[:2].tolist() == [-2147483648] * 2 and c[4] == 2147483647 and c[5] == -140
+    np.testing.assert_array_equal(c[6:], np.frexp(x[6:])[1] - 1)
 
 
 @triton.jit

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The coordinator of tests/gpu/kernels. A kernel is right if the test that launches it passes."""
+
+import argparse
+import collections
+import fnmatch
+import json
+import math
+import os
+import pathlib
+import random
+import shutil
+import sys
+import tempfile
+import time
+
+from kernels_corpora import HERE, REPOSITORIES, KernelTests, read_lines
+
+LIST = HERE / "kernels.json"
+COUNT = 150
+NEEDED = 140
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="tests/gpu/kernels", description=__doc__)
+    parser.add_argument("--corpora", metavar="DIR", required=True, help="the folder with the checkouts liger, fla, unsloth and vllm")
+    parser.add_argument("--bundle", help="the archive to test; default: the newest dist/kiln-*.tar.*")
+    parser.add_argument("--build", help="a build folder instead of a bundle")
+    parser.add_argument("--ptxas", help="as of tests/gpu/run")
+    parser.add_argument("--emulate", action="store_true", help="on the emulator, each kernel in its smallest test")
+    parser.add_argument("--draw", type=int, metavar="SEED", help="with --emulate: which tests reach which kernels, and a new list of them")
+    parser.add_argument("--small", action="store_true", help="on a GPU too each kernel in its smallest test")
+    parser.add_argument("--only", metavar="PATTERN", default="*", help="kernels whose name matches this glob or contains it")
+    parser.add_argument("--configs", type=int, default=2, metavar="N", help="how many configurations of a kernel are tried where it is tuned")
+    parser.add_argument("--parallel", type=int, default=0, metavar="N", help="processes; default: 14, with --emulate 2")
+    parser.add_argument("--limit", type=float, default=0, metavar="SECONDS", help="for one file of tests; default: 250, with --emulate 1200")
+    parser.add_argument("--budget", type=float, default=0, metavar="SECONDS", help="default: 560, with --emulate none")
+    parser.add_argument("--json", metavar="FILE", help="where the report goes; default: $OUT/kernels.json where OUT is set")
+    options = parser.parse_args(arguments)
+    if options.draw is not None and not options.emulate:
+        parser.error("--draw goes with --emulate")
+    options.compile_only = options.emulate
+    options.packages = os.environ.get("PYTHONPATH", "")
+    options.parallel = options.parallel or (2 if options.emulate else 14)
+    options.limit = options.limit or (1200 if options.emulate else 250)
+    options.budget = options.budget or (1e6 if options.emulate else 560)
+    return options
+
+
+class Run:
+    """What one package makes of tests, in parallel or, to be timed, one after the other."""
+
+    def __init__(self, options, place, package: str):
+        self.options, self.place, self.package = options, place, package
+        if package == "kiln":
+            folders = [place.root / "python", place.root / "python-compat-triton"]
+            self.environment = dict(place.script_environment)
+        else:
+            folders, self.environment = [], {**os.environ, "TRITON_CACHE_DIR": str(place.scratch / "triton")}
+        self.environment["PYTHONPATH"] = os.pathsep.join([*map(str, folders), *filter(None, [options.packages])])
+        if options.emulate:
+            self.environment |= {"KILN_TARGET": "emu:sm_90a", "KILN_CORPUS_DEVICE": "cpu"}
+        self.environment["KILN_KERNELS_CONFIGS"] = str(options.configs)
+
+    def tests(self, chosen: dict, deadline: float, *, timed=None, dry=False) -> tuple:
+        """({test: row}, what the plugin wrote). ``chosen``: {repository: tests, or None for all}. ``timed``: {test: its kernels that are to be
+        timed}, one test after the other."""
+        rows, written = {}, []
+        for name, tests in chosen.items():
+            folder = self.place.scratch / f"{self.package}-{name}-{time.monotonic_ns()}"
+            folder.mkdir()
+            environment = {**self.environment, "KILN_KERNELS_DRY": str(int(dry)), "KILN_KERNELS_TIME": str(int(bool(timed))),
+                           "KILN_KERNELS_WANTED": json.dumps(timed or {})}
+            found = KernelTests(REPOSITORIES[name], self.options.corpora, environment, folder, folder / "lines", chosen=tests, together=bool(timed),
+                                parallel=self.options.parallel, limit=self.options.budget if timed else self.options.limit, deadline=deadline + 60)
+            found.run()
+            rows |= {(name, case): row for case, row in found.rows.items()}
+            written += [{**line, "corpus": name} for line in read_lines(folder / "lines")]
+        return rows, written
+
+
+def listed(options) -> list:
+    rows = json.loads(LIST.read_text(encoding="utf-8"))["kernels"]
+    return [row for row in rows if fnmatch.fnmatchcase(row["kernel"], options.only) or options.only in row["kernel"]]
+
+
+def by_repository(rows, which: str) -> dict:
+    chosen = collections.defaultdict(set)
+    for row in rows:
+        chosen[row["corpus"]].add(row[which])
+    return {name: sorted(tests) for name, tests in chosen.items()}
+
+
+def outcome_of(results, row, which: str) -> dict:
+    return results.get((row["corpus"], row[which]), {"outcome": "not_run", "error": "no result", "seconds": 0})
+
+
+def run(options, place, start) -> dict:
+    rows = listed(options)
+    which = "small" if options.emulate or options.small else "large"
+    deadline = start + options.budget
+    chosen = by_repository(rows, which)
+    ours, _ = Run(options, place, "kiln").tests(chosen, start + options.budget * (1 if options.emulate else 0.45))
+    report = []
+    for row in rows:
+        found = outcome_of(ours, row, which)
+        report.append({**row, "outcome": found["outcome"], "error": found["error"], "seconds": found["seconds"]})
+    if not options.emulate:
+        theirs, _ = Run(options, place, "triton").tests(chosen, start + options.budget * 0.72)
+        for row in report:
+            row["triton"] = outcome_of(theirs, row, which)["outcome"]
+            row["triton_error"] = outcome_of(theirs, row, which)["error"]
+        both = [row for row in report if row["outcome"] == row["triton"] == "passed"]
+        times, left = {}, deadline - time.monotonic()
+        wanted = collections.defaultdict(list)
+        for row in both:
+            wanted[row[which]].append(row["kernel"])
+        tests = {name: sorted(cases, key=lambda case: -len(wanted[case])) for name, cases in by_repository(both, which).items()}
+        for package, share in (("kiln", 0.5), ("triton", 1.0)):
+            _, written = Run(options, place, package).tests(tests, deadline - left * (1 - share), timed=wanted)
+            times[package] = {(line["corpus"], line["id"], name): ms for line in written if "kernels" in line for name, ms in line["kernels"].items()}
+        for row in both:
+            key = (row["corpus"], row[which], row["kernel"])
+            row["kiln_ms"], row["triton_ms"] = times["kiln"].get(key), times["triton"].get(key)
+            if row["kiln_ms"] and row["triton_ms"]:
+                row["ratio"] = round(row["triton_ms"] / row["kiln_ms"], 4)
+    return {"kernels": report}
+
+
+def show(report: dict, emulated: bool) -> bool:
+    rows = report["kernels"]
+    for row in sorted(rows, key=lambda row: row.get("ratio") or 0):
+        state = "ok" if row["outcome"] == "passed" else "FAIL"
+        times = f"{row['kiln_ms'] * 1e3:9.1f} µs {row['ratio']:7.3f} ×" if row.get("ratio") else ""
+        other = f"  (Triton: {row['triton']})" if row.get("triton", "passed") != "passed" else ""
+        print(f"{row['corpus']:<8}{row['kernel'].split('.')[-1]:<70} {state:<5}{times}{other} {row['error'][:200]}".rstrip())
+    right = sum(row["outcome"] == "passed" for row in rows)
+    ratios = [row["ratio"] for row in rows if row.get("ratio")]
+    line = f"# {right} of {len(rows)} kernels are right"
+    if not emulated:
+        line += f", {sum(row['triton'] == 'passed' for row in rows)} on Triton; {len(ratios)} timed"
+    if ratios:
+        line += f", geomean {math.exp(sum(map(math.log, ratios)) / len(ratios)):.3f} × Triton, least {min(ratios):.3f}"
+    print(line, flush=True)
+    return right >= min(NEEDED, len(rows))
+
+
+def draw(options, place, start) -> bool:
+    """Which kernels the tests reach, without a launch; then a list."""
+    _, written = Run(options, place, "kiln").tests({name: None for name in REPOSITORIES}, start + options.budget, dry=True)
+    document = drawn(options, written)
+    LIST.write_text('{"seed": %d, "found": %s, "reached": %s,\n"kernels": [\n %s]}\n' % (
+        options.draw, json.dumps(document["found"]), json.dumps(document["reached"]),
+        ",\n ".join(json.dumps(row) for row in document["kernels"])), encoding="utf-8")
+    print(f"# {document['found']} kernels, {document['reached']} reached, {len(document['kernels'])} drawn")
+    return True
+
+
+def drawn(options, written: list) -> dict:
+    """Kernels in an order of the seed, each that a test reaches, until there are enough. A kernel has two tests of one function: the one by which it
+    was reached, and the largest."""
+    sizes = {(line["corpus"], line["function"]): line["sizes"] for line in written if "function" in line}
+    reached: dict = {}
+    for line in written:
+        for name in line.get("kernels", ()):
+            cases = sizes.get((line["corpus"], line["id"].split("[")[0]), [[line["id"], 1.0]])
+            place = {"small": line["id"], "large": cases[-1][0], "size": cases[0][1]}
+            if name not in reached or place["size"] < reached[name]["size"]:
+                reached[name] = place
+    names = [(name, kernel) for name, r in REPOSITORIES.items() for kernel in r.kernels(options.corpora)]
+    random.Random(options.draw).shuffle(names)
+    usable = [(name, kernel) for name, kernel in names if kernel in reached]
+    rows = [{"corpus": name, "kernel": kernel, **{which: reached[kernel][which] for which in ("small", "large")}} for name, kernel in usable[:COUNT]]
+    return {"found": dict(collections.Counter(name for name, _ in names)), "reached": dict(collections.Counter(name for name, _ in usable)),
+            "kernels": sorted(rows, key=lambda row: (row["corpus"], row["kernel"]))}
+
+
+def main():
+    options = parse(sys.argv[1:])
+    start = time.monotonic()
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="kiln-kernels-"))
+    from daemon import Place
+
+    place, report, good, failure = None, {}, False, None
+    try:
+        place = Place(options, scratch, ptxas=options.ptxas)
+        place.start()
+        if options.draw is not None:
+            good = draw(options, place, start)
+        else:
+            report = run(options, place, start)
+            good = show(report, options.emulate)
+    except Exception as problem:  # what was found so far is still written
+        failure = f"{type(problem).__name__}: {problem}"
+        print(f"FAIL {failure}", flush=True)
+    finally:
+        if place:
+            place.stop()
+    where = options.json or (str(pathlib.Path(os.environ["OUT"]) / "kernels.json") if os.environ.get("OUT") else None)
+    if where and report:
+        pathlib.Path(where).write_text(json.dumps({**report, "failure": failure, "seconds": round(time.monotonic() - start, 1)}, indent=1))
+    shutil.rmtree(scratch, ignore_errors=True)
+    print(f"# {time.monotonic() - start:.0f} s")
+    return 0 if good and not failure else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
