@@ -180,8 +180,11 @@ void Fields(Same<Atomic> auto& op, auto&& v) {
   v.Is(op.each_thread, {"each_thread", "each_thread"});
 }
 void Fields(Same<Barrier> auto& op, auto&& v) {
+  v.Is(op.grid, {"grid", "grid"});
   v.Decided(op.by_group, "groups");
   v.Decided(op.shared_only, "shared_only");
+  v.Decided(op.counter, "counter");
+  if (op.counter) v.Uses(*op.counter);
 }
 void Fields(Same<Break> auto&, auto&&) {}
 void Fields(Same<Continue> auto&, auto&&) {}

@@ -226,10 +226,13 @@ struct Atomic {
 };
 
 // All threads that come here wait for each other, and see what the others have done to memory. Programs need none: synchronize inserts the
-// barriers that their statements need.
+// barriers that their statements need. `grid`: those of all blocks wait for each other, and see what all did to global memory. The launch then
+// asks for all blocks to be on the device at one time, and fails where they do not fit. Each block comes to it equally often.
 struct Barrier {
+  bool grid = false;
   bool by_group = false;     // decided: each group of four warps for itself
   bool shared_only = false;  // decided: what they did to shared memory alone; accesses of global memory may still be under way
+  std::optional<BufferId> counter = {};  // decided, of a grid: a number in global memory by which the blocks tell when all have come
 };
 
 // A barrier buffer holds barriers of the program's own. A turn of one is over when as many threads have arrived as Buffer::arrivals says, and what

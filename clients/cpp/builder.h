@@ -184,6 +184,8 @@ class Builder {
   Expr Let(std::string name, const Expr& value, Where where = Where::current());
   void Assume(const Expr& condition, Where where = Where::current());
   void Barrier(Where where = Where::current());
+  // All threads of all blocks, which must be on the device at one time: a launch of more fails. Each block comes to it equally often.
+  void GridBarrier(Where where = Where::current());
   // Each thread that comes to it has done what stands before it. From here on the program itself orders that for threads of other branches: they
   // see it after an Await.
   void Arrive(const Element& barrier, Where where = Where::current());

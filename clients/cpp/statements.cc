@@ -163,6 +163,7 @@ Expr Builder::Number(DType dtype, const Expr& number) { return state_->Give(stat
 
 void Builder::Assume(const Expr& condition, Where where) { state_->Append(ir::Assume{state_->Take(condition)}, where); }
 void Builder::Barrier(Where where) { state_->Append(ir::Barrier{}, where); }
+void Builder::GridBarrier(Where where) { state_->Append(ir::Barrier{.grid = true}, where); }
 void Builder::Arrive(const Element& barrier, Where where) {
   auto [buffer, indices] = state_->ElementOf(barrier);
   state_->Append(ir::Arrive{buffer, std::move(indices)}, where);

@@ -157,6 +157,7 @@ TEST(Artifact, EachKindOfKernelArgument) {
   launch->add_args();
   launch->add_args()->set_tensor_map(3);
   launch->add_args()->set_zeroed_workspace(2);
+  launch->add_args()->set_block_counter(1);
   const auto args = DecodeArtifact(artifact.SerializeAsString())->launch.launches[0].args;
   EXPECT_EQ(args[0].kind, KernelArg::Kind::kTensor);
   EXPECT_EQ(args[0].index, 5u);
@@ -168,6 +169,8 @@ TEST(Artifact, EachKindOfKernelArgument) {
   EXPECT_EQ(args[5].index, 3u);
   EXPECT_EQ(args[6].kind, KernelArg::Kind::kZeroedWorkspace);
   EXPECT_EQ(args[6].index, 2u);
+  EXPECT_EQ(args[7].kind, KernelArg::Kind::kBlockCounter);
+  EXPECT_EQ(args[7].index, 1u);
 }
 
 TEST(Artifact, EveryPrefixAndEveryFlippedByteIsReadOrRefused) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/divergence.h"
 #include "compiler/analysis/threads/thread_sets.h"
@@ -122,6 +123,10 @@ class Round {
 
   void Check(const ir::Stmt& stmt, const Scope& scope) {
     if (!IsOfBlock(stmt)) return WarnOfCopies(module_, stmt, divergence_, sets_, scope.threads, scope.reason.has_value(), *diagnostics_);
+    if (IsGridBarrier(stmt) && !scope.threads.IsSame(AllThreads(kernel_))) {
+      return diagnostics_->Error(fmt::format("a barrier of all blocks that only threads {} to {} reach", scope.threads.begin, scope.threads.end - 1),
+                                 "move it out of the condition: all threads of all blocks come to it", stmt.loc, ir::PrintStmt(module_, stmt));
+    }
     scope.reason ? Refuse(stmt, *scope.reason) : CheckOperands(stmt, scope.threads);
   }
 

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "compiler/analysis/facts.h"
+#include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/analysis/threads/walk_together.h"
@@ -75,7 +76,7 @@ class Chooser {
       }
       if (!LocalsFit(kernel)) continue;
       kernel_ = &kernel;
-      filling_ = HasSignals(kernel) ? 0 : kProducers;
+      filling_ = HasSignals(kernel) || HasGridBarrier(kernel) ? 0 : kProducers;
       fragment_words_.clear();
       Choose(kernel);
       // A shared tile has one layout, so it must suit every product that reads the tile.

@@ -14,6 +14,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/definitions.h"
+#include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/signals.h"
 #include "compiler/mapping/added_boxes.h"
 #include "compiler/rewrite/fresh.h"
@@ -49,7 +50,8 @@ class Chooser {
   void Run() {
     Count(kernel_.body);
     CountVersions(kernel_.body);
-    if (!has_wgmma_ && !has_signals_) return;
+    // Threads of their own would fill rings ahead of a barrier of the grid.
+    if (!has_signals_ && (!has_wgmma_ || HasGridBarrier(kernel_))) return;
     Place place{Facts(module_)};
     place.facts.EnterKernel(kernel_);
     const size_t buffers = module_.buffers.size();

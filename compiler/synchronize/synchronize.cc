@@ -18,6 +18,7 @@
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/rules/reduce.h"
 #include "compiler/synchronize/branches.h"
+#include "compiler/synchronize/count_blocks.h"
 #include "compiler/synchronize/insert_needs.h"
 #include "compiler/synchronize/pending.h"
 #include "compiler/synchronize/range_barriers.h"
@@ -97,7 +98,10 @@ class Analysis {
     if (beyond_ == nullptr && visits_ > limit_) beyond_ = &stmt;
     if (IsDecided()) return;
     std::visit(ir::Overloaded{
-                   [&](const ir::Barrier& barrier) { Clear(state, barrier.by_group ? Need::kGroup : Need::kBarrier | Need::kGlobal); },
+                   [&](const ir::Barrier& barrier) {
+                     if (barrier.grid) Demand(stmt, NeedOfAll(state), state);
+                     Clear(state, barrier.by_group ? Need::kGroup : Need::kBarrier | Need::kGlobal);
+                   },
                    // What is pending leaves the loop or meets its next iteration; none of it reaches the statement after this one.
                    [&](const ir::Arrive&) { Arrive(stmt, state); },
                    [&](const ir::Break&) { Leave(exits_.back().by_break, state); },
@@ -148,10 +152,17 @@ class Analysis {
     Simple(stmt, state);
     Need need;
     for (const Pending& p : state)
-      if (p.age != kDone && IsBy(p, scopes_.back())) need.Add(WaitFor(p));
+      if (IsBy(p, scopes_.back())) need.Add(WaitFor(p));
     Demand(stmt, need, state);
     for (Pending& p : state) p.released |= p.age == kDone && (p.met > 0 || IsBy(p, scopes_.back()));
     Normalize(state);
+  }
+
+  // Other blocks may overwrite what a copy under way still reads.
+  static Need NeedOfAll(const State& state) {
+    Need need;
+    for (const Pending& p : state) need.Add(WaitFor(p));
+    return need;
   }
 
   // Some of the threads that come to the branch arrive in it for all: these must have done what stands before.
@@ -542,6 +553,7 @@ ir::Result Synchronize(ir::Module& module, const Context& context, ir::Diagnosti
     WarnOfUnreleased(module, analysis.unreleased(), diagnostics);
     InsertNeeds(kernel, kernel.body, analysis.needs(), by_memory);
     BindBarriers(module, kernel, *context.target, diagnostics);
+    CountBlocks(module, kernel, *context.target, diagnostics);
     if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
   }
   return {};

@@ -394,7 +394,7 @@ Op RandomModule::MakeTileOp() {
       if (decisions_ && Coin()) copy.plan->ring = AddRing();
       return copy;
     }
-    case 4: return Barrier{decisions_ && Coin()};
+    case 4: return Barrier{.grid = Coin(), .by_group = decisions_ && Coin()};
     case 5: return AsyncCommit{};
     case 6: {
       AsyncWait wait{Below(4), Coin()};

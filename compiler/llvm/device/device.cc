@@ -196,7 +196,7 @@ Value* Device::ClusterRank() { std::abort(); }
 void Device::ClusterBarrier() { std::abort(); }
 void Device::StoreAsyncAt(Value*, Value*, Value*, Value*) { std::abort(); }
 Value* Device::ClusterAddress(Value*, Value*) { std::abort(); }
-void Device::GridBarrier() { std::abort(); }
+void Device::GridBarrier(llvm::Value*) { std::abort(); }
 void Device::RaiseFlag(Value*) { std::abort(); }
 void Device::TakeFlag(Value*) { std::abort(); }
 

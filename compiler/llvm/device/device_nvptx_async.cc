@@ -259,14 +259,9 @@ void NvptxAsyncDevice::StoreAsyncAt(Value* shared, Value* rank, Value* v, Value*
 }
 
 // The last block of each round flips the counter's top bit: all other blocks add 1, and block 0 adds the rest of 2^31.
-void NvptxAsyncDevice::GridBarrier() {
+void NvptxAsyncDevice::GridBarrier(Value* counter) {
   llvm::IRBuilderBase& b = builder();
-  llvm::Module& module = *b.GetInsertBlock()->getModule();
   llvm::Function* function = b.GetInsertBlock()->getParent();
-  auto* counter = llvm::cast<llvm::GlobalVariable>(module.getOrInsertGlobal("kiln_grid_barrier", b.getInt32Ty(), [&] {
-    return new llvm::GlobalVariable(module, b.getInt32Ty(), false, llvm::GlobalValue::InternalLinkage, b.getInt32(0), "kiln_grid_barrier", nullptr,
-                                    llvm::GlobalValue::NotThreadLocal, kGlobalSpace);
-  }));
   const llvm::SyncScope::ID scope = b.getContext().getOrInsertSyncScopeID("device");
   const auto block = [&](const char* name) { return llvm::BasicBlock::Create(b.getContext(), name, function); };
   llvm::BasicBlock *arrive = block("grid.arrive"), *wait = block("grid.wait"), *end = block("grid.end");

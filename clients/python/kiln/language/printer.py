@@ -101,7 +101,7 @@ _STATEMENT = {
     ir.Fill: lambda s, _: [f"fill {s.dst!r} = {_plain(s.value)}"],
     ir.Reduce: _reduce,
     ir.Atomic: _atomic,
-    ir.Barrier: lambda s, _: ["barrier"],
+    ir.Barrier: lambda s, _: ["barrier grid" if s.grid else "barrier"],
     ir.Break: lambda s, _: ["break"],
     ir.Continue: lambda s, _: ["continue"],
     ir.Arrive: lambda s, _: [f"arrive {s.buffer.name}[{_indices(s.indices)}]"],

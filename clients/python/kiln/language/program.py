@@ -153,7 +153,7 @@ class Atomic(Stmt):
 
 @dataclass(slots=True)
 class Barrier(Stmt):
-    pass
+    grid: bool = False
 
 
 @dataclass(slots=True)

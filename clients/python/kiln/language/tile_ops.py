@@ -370,6 +370,16 @@ def sync_threads(barrier_id=None, arrive_count=None):
     emit(ir.Barrier())
 
 
+def sync_grid():
+    """A barrier of all threads of all blocks of the launch: what any of them wrote to a tensor before it, all of them read after it. The launch asks
+    for all blocks to be on the device at one time (a cooperative launch). No loop loads ahead over it, and a kernel with one has no threads that
+    only load.
+    Shapes: none. Dtypes: none. Targets: NVIDIA GPUs. Errors: CompileError where only some threads reach it, and on AMD GPUs. A launch of more
+    blocks than the device holds at one time fails with the driver's error; the emulator holds as many as it has memory for. A program of
+    which some blocks come to it less often than others hangs; the emulator says which."""
+    emit(ir.Barrier(grid=True))
+
+
 def sync_warp(mask=None):
     """Accepted, and does nothing, with a warning: the compiler makes each statement's effect visible to the next.
     Shapes: none. Dtypes: none. Targets: all. Errors: TraceError outside of a traced function."""
