@@ -153,6 +153,16 @@ void Fields(Same<Gemm> auto& op, auto&& v) {
   v.Is(op.clear_accum, {"clear_accum", "clear"});
   v.Decided(op.plan, "plan");
 }
+void Fields(Same<Mma> auto& op, auto&& v) {
+  v.Region(op.a, "a", Use::kRead);
+  v.Says(",");
+  v.Region(op.b, "b", Use::kRead);
+  v.Says("->");
+  v.Region(op.c, "c", Use::kUpdate);
+  v.Is(op.m, {"m", "m"});
+  v.Is(op.n, {"n", "n"});
+  v.Is(op.k, {"k", "k"});
+}
 void Fields(Same<Fill> auto& op, auto&& v) {
   v.Region(op.dst, "dst", Use::kWrite);
   v.Says("=");

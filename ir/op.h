@@ -173,6 +173,13 @@ struct Gemm {
   bool clear_accum = false;                       // c = op(a) · op(b)
   std::optional<GemmPlan> plan;
 };
+// An instruction that the program has chosen: each warp that comes computes c += a · b, m × n from m × k and k × n. Each thread holds its part of
+// them in arrays of its own, as the instruction's row (target/instructions.h) lays them out over lanes and registers: all of a region of one
+// dimension, in the order of the registers.
+struct Mma {
+  Region a, b, c;
+  uint32_t m = 16, n = 8, k = 16;
+};
 // Each element of dst = value, of its type. A parallel loop from layouts on.
 struct Fill {
   Region dst;

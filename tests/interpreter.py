@@ -413,6 +413,9 @@ class Interpreter:
         product = (a.T if s.transpose_a else a) @ (b.T if s.transpose_b else b)
         self.write(s.c, product if s.clear_accum else c + product)
 
+    def do_mma(self, s, mask):
+        raise NotImplementedError("an array of a thread is one here, and an instruction of a warp takes those of all its lanes")
+
     def do_reduce(self, s, mask):
         tile = self.read(s.src).astype(np.float64 if s.src.dtype.is_float else np.int64)
         empty = tile.shape[s.dim] == 0

@@ -12,6 +12,7 @@
 #include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/divergence.h"
+#include "compiler/analysis/threads/thread_range.h"
 #include "compiler/analysis/threads/thread_sets.h"
 #include "compiler/front/of_thread.h"
 #include "ir/text/print.h"
@@ -114,7 +115,7 @@ class Round {
                            VisitBranch(stmt, op, true, scope);
                            VisitBranch(stmt, op, false, scope);
                          },
-                         ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic,
+                         ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Mma, ir::AnyElementwise, ir::Reduce, ir::Atomic,
                                      ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait,
                                      ir::RingStep, ir::PairSum, ir::StreamSum>{}},
           stmt.op);

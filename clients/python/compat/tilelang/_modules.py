@@ -16,6 +16,9 @@ _LAYOUTS = "the layouts of tiles are inferred"
 _SOURCE = "there is no generated CUDA source to process: Kiln emits PTX"
 _TILES = "Kiln chooses tile sizes with kiln.autotune and kiln.rank"
 
+_EMITTERS = {"TensorCoreIntrinEmitter": "tilelang._emitters:TensorCoreIntrinEmitter", "TensorCoreIntrinEmitterWithLadderTransform": (_GEMM,),
+             "mma_store_index_map": "tilelang._emitters:mma_store_index_map"}
+
 _SCALARS = {name: f"kiln.language:{name}" for name in (
     "abs bitwise_and bitwise_not bitwise_or bitwise_xor cast ceil ceildiv cos erf exp exp10 exp2 floor floordiv floormod fmod "
     "if_then_else infinity isfinite isinf isnan likely log log10 log1p log2 max max_value min min_value nearbyint pow "
@@ -32,24 +35,25 @@ _MODULES = {
     "contrib": {},
     "contrib.nvcc": {name: f"tilelang._versions:{name}" for name in ("get_cuda_version", "get_target_compute_version", "parse_compute_version")},
     "cuda": {},
-    "cuda.intrinsics": {"get_swizzle_layout": "tilelang.layout:get_swizzle_layout",
+    "cuda.intrinsics": {**_EMITTERS, "get_swizzle_layout": "tilelang.layout:get_swizzle_layout",
                         "make_mma_swizzle_layout": "tilelang.layout:make_mma_swizzle_layout"},
     "cuda.intrinsics.layout": {},
     "cuda.intrinsics.layout.mma_layout": {"get_swizzle_layout": "tilelang.layout:get_swizzle_layout",
                                           "make_mma_swizzle_layout": "tilelang.layout:make_mma_swizzle_layout"},
     "cuda.intrinsics.macro": {},
-    "cuda.intrinsics.macro.mma_macro_generator": {
-        name: (_GEMM,) for name in ("TensorCoreIntrinEmitter", "TensorCoreIntrinEmitterWithLadderTransform")},
+    "cuda.intrinsics.macro.mma_macro_generator": _EMITTERS,
+    "cuda.intrinsics.macro.wgmma_macro_generator": {name: (_GEMM,) for name in ("TensorCoreIntrinEmitter", "compute_gmma_descriptor")},
     "cuda.intrinsics.sparse_layout": {name: f"tilelang._sparse:{name}" for name in ("GROUP_CONFIG", "get_e_factor", "get_e_replicate_factor")},
     "cuda.language": {},
     "cuda.language.intrinsics": {
-        **{name: (_GEMM,) for name in ("TCGEN05TensorCoreIntrinEmitter", "TensorCoreIntrinEmitter", "WGMMATensorCoreIntrinEmitter")},
+        **{name: (_GEMM,) for name in ("TCGEN05TensorCoreIntrinEmitter", "WGMMATensorCoreIntrinEmitter")}, **_EMITTERS,
         "get_swizzle_layout": "tilelang.layout:get_swizzle_layout"},
     "engine": {"lower": ("use tilelang.compile",)},
     "engine.callback": {name: (_SOURCE,) for name in ("register_cuda_postproc_callback", "register_hip_postproc_callback")},
     "engine.lower": {"lower": ("use tilelang.compile",)},
     "jit": {"jit": "tilelang:jit", "compile": "tilelang:compile", "par_compile": "tilelang:par_compile", "JITKernel": "tilelang:JITKernel"},
     "jit.kernel": {"JITKernel": "tilelang:JITKernel"},
+    "intrinsics": _EMITTERS,
     "language.dtypes": {name: f"tilelang._dtypes:{name}" for name in (
         "DType", "dtype", "_TORCH_DTYPE_TO_STR", "_all_dtypes", "resolve_torch_storage_dtype")},
     "language.tir": {**_SCALARS, "prim_func": "kiln.language:prim_func", "macro": "kiln.language:macro"},

@@ -98,6 +98,7 @@ _STATEMENT = {
     ir.Assume: lambda s, _: [f"assume {_plain(s.cond)}"],
     ir.Copy: lambda s, _: [f"copy {s.src!r} -> {s.dst!r}" + (f" -> {s.signals.buffer.name}[{_indices(s.signals.indices)}]" if s.signals else "")],
     ir.Gemm: _gemm,
+    ir.Mma: lambda s, _: [f"mma {s.a!r}, {s.b!r} -> {s.c!r} m {s.m} n {s.n} k {s.k}"],
     ir.Fill: lambda s, _: [f"fill {s.dst!r} = {_plain(s.value)}"],
     ir.Reduce: _reduce,
     ir.Atomic: _atomic,

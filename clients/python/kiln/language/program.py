@@ -117,6 +117,19 @@ class Gemm(Stmt):
 
 
 @dataclass(slots=True)
+class Mma(Stmt):
+    WRITTEN = "c"
+    ON_TENSORS = False
+
+    a: Region
+    b: Region
+    c: Region
+    m: int
+    n: int
+    k: int
+
+
+@dataclass(slots=True)
 class Fill(Stmt):
     dst: Region
     value: Expr
