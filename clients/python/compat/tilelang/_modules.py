@@ -56,6 +56,8 @@ _MODULES = {
     "intrinsics": _EMITTERS,
     "language.dtypes": {name: f"tilelang._dtypes:{name}" for name in (
         "DType", "dtype", "_TORCH_DTYPE_TO_STR", "_all_dtypes", "resolve_torch_storage_dtype")},
+    "language.eager": {},
+    "language.eager.ast": {"mutate": ("functions are traced; T.prim_func and tilelang.jit do it",)},
     "language.tir": {**_SCALARS, "prim_func": "kiln.language:prim_func", "macro": "kiln.language:macro"},
     "language.tir.entry": {"prim_func": "kiln.language:prim_func", "macro": "kiln.language:macro"},
     "language.tir.ir": {**_SCALARS, "Shuffle": "kiln.language:Shuffle", "extract_lane": "kiln.language:extract_lane",
@@ -66,7 +68,7 @@ _MODULES = {
         for part in ("full", "half", "quarter")},
     "rocm": {},
     "rocm.target": {name: f"tilelang._versions:{name}" for name in ("check_hip_availability", "target_is_gfx950")},
-    "transform.simplify": {"apply_simplify": "tilelang.transform:simplify_prim_func", "simplify_prim_func": "tilelang.transform:simplify_prim_func"},
+    "transform.simplify": {"apply_simplify": "tilelang.transform:apply_simplify", "simplify_prim_func": "tilelang.transform:simplify_prim_func"},
     "tvm.script": {},
     "tvm.script.ir_builder": {},
     "tvm.script.ir_builder.base": {"IRBuilderFrame": "tilelang.tvm:IRBuilderFrame"},

@@ -49,7 +49,7 @@ def _change(name: str, kind: str, dst, value, order: str, gives_old: bool, compa
 
 
 def _tile(kind: str, dst, value, order: str) -> None:
-    """Tile form: each element of the destination. Where an operand is an array of the thread's own, each thread does all of it."""
+    """Tile form: each element of the destination, once."""
     if not isinstance(value, (Buffer, Region)):
         region = closed(operand(dst, "the destination of an atomic operation"))
         source = None
@@ -57,6 +57,8 @@ def _tile(kind: str, dst, value, order: str) -> None:
         source, region = pair(value, dst, "an atomic operation")
         if tile_extents(source) != tile_extents(region):
             raise error(f"an atomic operation from {describe(source)} to {describe(region)}: the extents differ")
+        if source.buffer.space == "LOCAL" and "parallel" not in current("an atomic operation").loops:
+            source = _of_block(source)
     dims = [d for d, e in enumerate(region.extents) if e != 1]
     operands, added = ([region], [value]) if source is None else ([region, source], [])
     for index in each([region.extents[d] for d in dims] or [1], *operands, values=added):
@@ -67,6 +69,13 @@ def _tile(kind: str, dst, value, order: str) -> None:
             operand_value = as_expr(source.buffer[shifted(source, dict(zip(source_dims, index)))])
         indices = shifted(region, dict(zip(dims, index)))
         emit(ir.Atomic(kind, region.buffer, list(indices), cast(operand_value, region.dtype), _of_each_thread(), order=order))
+
+
+def _of_block(source: Region) -> Region:
+    """What the threads hold alike, as one tile: a copy of an array that may differ between them is refused."""
+    tile = allocate("SHARED", source.extents, source.dtype, f"{source.name}_added").whole()
+    emit(ir.Copy(source, tile))
+    return tile
 
 
 _ORDER_DOC = (
@@ -93,8 +102,8 @@ def _atomic(kind: str, name: str, what: str, dtypes: str = "numbers of 16 bits o
     function.__doc__ = (
         f"{what}, atomically, for one element or for each element of a tile. {_OLD_DOC} {_ORDER_DOC} ``use_tma`` and ``annotations``: no effect, "
         "with a warning.\n"
-        "Shapes: ``dst`` is an element or a tile in global or shared memory; ``value`` is a scalar, or a tile of equal extents. Each thread does all "
-        "of a tile if ``value`` is a T.alloc_local. \n"
+        "Shapes: ``dst`` is an element or a tile in global or shared memory; ``value`` is a scalar, or a tile of equal extents. A tile is added "
+        "once, also from a T.alloc_local, which then holds the same in all threads. \n"
         f"Dtypes: {dtypes}; ``value`` is converted to the dtype of ``dst``. Targets: all.\n"
         "Errors: TraceError for another ``memory_order``, for ``return_prev=True`` of a tile, and where extents differ. CompileError for elements "
         "of 8 bits, for an element that is in neither global nor shared memory, and where a tile's offset or its scalar differs between "

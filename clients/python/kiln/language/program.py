@@ -257,6 +257,8 @@ class PrimFunc:
         self.pass_configs: dict = {}
         self.compile_flags: list[str] = []
         self.workspaces: list[Buffer] = []
+        self.stray: Optional[Exception] = None  # of statements outside of kernels, where there are no kernels
+        self.refused: Optional[Exception] = None  # of what TileLang refuses where it compiles
         self.memories: dict = {}  # by dtype: the last parameters, which calls do not give
         self._module = None
 

@@ -11,10 +11,10 @@ from . import dtypes
 from . import nan_reductions
 from . import program as ir
 from . import scales
-from .agreed import agree, may_differ
+from .agreed import agree, each, may_differ
 from .buffer import Buffer, LocalVar, Region, element
 from .dtypes import as_dtype
-from .expr import as_expr, binary, cast, constant_value
+from .expr import Expr, as_expr, binary, cast, constant_value
 from .loops import Parallel, grid, serial
 from .regions import closed, describe, operand, pair, shifted, tile_extents
 from .trace import allocate, converted, current, emit, error, here, store
@@ -117,16 +117,25 @@ def _copy_each(a: Region, b: Region):
 
 def fill(dst, value):
     """Every element of a buffer or of a slice becomes ``value``.
-    Shapes: ``dst`` is any buffer, slice with constant extents, element or T.alloc_var. ``value`` is a scalar. Dtypes: any; ``value`` is
-    converted to the dtype of ``dst``, with a warning for a constant of more bits. Targets: all. Errors: TraceError where an extent is known
-    at run time only. CompileError for a tile that only some threads reach, unless those are a range by number; and for a value that differs
+    Shapes: ``dst`` is any buffer, slice, element or T.alloc_var. ``value`` is a scalar. Dtypes: any; ``value`` is
+    converted to the dtype of ``dst``, with a warning for a constant of more bits. Targets: all. Errors: CompileError for a tile that only some threads reach, unless those are a range by number; and for a value that differs
     between threads, unless ``dst`` is a T.alloc_local."""
     if isinstance(dst, LocalVar) or _element_of_tile(dst):
         store(*element(dst), value)
         return
-    region = closed(operand(dst, "the destination of T.fill"))
+    region = operand(dst, "the destination of T.fill")
+    if any(isinstance(e, Expr) and constant_value(e) is None for e in region.extents):
+        return _fill_each(region, value)
+    region = closed(region)
     region.buffer.filled()
     emit(ir.Fill(region, converted(value, region.buffer)))
+
+
+def _fill_each(region: Region, value):
+    """Of a slice whose size is known at run time only."""
+    dims = [d for d, e in enumerate(region.extents) if not isinstance(e, int) or e != 1]
+    for index in each([region.extents[d] for d in dims], region, values=[value]):
+        store(region.buffer, shifted(region, dict(zip(dims, index))), value)
 
 
 def _element_of_tile(value) -> bool:
