@@ -42,7 +42,7 @@ Kernel::Entry Kernel::MakeEntry(size_t index, const Binding& binding) const {
   entry.config.block[0] = launch.threads;
   entry.config.block[1] = entry.config.block[2] = 1;
   entry.config.shared_bytes = launch.dynamic_shared_bytes;
-  entry.cooperative = std::ranges::contains(launch.args, KernelArg::Kind::kBlockCounter, &KernelArg::kind);
+  entry.cooperative = std::ranges::any_of(launch.args, [](const KernelArg& arg) { return arg.kind == KernelArg::Kind::kBlockCounter; });
   if (launch.cluster[0] > 0) {
     LaunchAttribute& cluster = entry.attributes[entry.config.attribute_count++];
     cluster.id = LaunchAttribute::kClusterDimension;

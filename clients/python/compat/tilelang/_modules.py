@@ -30,8 +30,11 @@ _MODULES = {
     "backend.target": {"determine_target": "tilelang.utils.target:determine_target"},
     "carver.matmul_analysis": {"check_sm_version": "tilelang.carver.arch.cuda:check_sm_version"},
     "carver.roller": {name: (_TILES,) for name in ("Edge", "Hint", "OutputNode", "PrimFuncNode")},
-    "carver.roller.rasterization": {name: (_TILES,) for name in ("NoRasterization", "Rasterization", "Rasterization2DColumn", "Rasterization2DRow")},
-    "carver.template": {f"{name}Template": (_TILES,) for name in ("Conv", "Elementwise", "FlashAttention", "GEMV", "GeneralReduction", "Matmul")},
+    "carver.roller.rasterization": {
+        "NoRasterization": "tilelang.carver.templates:NoRasterization",
+        **{name: (_TILES,) for name in ("Rasterization", "Rasterization2DColumn", "Rasterization2DRow")}},
+    "carver.template": {f"{name}Template": f"tilelang.carver:{name}Template" for name in (
+        "Conv", "Elementwise", "FlashAttention", "GEMV", "GeneralReduction", "Matmul")},
     "contrib": {},
     "contrib.nvcc": {name: f"tilelang._versions:{name}" for name in ("get_cuda_version", "get_target_compute_version", "parse_compute_version")},
     "cuda": {},
