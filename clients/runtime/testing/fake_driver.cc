@@ -396,7 +396,7 @@ END FAKE(hipModuleLaunchKernel, void* f, unsigned gx, unsigned gy, unsigned gz, 
                                                  by,
                                                  bz
                                                };
-return Run(f, grid, block, shared, stream, nullptr, params);
+return Run(f, grid, block, shared, stream, nullptr, false, params);
 END FAKE(hipMalloc, uint64_t* p, size_t n) * p = Allocate(n);
 return 0;
 END FAKE(hipFree, uint64_t p) return Free(p);

@@ -31,6 +31,8 @@ def test_errors_name_the_line():
         def f(A: T.Tensor((8,), "float32")):
             A[0] = 1.0  # outside
 
+        return f
+
     def forever():
         @T.prim_func
         def f(A: T.Tensor((8,), "float32")):

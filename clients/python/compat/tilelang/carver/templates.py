@@ -170,9 +170,10 @@ class GeneralReductionTemplate(Template):
         return super().__new__(cls) if "R" in structure else ElementwiseTemplate(shape, dtype)
 
     def space(self):
-        kept, summed = self._last("S"), self._last("R")
-        for b, r, threads in itertools.product((1, 4, 16, 64, 128), (1, 16, 64, 256, 1024), (128, 256)):
-            if b <= self.shape[kept] and r <= self.shape[summed] and 128 <= b * r <= 16384:
+        most_b, most_r = self.shape[self._last("S")], self.shape[self._last("R")]
+        tiles = sorted({(min(b, most_b), min(r, most_r)) for b in (1, 4, 16, 64, 128) for r in (1, 16, 64, 256, 1024)})
+        for (b, r), threads in itertools.product(tiles, (128, 256)):
+            if min(128, most_b * most_r) <= b * r <= 16384:
                 yield Hint((b,), threads, (r,))
 
     def _last(self, kind: str) -> int:
