@@ -138,7 +138,7 @@ TEST(Artifact, BoxesArePackedOrNot) {
 TEST(Artifact, NoFieldWasAddedUnseen) {
   const std::pair<const google::protobuf::Descriptor*, int> known[] = {
       {v1::HostExpr::descriptor(), 1},     {v1::HostExpr::Node::descriptor(), 4}, {v1::LaunchParam::descriptor(), 10},
-      {v1::LaunchSymbol::descriptor(), 2}, {v1::Workspace::descriptor(), 3},      {v1::KernelArg::descriptor(), 6},
+      {v1::LaunchSymbol::descriptor(), 2}, {v1::Workspace::descriptor(), 3},      {v1::KernelArg::descriptor(), 7},
       {v1::Launch::descriptor(), 9},       {v1::LaunchInfo::descriptor(), 6},     {v1::Artifact::descriptor(), 8},
       {v1::TensorMap::descriptor(), 5},    {v1::Assumption::descriptor(), 3},     {v1::View::descriptor(), 4}};
   for (const auto& [descriptor, count] : known) EXPECT_EQ(descriptor->field_count(), count) << descriptor->full_name();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/llvm/device/device_nvptx_async.h"
 
+#include <array>
 #include <cstdlib>
 
 namespace kiln::llvm_ir {
@@ -262,7 +263,6 @@ void NvptxAsyncDevice::StoreAsyncAt(Value* shared, Value* rank, Value* v, Value*
 void NvptxAsyncDevice::GridBarrier(Value* counter) {
   llvm::IRBuilderBase& b = builder();
   llvm::Function* function = b.GetInsertBlock()->getParent();
-  const llvm::SyncScope::ID scope = b.getContext().getOrInsertSyncScopeID("device");
   const auto block = [&](const char* name) { return llvm::BasicBlock::Create(b.getContext(), name, function); };
   llvm::BasicBlock *arrive = block("grid.arrive"), *wait = block("grid.wait"), *end = block("grid.end");
   Barrier();
@@ -271,12 +271,11 @@ void NvptxAsyncDevice::GridBarrier(Value* counter) {
   Value* blocks = b.CreateMul(b.CreateMul(GridSize(0), GridSize(1)), GridSize(2));
   Value* first = b.CreateICmpEQ(b.CreateOr(b.CreateOr(BlockIndex(0), BlockIndex(1)), BlockIndex(2)), I32(0));
   Value* rest = b.CreateSub(b.getInt32(0x80000001), blocks);
-  Value* before = b.CreateAtomicRMW(llvm::AtomicRMWInst::Add, counter, b.CreateSelect(first, rest, I32(1)), llvm::MaybeAlign(),
-                                    llvm::AtomicOrdering::AcquireRelease, scope);
+  const std::array<Value*, 2> counted = {counter, b.CreateSelect(first, rest, I32(1))};
+  Value* before = Asm(b.getInt32Ty(), "atom.acq_rel.gpu.global.add.u32 $0, [$1], $2;", counted, /*convergent=*/true);
   b.CreateBr(wait);
   b.SetInsertPoint(wait);
-  llvm::LoadInst* now = b.CreateAlignedLoad(b.getInt32Ty(), counter, llvm::Align(4), /*isVolatile=*/true);
-  now->setAtomic(llvm::AtomicOrdering::Acquire, scope);
+  Value* now = Asm(b.getInt32Ty(), "ld.acquire.gpu.global.u32 $0, [$1];", std::span(&counter, 1), /*convergent=*/true);
   b.CreateCondBr(b.CreateICmpSLT(b.CreateXor(before, now), I32(0)), end, wait);
   b.SetInsertPoint(end);
   Barrier();
