@@ -237,8 +237,8 @@ struct Atomic {
 // asks for all blocks to be on the device at one time, and fails where they do not fit. Each block comes to it equally often.
 struct Barrier {
   bool grid = false;
-  bool by_group = false;     // decided: each group of four warps for itself
-  bool shared_only = false;  // decided: what they did to shared memory alone; accesses of global memory may still be under way
+  bool by_group = false;                 // decided: each group of four warps for itself
+  bool shared_only = false;              // decided: what they did to shared memory alone; accesses of global memory may still be under way
   std::optional<BufferId> counter = {};  // decided, of a grid: a number in global memory by which the blocks tell when all have come
 };
 

@@ -91,13 +91,10 @@ void Builder::Copy(const Region& from, const Region& to, Where where) {
 }
 
 void Builder::Mma(const Region& a, const Region& b, const Region& c, std::array<std::uint32_t, 3> m_n_k, Where where) {
-  state_->Append(ir::Mma{.a = state_->Closed(a, where),
-                         .b = state_->Closed(b, where),
-                         .c = state_->Closed(c, where),
-                         .m = m_n_k[0],
-                         .n = m_n_k[1],
-                         .k = m_n_k[2]},
-                 where);
+  state_->Append(
+      ir::Mma{
+          .a = state_->Closed(a, where), .b = state_->Closed(b, where), .c = state_->Closed(c, where), .m = m_n_k[0], .n = m_n_k[1], .k = m_n_k[2]},
+      where);
 }
 
 void Builder::Gemm(const Region& a, const Region& b, const Region& c, const GemmOptions& options, Where where) {

@@ -230,8 +230,12 @@ Result<void> Kernel::LaunchEntry(Entry& entry, std::span<const Arg> args, std::s
     c.attributes = entry.attributes.data();
     status = driver.launch_ex(&c, entry.function, pointers, nullptr);
   } else if (entry.cooperative) {
-    return std::unexpected(Error{Error::Kind::kDriver, fmt::format("the blocks of {} wait for each other, and this driver has no cuLaunchKernelEx: "
-                                                                   "update it to CUDA 12 or newer", binder_.name()), {}, "launch the kernel"});
+    return std::unexpected(Error{Error::Kind::kDriver,
+                                 fmt::format("the blocks of {} wait for each other, and this driver has no cuLaunchKernelEx: "
+                                             "update it to CUDA 12 or newer",
+                                             binder_.name()),
+                                 {},
+                                 "launch the kernel"});
   } else {
     status =
         driver.launch(entry.function, c.grid[0], c.grid[1], c.grid[2], c.block[0], c.block[1], c.block[2], c.shared_bytes, stream, pointers, nullptr);

@@ -115,9 +115,9 @@ class Round {
                            VisitBranch(stmt, op, true, scope);
                            VisitBranch(stmt, op, false, scope);
                          },
-                         ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Mma, ir::AnyElementwise, ir::Reduce, ir::Atomic,
-                                     ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait,
-                                     ir::RingStep, ir::PairSum, ir::StreamSum>{}},
+                         ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Mma, ir::AnyElementwise, ir::Reduce,
+                                     ir::Atomic, ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit,
+                                     ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
           stmt.op);
     }
   }

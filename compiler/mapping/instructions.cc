@@ -95,10 +95,12 @@ class Chooser {
       const target::MmaInstruction* row = RowOf(*mma, module_, *context_.target);
       const uint32_t lanes = context_.target->warp_size;
       if (row == nullptr) {
-        diagnostics_.Unsupported(fmt::format("{} has no instruction of a warp that multiplies {} × {} × {} of {} and {} into {}, {}, {} and {} of them "
-                                             "in each thread", context_.target->name, mma->m, mma->n, mma->k, type(mma->a), type(mma->b), type(mma->c),
-                                             mma->a.extents[0], mma->b.extents[0], mma->c.extents[0]),
-                                 "use T.gemm, for which the compiler chooses among those that it has", stmt.loc);
+        diagnostics_.Unsupported(
+            fmt::format("{} has no instruction of a warp that multiplies {} × {} × {} of {} and {} into {}, {}, {} and {} of them "
+                        "in each thread",
+                        context_.target->name, mma->m, mma->n, mma->k, type(mma->a), type(mma->b), type(mma->c), mma->a.extents[0], mma->b.extents[0],
+                        mma->c.extents[0]),
+            "use T.gemm, for which the compiler chooses among those that it has", stmt.loc);
       } else if (threads.begin % lanes != 0 || threads.end % lanes != 0) {
         diagnostics_.Error(fmt::format("an instruction of whole warps that threads {} to {} come to", threads.begin, threads.end - 1),
                            fmt::format("let whole warps of {} come", lanes), stmt.loc);

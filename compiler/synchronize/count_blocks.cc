@@ -18,8 +18,10 @@ void CountBlocks(ir::Module& module, ir::Kernel& kernel, const target::Target& t
                                      "open another T.Kernel in the same function: its launch begins when this one's blocks are done", stmt.loc);
     }
     if (!counter) {
-      counter = FreshBuffer(module, {.space = ir::Space::kGlobal, .dtype = ir::DType::kU32, .shape = ShapeOfConstants(module, std::array{int64_t{1}}), .workspace = true},
-                            "blocks_here");
+      counter = FreshBuffer(
+          module,
+          {.space = ir::Space::kGlobal, .dtype = ir::DType::kU32, .shape = ShapeOfConstants(module, std::array{int64_t{1}}), .workspace = true},
+          "blocks_here");
     }
     std::get<ir::Barrier>(stmt.op).counter = counter;
   });

@@ -99,7 +99,7 @@ class Analysis {
     if (IsDecided()) return;
     std::visit(ir::Overloaded{
                    [&](const ir::Barrier& barrier) {
-                     if (barrier.grid) Demand(stmt, NeedOfAll(state), state);
+                     if (barrier.grid) Demand(stmt, WaitForAll(state), state);
                      Clear(state, barrier.by_group ? Need::kGroup : Need::kBarrier | Need::kGlobal);
                    },
                    // What is pending leaves the loop or meets its next iteration; none of it reaches the statement after this one.
@@ -139,8 +139,8 @@ class Analysis {
                      Normalize(state);
                    },
                    [&](const ir::PairSum& sum) { Exchange(stmt, sum.scratch, state); },
-                   [&]<ir::OneOf<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Mma, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Await,
-                                 ir::Registers, ir::RingStep, ir::StreamSum>
+                   [&]<ir::OneOf<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Mma, ir::AnyElementwise, ir::Reduce, ir::Atomic,
+                                 ir::Await, ir::Registers, ir::RingStep, ir::StreamSum>
                            T>(const T&) { Simple(stmt, state); },
                },
                stmt.op);
@@ -156,13 +156,6 @@ class Analysis {
     Demand(stmt, need, state);
     for (Pending& p : state) p.released |= p.age == kDone && (p.met > 0 || IsBy(p, scopes_.back()));
     Normalize(state);
-  }
-
-  // Other blocks may overwrite what a copy under way still reads.
-  static Need NeedOfAll(const State& state) {
-    Need need;
-    for (const Pending& p : state) need.Add(WaitFor(p));
-    return need;
   }
 
   // Some of the threads that come to the branch arrive in it for all: these must have done what stands before.
@@ -487,14 +480,7 @@ class Analysis {
       raised_ |= raised;
       if (!first && order_.size() != before)
         doubtful_.insert(doubtful_.end(), order_.begin() + ptrdiff_t(outside), order_.begin() + ptrdiff_t(before));
-      // Seen from the next iteration, offsets of versions are one less.
-      for (Pending& p : after) {
-        if (!p.version || !p.version->var) continue;
-        if (p.version->var == var) {
-          p.version->offset = (p.version->offset - 1 + p.version->modulus) % p.version->modulus;
-        }
-      }
-      for (Pending& p : after) p.age = p.age >= kStoring ? p.age : std::min(p.age, kMaxAge);
+      SeeFromNext(after, var);
       State next = entry;
       next.insert(next.end(), after.begin(), after.end());
       Normalize(next);

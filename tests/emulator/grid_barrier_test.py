@@ -115,7 +115,8 @@ def under(condition):
     return program
 
 
-@pytest.mark.parametrize("condition, words", [(lambda tx, A: tx < 32, "only threads 0 to 31 reach"), (lambda tx, A: A[tx] > 0, "only some threads reach")])
+@pytest.mark.parametrize("condition, words", [(lambda tx, A: tx < 32, "only threads 0 to 31 reach"),
+                                              (lambda tx, A: A[tx] > 0, "only some threads reach")])
 def test_all_threads_come(emulator, condition, words):
     _, answer = run(emulator, under(condition), "emu:sm_80", [(np.zeros(64, np.int32), "int32")])
     assert words in answer["error"]

@@ -106,7 +106,8 @@ int LoadImage(void** out, const void* image) {
   return 0;
 }
 
-int Run(void* f, const unsigned grid[3], const unsigned block[3], unsigned shared, void* stream, const unsigned* cluster, bool cooperative, void** params) {
+int Run(void* f, const unsigned grid[3], const unsigned block[3], unsigned shared, void* stream, const unsigned* cluster, bool cooperative,
+        void** params) {
   const Function& function = *static_cast<Function*>(f);
   KilnFakeLaunch launch{};
   std::strncpy(launch.entry, function.entry.c_str(), sizeof launch.entry - 1);

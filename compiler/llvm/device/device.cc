@@ -138,8 +138,8 @@ Value* DeviceBase::Atomic(const AtomicForm& form, Value* ptr, Value* v, Value* c
     const bool fenced = NeedsFences() && order != AtomicOrdering::Monotonic;
     if (fenced && order != AtomicOrdering::Acquire)
       b.CreateFence(order == AtomicOrdering::SequentiallyConsistent ? order : AtomicOrdering::Release, scope);
-    llvm::AtomicRMWInst* atomic = b.CreateAtomicRMW(AtomicOperation(form.op, form.dtype), ptr, operand, llvm::MaybeAlign(),
-                                                    fenced ? AtomicOrdering::Monotonic : order, scope);
+    llvm::AtomicRMWInst* atomic =
+        b.CreateAtomicRMW(AtomicOperation(form.op, form.dtype), ptr, operand, llvm::MaybeAlign(), fenced ? AtomicOrdering::Monotonic : order, scope);
     MarkAtomic(*atomic);
     if (fenced && order != AtomicOrdering::Release) b.CreateFence(AtomicOrdering::Acquire, scope);
     old = atomic;

@@ -117,9 +117,9 @@ def _copy_each(a: Region, b: Region):
 
 def fill(dst, value):
     """Every element of a buffer or of a slice becomes ``value``.
-    Shapes: ``dst`` is any buffer, slice, element or T.alloc_var. ``value`` is a scalar. Dtypes: any; ``value`` is
-    converted to the dtype of ``dst``, with a warning for a constant of more bits. Targets: all. Errors: CompileError for a tile that only some threads reach, unless those are a range by number; and for a value that differs
-    between threads, unless ``dst`` is a T.alloc_local."""
+    Shapes: ``dst`` is any buffer, slice, element or T.alloc_var. ``value`` is a scalar. Dtypes: any; ``value`` is converted to the dtype of
+    ``dst``, with a warning for a constant of more bits. Targets: all. Errors: CompileError for a tile that only some threads reach, unless
+    those are a range by number; and for a value that differs between threads, unless ``dst`` is a T.alloc_local."""
     if isinstance(dst, LocalVar) or _element_of_tile(dst):
         store(*element(dst), value)
         return
