@@ -12,9 +12,9 @@ from . import nan_reductions
 from . import program as ir
 from . import scales
 from .agreed import agree, each, may_differ
-from .buffer import Buffer, LocalVar, Region, element
+from .buffer import Buffer, LocalVar, Region, RunTimeExtent, element
 from .dtypes import as_dtype
-from .expr import Expr, as_expr, binary, cast, constant_value
+from .expr import as_expr, binary, cast, constant_value
 from .loops import Parallel, grid, serial
 from .regions import closed, describe, operand, pair, shifted, tile_extents
 from .trace import allocate, converted, current, emit, error, here, store
@@ -123,8 +123,8 @@ def fill(dst, value):
     if isinstance(dst, LocalVar) or _element_of_tile(dst):
         store(*element(dst), value)
         return
-    region = operand(dst, "the destination of T.fill")
-    if any(isinstance(e, Expr) and constant_value(e) is None for e in region.extents):
+    region = operand(dst, "the destination of T.fill", of_any_size=True)
+    if any(isinstance(e, RunTimeExtent) for e in region.extents):
         return _fill_each(region, value)
     region = closed(region)
     region.buffer.filled()
@@ -133,8 +133,9 @@ def fill(dst, value):
 
 def _fill_each(region: Region, value):
     """Of a slice whose size is known at run time only."""
-    dims = [d for d, e in enumerate(region.extents) if not isinstance(e, int) or e != 1]
-    for index in each([region.extents[d] for d in dims], region, values=[value]):
+    extents = [e.extent if isinstance(e, RunTimeExtent) else e for e in region.extents]
+    dims = [d for d, e in enumerate(extents) if not isinstance(e, int) or e != 1]
+    for index in each([extents[d] for d in dims], region, values=[value]):
         store(region.buffer, shifted(region, dict(zip(dims, index))), value)
 
 
