@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -202,7 +203,17 @@ void WriteParams(const ir::Module& module, const Context& context, v1::LaunchInf
   }
 }
 
-void WriteArgs(const ir::Module& module, const std::set<uint32_t>& zeroed, v1::Launch& launch) {
+// The memory in which the blocks of the kernel count who has come to a barrier of the grid.
+std::optional<uint32_t> CounterOf(const ir::Kernel& kernel) {
+  std::optional<uint32_t> counter;
+  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+    const auto* barrier = std::get_if<ir::Barrier>(&stmt.op);
+    if (barrier != nullptr && barrier->counter) counter = ir::Index(*barrier->counter);
+  });
+  return counter;
+}
+
+void WriteArgs(const ir::Module& module, const ir::Kernel& kernel, const std::set<uint32_t>& zeroed, v1::Launch& launch) {
   for (uint32_t i = 0; i < module.params.size(); ++i) {
     if (std::holds_alternative<BufferId>(module.params[i])) {
       launch.add_args()->set_tensor(i);
@@ -212,16 +223,20 @@ void WriteArgs(const ir::Module& module, const std::set<uint32_t>& zeroed, v1::L
   }
   for (uint32_t i = 0; i < Symbols(module).size(); ++i) launch.add_args()->set_symbol(i);
   const std::vector<uint32_t> workspaces = Workspaces(module);
+  const std::optional<uint32_t> counter = CounterOf(kernel);
   for (uint32_t i = 0; i < workspaces.size(); ++i) {
-    zeroed.contains(workspaces[i]) ? launch.add_args()->set_zeroed_workspace(i) : launch.add_args()->set_workspace(i);
+    v1::KernelArg& arg = *launch.add_args();
+    if (workspaces[i] == counter) arg.set_block_counter(i);
+    else zeroed.contains(workspaces[i]) ? arg.set_zeroed_workspace(i) : arg.set_workspace(i);
   }
   for (uint32_t i = 0; i < TensorMapsOf(module).size(); ++i) launch.add_args()->set_tensor_map(i);
 }
 
-// The buffers by which blocks tell each other that data is there.
+// The buffers by which blocks tell each other that data is there, or that they have come.
 std::set<uint32_t> Flags(const ir::Module& module) {
   std::set<uint32_t> flags;
   for (const ir::Kernel& kernel : module.kernels) {
+    if (const std::optional<uint32_t> counter = CounterOf(kernel)) flags.insert(*counter);
     ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
       if (const auto* sum = std::get_if<ir::StreamSum>(&stmt.op)) flags.insert(ir::Index(sum->flags));
     });
@@ -321,7 +336,7 @@ v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context) 
     // AMDGPU code objects carry the size themselves.
     const bool at_launch = context.target->family == target::Family::kNvptx || context.target->emulated;
     if (at_launch) launch.set_dynamic_shared_bytes(uint32_t(kernel.shared_bytes));
-    WriteArgs(module, flags, launch);
+    WriteArgs(module, kernel, flags, launch);
   }
   WriteViews(module, info);
   WriteTensorMaps(module, info);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "compiler/accesses/accesses.h"
+#include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/signals.h"
 #include "compiler/dump.h"
 #include "compiler/front/bounds.h"
@@ -55,11 +56,11 @@ ir::Result Each(ir::Module& module, const Context& context, ir::Diagnostics&) {
   return {};
 }
 
-// The same for what gives statements other places or threads: a kernel with barriers of its own keeps those of the program.
+// The same for what gives statements other places, threads or blocks: a kernel with barriers of its own, or of the grid, keeps those of the program.
 template <void (*kTransform)(ir::Module&, ir::Kernel&, const Context&)>
 ir::Result Inferred(ir::Module& module, const Context& context, ir::Diagnostics&) {
   for (ir::Kernel& kernel : module.kernels)
-    if (!HasSignals(kernel)) kTransform(module, kernel, context);
+    if (!HasSignals(kernel) && !HasGridBarrier(kernel)) kTransform(module, kernel, context);
   return {};
 }
 

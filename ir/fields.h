@@ -153,6 +153,16 @@ void Fields(Same<Gemm> auto& op, auto&& v) {
   v.Is(op.clear_accum, {"clear_accum", "clear"});
   v.Decided(op.plan, "plan");
 }
+void Fields(Same<Mma> auto& op, auto&& v) {
+  v.Region(op.a, "a", Use::kRead);
+  v.Says(",");
+  v.Region(op.b, "b", Use::kRead);
+  v.Says("->");
+  v.Region(op.c, "c", Use::kUpdate);
+  v.Is(op.m, {"m", "m"});
+  v.Is(op.n, {"n", "n"});
+  v.Is(op.k, {"k", "k"});
+}
 void Fields(Same<Fill> auto& op, auto&& v) {
   v.Region(op.dst, "dst", Use::kWrite);
   v.Says("=");
@@ -180,8 +190,11 @@ void Fields(Same<Atomic> auto& op, auto&& v) {
   v.Is(op.each_thread, {"each_thread", "each_thread"});
 }
 void Fields(Same<Barrier> auto& op, auto&& v) {
+  v.Is(op.grid, {"grid", "grid"});
   v.Decided(op.by_group, "groups");
   v.Decided(op.shared_only, "shared_only");
+  v.Decided(op.counter, "counter");
+  if (op.counter) v.Uses(*op.counter);
 }
 void Fields(Same<Break> auto&, auto&&) {}
 void Fields(Same<Continue> auto&, auto&&) {}

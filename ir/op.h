@@ -173,6 +173,13 @@ struct Gemm {
   bool clear_accum = false;                       // c = op(a) · op(b)
   std::optional<GemmPlan> plan;
 };
+// An instruction that the program has chosen: each warp that comes computes c += a · b, m × n from m × k and k × n. Each thread holds its part of
+// them in arrays of its own, as the instruction's row (target/instructions.h) lays them out over lanes and registers: all of a region of one
+// dimension, in the order of the registers.
+struct Mma {
+  Region a, b, c;
+  uint32_t m = 16, n = 8, k = 16;
+};
 // Each element of dst = value, of its type. A parallel loop from layouts on.
 struct Fill {
   Region dst;
@@ -226,10 +233,13 @@ struct Atomic {
 };
 
 // All threads that come here wait for each other, and see what the others have done to memory. Programs need none: synchronize inserts the
-// barriers that their statements need.
+// barriers that their statements need. `grid`: those of all blocks wait for each other, and see what all did to global memory. The launch then
+// asks for all blocks to be on the device at one time, and fails where they do not fit. Each block comes to it equally often.
 struct Barrier {
-  bool by_group = false;     // decided: each group of four warps for itself
-  bool shared_only = false;  // decided: what they did to shared memory alone; accesses of global memory may still be under way
+  bool grid = false;
+  bool by_group = false;                 // decided: each group of four warps for itself
+  bool shared_only = false;              // decided: what they did to shared memory alone; accesses of global memory may still be under way
+  std::optional<BufferId> counter = {};  // decided, of a grid: a number in global memory by which the blocks tell when all have come
 };
 
 // A barrier buffer holds barriers of the program's own. A turn of one is over when as many threads have arrived as Buffer::arrivals says, and what

@@ -413,6 +413,9 @@ class Interpreter:
         product = (a.T if s.transpose_a else a) @ (b.T if s.transpose_b else b)
         self.write(s.c, product if s.clear_accum else c + product)
 
+    def do_mma(self, s, mask):
+        raise NotImplementedError("an array of a thread is one here, and an instruction of a warp takes those of all its lanes")
+
     def do_reduce(self, s, mask):
         tile = self.read(s.src).astype(np.float64 if s.src.dtype.is_float else np.int64)
         empty = tile.shape[s.dim] == 0
@@ -424,10 +427,14 @@ class Interpreter:
         self.write(s.dst, result if s.clear else _MERGE[s.kind](self.read(s.dst), result))
 
     def do_barrier(self, s, mask):
-        pass
+        if s.grid:
+            raise NotImplementedError("blocks run one after another here, and cannot wait for each other")
 
     # Of a program whose statements stand in an order that its barriers allow.
-    do_assume = do_arrive = do_await = do_registers = do_barrier
+    def do_assume(self, s, mask):
+        pass
+
+    do_arrive = do_await = do_registers = do_assume
 
 
 def interpret(func, *tensors, scalars=()):

@@ -17,6 +17,7 @@
 // gathered and told by Finish, each with the line of C++ that made it. Not thread-safe.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <expected>
 #include <functional>
@@ -170,6 +171,9 @@ class Builder {
   // memory or fragments, c is in a fragment. Types: a and b of one float type, or both 8-bit floats, and c a float at least as wide and of
   // 16 bits at least; or a and b integers of one width, 8 or 4 bits, and c kI32.
   void Gemm(const Region& a, const Region& b, const Region& c, const GemmOptions& options = {}, Where where = Where::current());
+  // An instruction of each warp, m × n × k: c += a · b. Each thread holds its part of them in local arrays, in the order of the instruction's
+  // registers, as PTX has them for mma.sync. Refused on targets that have none of this shape and these types.
+  void Mma(const Region& a, const Region& b, const Region& c, std::array<std::uint32_t, 3> m_n_k, Where where = Where::current());
   void Fill(const Region& to, const Expr& value, Where where = Where::current());
   // Along `dim` of `from`, counted from 0: `to` has the shape of `from` without that dimension, or with 1 there, and its type. Both are in
   // shared memory or fragments. `clear`: without what `to` holds.
@@ -184,6 +188,8 @@ class Builder {
   Expr Let(std::string name, const Expr& value, Where where = Where::current());
   void Assume(const Expr& condition, Where where = Where::current());
   void Barrier(Where where = Where::current());
+  // All threads of all blocks, which must be on the device at one time: a launch of more fails. Each block comes to it equally often.
+  void GridBarrier(Where where = Where::current());
   // Each thread that comes to it has done what stands before it. From here on the program itself orders that for threads of other branches: they
   // see it after an Await.
   void Arrive(const Element& barrier, Where where = Where::current());

@@ -151,6 +151,7 @@ TEST(Builder, EveryStatement) {
     b.Atomic(AtomicKind::kExchange, w[n], s, {.each_thread = true, .old = one[0]});
     b.AtomicLoad(w[0], one[0], MemoryOrder::kAcquire);
     b.Barrier();
+    b.GridBarrier();
   });
   b.Launch({.grid = {1, 1, 1}, .threads = 32, .name = "second"}, [&](Expr, Expr, Expr) {
     b.Parallel({4, 4, 4}, [&](Expr i, Expr j, Expr k) { b.Store(x[i, j, k], Fma(s, w[k], b.Number(DType::kF32, 2))); });
@@ -189,6 +190,7 @@ func @all[%rows: i64](%s: f32, %n: i32, %x: global f32[4, 64, 64] strides(%rows,
     atomic exchange %w[%n] = %s -> %one[0] each_thread
     atomic load %w[0] -> %one[0] order acquire each_thread
     barrier
+    barrier grid
   }
   kernel @second grid(1, 1, 1) threads 32 blocks(%bx_1, %by, %bz) {
     for parallel %i_2, %j, %k in 4, 4, 4 {

@@ -90,6 +90,13 @@ void Builder::Copy(const Region& from, const Region& to, Where where) {
   state_->Append(ir::Copy{.src = std::move(src.region), .dst = std::move(dst.region), .plan = {}}, where);
 }
 
+void Builder::Mma(const Region& a, const Region& b, const Region& c, std::array<std::uint32_t, 3> m_n_k, Where where) {
+  state_->Append(
+      ir::Mma{
+          .a = state_->Closed(a, where), .b = state_->Closed(b, where), .c = state_->Closed(c, where), .m = m_n_k[0], .n = m_n_k[1], .k = m_n_k[2]},
+      where);
+}
+
 void Builder::Gemm(const Region& a, const Region& b, const Region& c, const GemmOptions& options, Where where) {
   state_->Append(ir::Gemm{.a = state_->Closed(a, where),
                           .b = state_->Closed(b, where),
@@ -163,6 +170,7 @@ Expr Builder::Number(DType dtype, const Expr& number) { return state_->Give(stat
 
 void Builder::Assume(const Expr& condition, Where where) { state_->Append(ir::Assume{state_->Take(condition)}, where); }
 void Builder::Barrier(Where where) { state_->Append(ir::Barrier{}, where); }
+void Builder::GridBarrier(Where where) { state_->Append(ir::Barrier{.grid = true}, where); }
 void Builder::Arrive(const Element& barrier, Where where) {
   auto [buffer, indices] = state_->ElementOf(barrier);
   state_->Append(ir::Arrive{buffer, std::move(indices)}, where);

@@ -166,7 +166,7 @@ bool DecodeView(const Field& field, LaunchView& view) {
   }
 }
 bool DecodeArg(const Field& field, KernelArg& arg) {
-  if (field.id < 1 || field.id > uint32_t(KernelArg::Kind::kZeroedWorkspace)) return true;  // a kind we do not know stays kNone
+  if (field.id < 1 || field.id > uint32_t(KernelArg::Kind::kBlockCounter)) return true;  // a kind we do not know stays kNone
   arg.kind = KernelArg::Kind(field.id);
   return Number(field, arg.index);
 }

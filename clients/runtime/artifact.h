@@ -73,7 +73,7 @@ struct LaunchView {
 };
 
 struct KernelArg {
-  enum class Kind : uint8_t { kNone, kTensor, kScalar, kSymbol, kWorkspace, kTensorMap, kZeroedWorkspace } kind = Kind::kNone;
+  enum class Kind : uint8_t { kNone, kTensor, kScalar, kSymbol, kWorkspace, kTensorMap, kZeroedWorkspace, kBlockCounter } kind = Kind::kNone;
   uint32_t index = 0;
 };
 

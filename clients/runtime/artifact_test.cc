@@ -138,7 +138,7 @@ TEST(Artifact, BoxesArePackedOrNot) {
 TEST(Artifact, NoFieldWasAddedUnseen) {
   const std::pair<const google::protobuf::Descriptor*, int> known[] = {
       {v1::HostExpr::descriptor(), 1},     {v1::HostExpr::Node::descriptor(), 4}, {v1::LaunchParam::descriptor(), 10},
-      {v1::LaunchSymbol::descriptor(), 2}, {v1::Workspace::descriptor(), 3},      {v1::KernelArg::descriptor(), 6},
+      {v1::LaunchSymbol::descriptor(), 2}, {v1::Workspace::descriptor(), 3},      {v1::KernelArg::descriptor(), 7},
       {v1::Launch::descriptor(), 9},       {v1::LaunchInfo::descriptor(), 6},     {v1::Artifact::descriptor(), 8},
       {v1::TensorMap::descriptor(), 5},    {v1::Assumption::descriptor(), 3},     {v1::View::descriptor(), 4}};
   for (const auto& [descriptor, count] : known) EXPECT_EQ(descriptor->field_count(), count) << descriptor->full_name();
@@ -157,6 +157,7 @@ TEST(Artifact, EachKindOfKernelArgument) {
   launch->add_args();
   launch->add_args()->set_tensor_map(3);
   launch->add_args()->set_zeroed_workspace(2);
+  launch->add_args()->set_block_counter(1);
   const auto args = DecodeArtifact(artifact.SerializeAsString())->launch.launches[0].args;
   EXPECT_EQ(args[0].kind, KernelArg::Kind::kTensor);
   EXPECT_EQ(args[0].index, 5u);
@@ -168,6 +169,8 @@ TEST(Artifact, EachKindOfKernelArgument) {
   EXPECT_EQ(args[5].index, 3u);
   EXPECT_EQ(args[6].kind, KernelArg::Kind::kZeroedWorkspace);
   EXPECT_EQ(args[6].index, 2u);
+  EXPECT_EQ(args[7].kind, KernelArg::Kind::kBlockCounter);
+  EXPECT_EQ(args[7].index, 1u);
 }
 
 TEST(Artifact, EveryPrefixAndEveryFlippedByteIsReadOrRefused) {

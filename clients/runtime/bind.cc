@@ -193,7 +193,8 @@ Result<void> Binder::CheckKernelArg(const KernelArg& arg) {
     case KernelArg::Kind::kScalar: there = is_param(false); break;
     case KernelArg::Kind::kSymbol: there = arg.index < info_.symbols.size(); break;
     case KernelArg::Kind::kWorkspace: there = arg.index < workspaces_.size(); break;
-    case KernelArg::Kind::kZeroedWorkspace: there = arg.index < workspaces_.size() && info_.workspaces[arg.index].zeroed; break;
+    case KernelArg::Kind::kZeroedWorkspace:
+    case KernelArg::Kind::kBlockCounter: there = arg.index < workspaces_.size() && info_.workspaces[arg.index].zeroed; break;
     case KernelArg::Kind::kTensorMap: there = arg.index < info_.tensor_maps.size(); break;
     case KernelArg::Kind::kNone: return ArtifactError("a kernel argument is of a kind this runtime does not know; update it");
   }

@@ -321,6 +321,8 @@ TEST_F(BindTest, RefusesKindsOfArgumentsThatItDoesNotKnow) {
   EXPECT_THAT(refusal({KernelArg::Kind::kZeroedWorkspace, 0}, false), HasSubstr("is not there"));
   EXPECT_THAT(refusal({KernelArg::Kind::kZeroedWorkspace, 1}, true), HasSubstr("is not there"));
   EXPECT_EQ(refusal({KernelArg::Kind::kZeroedWorkspace, 0}, true), "");
+  EXPECT_THAT(refusal({KernelArg::Kind::kBlockCounter, 0}, false), HasSubstr("is not there"));
+  EXPECT_EQ(refusal({KernelArg::Kind::kBlockCounter, 0}, true), "");
 }
 
 TEST_F(BindTest, ByteTensorsHoldPackedNibbles) {

@@ -35,6 +35,9 @@ constexpr Hint kHints[] = {
      "the kernel went outside a tensor; the context is lost, restart the process. Check tensor sizes, or run "
      "under compute-sanitizer"},
     {"MISALIGNED_ADDRESS", "a tensor's data is less aligned than the kernel relies on; the context is lost, restart the process"},
+    {"COOPERATIVE_LAUNCH_TOO_LARGE",
+     "the blocks of the launch wait for each other, so all must be on the device at one time: launch fewer, at most as many as it "
+     "has multiprocessors"},
     {"LAUNCH_FAILED", "the kernel faulted; the context is lost, restart the process. compute-sanitizer shows the instruction"},
     {"LAUNCH_OUT_OF_RESOURCES",
      "the kernel needs more registers or shared memory than a block may have; use fewer threads, a "

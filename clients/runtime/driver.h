@@ -28,7 +28,7 @@ struct Loader {
 
 // CUlaunchAttribute and CUlaunchConfig.
 struct LaunchAttribute {
-  static constexpr int kClusterDimension = 4;
+  static constexpr int kCooperative = 2, kClusterDimension = 4;
   int id = 0;
   char pad[4] = {};
   uint32_t value[16] = {};

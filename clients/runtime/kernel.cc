@@ -42,9 +42,13 @@ Kernel::Entry Kernel::MakeEntry(size_t index, const Binding& binding) const {
   entry.config.block[0] = launch.threads;
   entry.config.block[1] = entry.config.block[2] = 1;
   entry.config.shared_bytes = launch.dynamic_shared_bytes;
-  entry.cluster = launch.cluster[0] > 0;
-  entry.attribute.id = LaunchAttribute::kClusterDimension;
-  for (size_t d = 0; d < 3; ++d) entry.attribute.value[d] = std::max(launch.cluster[d], 1u);
+  entry.cooperative = std::ranges::any_of(launch.args, [](const KernelArg& arg) { return arg.kind == KernelArg::Kind::kBlockCounter; });
+  if (launch.cluster[0] > 0) {
+    LaunchAttribute& cluster = entry.attributes[entry.config.attribute_count++];
+    cluster.id = LaunchAttribute::kClusterDimension;
+    for (size_t d = 0; d < 3; ++d) cluster.value[d] = std::max(launch.cluster[d], 1u);
+  }
+  if (entry.cooperative) entry.attributes[entry.config.attribute_count++] = {.id = LaunchAttribute::kCooperative, .value = {1}};
   for (const auto& arg : launch.args) {
     const auto slot = uint32_t(entry.slots.size());
     entry.slots.push_back(0);
@@ -52,7 +56,8 @@ Kernel::Entry Kernel::MakeEntry(size_t index, const Binding& binding) const {
       case KernelArg::Kind::kTensor: entry.patches.push_back({slot, Patch::From::kTensor, arg.index}); break;
       case KernelArg::Kind::kScalar: entry.scalars.push_back({slot, arg.index}); break;
       case KernelArg::Kind::kWorkspace:
-      case KernelArg::Kind::kZeroedWorkspace: entry.patches.push_back({slot, Patch::From::kWorkspace, arg.index}); break;
+      case KernelArg::Kind::kZeroedWorkspace:
+      case KernelArg::Kind::kBlockCounter: entry.patches.push_back({slot, Patch::From::kWorkspace, arg.index}); break;
       case KernelArg::Kind::kTensorMap: break;
       default: entry.slots[slot] = uint64_t(binding.symbols[arg.index]); break;
     }
@@ -220,11 +225,17 @@ Result<void> Kernel::LaunchEntry(Entry& entry, std::span<const Arg> args, std::s
   const Driver& driver = device_->driver();
   LaunchConfig& c = entry.config;
   int status = 0;
-  if (entry.cluster && driver.launch_ex) {
+  if (c.attribute_count > 0 && driver.launch_ex) {
     c.stream = stream;
-    c.attributes = &entry.attribute;
-    c.attribute_count = 1;
+    c.attributes = entry.attributes.data();
     status = driver.launch_ex(&c, entry.function, pointers, nullptr);
+  } else if (entry.cooperative) {
+    return std::unexpected(Error{Error::Kind::kDriver,
+                                 fmt::format("the blocks of {} wait for each other, and this driver has no cuLaunchKernelEx: "
+                                             "update it to CUDA 12 or newer",
+                                             binder_.name()),
+                                 {},
+                                 "launch the kernel"});
   } else {
     status =
         driver.launch(entry.function, c.grid[0], c.grid[1], c.grid[2], c.block[0], c.block[1], c.block[2], c.shared_bytes, stream, pointers, nullptr);

@@ -10,6 +10,8 @@
 // stream's queue is full or a workspace grows.
 #pragma once
 
+#include <array>
+
 #include "cache/mutex.h"
 #include "clients/runtime/bind.h"
 #include "clients/runtime/memory.h"
@@ -48,8 +50,8 @@ class Kernel {
   struct Entry {
     void* function = nullptr;
     LaunchConfig config{};
-    LaunchAttribute attribute;
-    bool cluster = false;
+    std::array<LaunchAttribute, 2> attributes;  // the first config.attribute_count of them
+    bool cooperative = false;                   // all blocks must be on the device at one time
     bool empty = false;
     std::vector<uint64_t> slots;
     std::vector<Patch> patches;

@@ -101,6 +101,23 @@ TEST_F(KernelTest, PacksWhatEachLaunchTakes) {
   EXPECT_EQ(second.params[1], 0x2000u);
 }
 
+TEST_F(KernelTest, BlocksThatWaitForEachOtherAreLaunchedTogether) {
+  Artifact artifact = Program();
+  artifact.launch.launches[1].args[0].kind = KernelArg::Kind::kBlockCounter;
+  auto kernel = Load(artifact);
+  const int64_t n = 40;
+  ASSERT_TRUE(kernel->Launch(Args(n), nullptr));
+  EXPECT_EQ(LaunchAt(0).cooperative, 0u);
+  EXPECT_EQ(LaunchAt(1).cooperative, 1u);
+  EXPECT_THAT(LaunchAt(1).cluster, ElementsAre(2, 1, 1));
+  EXPECT_EQ(*reinterpret_cast<const uint32_t*>(LaunchAt(1).params[0]), 0u) << "nobody has come yet";
+  artifact.launch.launches[1].cluster = {};
+  kernel = Load(artifact);
+  ASSERT_TRUE(kernel->Launch(Args(n), nullptr));
+  EXPECT_EQ(LaunchAt(3).cooperative, 1u);
+  EXPECT_THAT(LaunchAt(3).cluster, ElementsAre(0, 0, 0));
+}
+
 TEST_F(KernelTest, TheShortPathSeesNewPointersScalarsAndShapes) {
   auto kernel = Load(Program());
   const int64_t n = 40, larger = 41;

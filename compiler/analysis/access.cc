@@ -8,6 +8,8 @@
 #include <span>
 #include <tuple>
 
+#include "compiler/analysis/grid_barriers.h"
+
 namespace kiln::compiler {
 namespace {
 
@@ -167,7 +169,8 @@ bool Releases(const ir::Stmt& stmt) {
   return AnyAtomic(stmt, [](const ir::Atomic& atomic) { return atomic.Releases(); });
 }
 bool MeetsOtherBlocks(const ir::Kernel& kernel) {
-  return std::ranges::any_of(kernel.body, [](const ir::Stmt& stmt) { return GivesOld(stmt) || Acquires(stmt) || Releases(stmt); });
+  return std::ranges::any_of(kernel.body, [](const ir::Stmt& stmt) { return GivesOld(stmt) || Acquires(stmt) || Releases(stmt); }) ||
+         HasGridBarrier(kernel);
 }
 
 }  // namespace kiln::compiler

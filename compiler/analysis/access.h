@@ -43,7 +43,7 @@ bool HasGaps(const ir::Module& module, ir::BufferId buffer);
 bool GivesOld(const ir::Stmt& stmt);
 bool Acquires(const ir::Stmt& stmt);
 bool Releases(const ir::Stmt& stmt);
-// Whether a block of the kernel may learn by atomics how far others are, and so wait for them.
+// Whether a block of the kernel may learn by atomics how far others are, and so wait for them, or waits for all at a barrier.
 bool MeetsOtherBlocks(const ir::Kernel& kernel);
 
 }  // namespace kiln::compiler

@@ -33,7 +33,7 @@ class Counter {
   // 0: it stays a loop.
   int64_t Unrolled(const ir::For& loop, int64_t body) const {
     const std::optional<int64_t> count = Iterations(loop);
-    if (loop.kind != ir::LoopKind::kUnroll || !count || *count > kMaxUnrolledIterations) return 0;
+    if (loop.kind != ir::LoopKind::kUnroll || !count || *count > (body == 1 ? kMaxUnrolledOfOne : kMaxUnrolledIterations)) return 0;
     const int64_t all = *count * body;
     return *count == 1 || all <= limit_ ? std::max<int64_t>(all, 1) : 0;
   }

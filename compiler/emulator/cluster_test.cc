@@ -225,7 +225,7 @@ struct Grids {
     d.SetLocation(1);
     k.Store(block, k.out(), word(block, 0));
     d.SetLocation(2);
-    const auto meet = [&] { barrier ? d.GridBarrier() : d.Barrier(); };
+    const auto meet = [&] { barrier ? d.GridBarrier(k.out()) : d.Barrier(); };
     if (absent < 0) meet();
     else k.If(k.b.CreateICmpNE(block, k.I32(absent)), meet);
     d.SetLocation(3);

@@ -184,7 +184,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     Value* word = builder().CreateZExt(builder().CreateBitCast(v, builder().getIntNTy(bits)), builder().getInt64Ty());
     CallRuntime(k_store_async_at, {shared, rank, word, I32(int(bits / 8)), mbarrier, Location()});
   }
-  void GridBarrier() override { CallRuntime(k_grid_barrier, {Location()}); }
+  void GridBarrier(Value*) override { CallRuntime(k_grid_barrier, {Location()}); }
   void RaiseFlag(Value* flag) override { CallRuntime(k_raise_flag, {flag, Location()}); }
   void TakeFlag(Value* flag) override { CallRuntime(k_take_flag, {flag, Location()}); }
 

@@ -59,14 +59,13 @@ class Checker {
     for (const ir::Stmt& stmt : block) {
       stmt_ = &stmt;
       Check(stmt, facts);
-      std::visit(
-          ir::Overloaded{
-              [&](const ir::For& op) { VisitLoop(op, facts); }, [&](const ir::While& op) { VisitUncertain(op.body, facts); },
-              [&](const ir::If& op) { VisitBranch(op, facts); }, [&](const ir::Let& op) { facts.Bind(op); },
-              [&](const ir::Assume& op) { facts.Assume(op.cond); },
-              ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
-                          ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
-          stmt.op);
+      std::visit(ir::Overloaded{[&](const ir::For& op) { VisitLoop(op, facts); }, [&](const ir::While& op) { VisitUncertain(op.body, facts); },
+                                [&](const ir::If& op) { VisitBranch(op, facts); }, [&](const ir::Let& op) { facts.Bind(op); },
+                                [&](const ir::Assume& op) { facts.Assume(op.cond); },
+                                ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::Mma, ir::AnyElementwise, ir::Reduce, ir::Atomic,
+                                            ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit,
+                                            ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
+                 stmt.op);
     }
   }
 

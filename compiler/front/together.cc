@@ -14,9 +14,11 @@
 #include <vector>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/iterations.h"
 #include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/divergence.h"
+#include "compiler/analysis/threads/thread_range.h"
 #include "compiler/analysis/threads/thread_sets.h"
 #include "compiler/front/of_thread.h"
 #include "ir/text/print.h"
@@ -142,15 +144,19 @@ class Round {
                            VisitBranch(stmt, op, true, scope);
                            VisitBranch(stmt, op, false, scope);
                          },
-                         ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic,
-                                     ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait,
-                                     ir::RingStep, ir::PairSum, ir::StreamSum>{}},
+                         ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Mma, ir::AnyElementwise, ir::Reduce,
+                                     ir::Atomic, ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit,
+                                     ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
           stmt.op);
     }
   }
 
   void Check(const ir::Stmt& stmt, const Scope& scope) {
     if (!IsOfBlock(stmt)) return WarnOfCopies(module_, stmt, divergence_, sets_, scope.threads, scope.reason.has_value(), *diagnostics_);
+    if (IsGridBarrier(stmt) && !scope.threads.IsSame(AllThreads(kernel_))) {
+      return diagnostics_->Error(fmt::format("a barrier of all blocks that only threads {} to {} reach", scope.threads.begin, scope.threads.end - 1),
+                                 "move it out of the condition: all threads of all blocks come to it", stmt.loc, ir::PrintStmt(module_, stmt));
+    }
     scope.reason ? Refuse(stmt, *scope.reason) : CheckOperands(stmt, scope.threads);
   }
 

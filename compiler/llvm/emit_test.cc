@@ -132,6 +132,30 @@ INSTANTIATE_TEST_SUITE_P(AllTargets, EmitTest, ::testing::ValuesIn([] {
 
 const Target& Sm80() { return **target::Find("cuda:sm_80"); }
 
+// PTX's atom and red are relaxed unless they say otherwise, and LLVM's do not: fences stand around them.
+TEST(Atomics, KeepTheirOrder) {
+  using ir::MemoryOrder;
+  const auto fences = [](AtomicOp op, ir::DType type, MemoryOrder order) {
+    TestKernel k(Sm80());
+    Value* v = k.Load(ValueType(k.context, type));
+    k.device->Atomic({op, type, order, /*gives_old=*/true}, k.Place(k.kernel->getArg(1), v->getType(), 0), v);
+    EXPECT_EQ(k.Finish(), "");
+    const auto code = EmitAssembly(k.module, *k.machine);
+    EXPECT_TRUE(code) << code.error();
+    std::string found;
+    for (size_t at = 0; (at = std::min(code->find("fence.", at), code->find("atom.", at))) != std::string::npos; ++at) found += (*code)[at];
+    return found;
+  };
+  for (const auto& [op, type] : {std::pair(AtomicOp::kAdd, ir::DType::kI32), std::pair(AtomicOp::kAdd, ir::DType::kF32),
+                                 std::pair(AtomicOp::kMax, ir::DType::kU64), std::pair(AtomicOp::kExchange, ir::DType::kI32)}) {
+    EXPECT_EQ(fences(op, type, MemoryOrder::kRelaxed), "a");
+    EXPECT_EQ(fences(op, type, MemoryOrder::kRelease), "fa");
+    EXPECT_EQ(fences(op, type, MemoryOrder::kAcquire), "af");
+    EXPECT_EQ(fences(op, type, MemoryOrder::kAcqRel), "faf");
+    EXPECT_EQ(fences(op, type, MemoryOrder::kSeqCst), "faf");
+  }
+}
+
 // ptxas loses the carry of a 64-bit difference from the upper word of a product: high_products.h.
 TEST(HighProducts, AreNotWritten) {
   for (const Target& target : target::All()) {

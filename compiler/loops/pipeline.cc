@@ -11,6 +11,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/definitions.h"
+#include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/leaves.h"
 #include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/thread_range.h"
@@ -376,7 +377,8 @@ class Pass {
       if (auto* repeat = std::get_if<ir::While>(&stmt.op)) Visit(repeat->body);
       if (auto* branch = std::get_if<ir::If>(&stmt.op)) VisitBranches(*branch);
       auto* loop = std::get_if<ir::For>(&stmt.op);
-      if (loop != nullptr && loop->kind == ir::LoopKind::kPipelined && has_signals_) loop->kind = ir::LoopKind::kSerial, loop->num_stages = 0;
+      if (loop != nullptr && loop->kind == ir::LoopKind::kPipelined && (has_signals_ || HasGridBarrier(loop->body)))
+        loop->kind = ir::LoopKind::kSerial, loop->num_stages = 0;
       if (loop != nullptr && loop->kind == ir::LoopKind::kPipelined) {
         for (Stmt& out : LoopPipeliner(module_, kernel_, context_, everywhere_, threads_, *loop, stmt.loc).Run()) {
           auto* serial = std::get_if<ir::For>(&out.op);
@@ -406,7 +408,7 @@ class Pass {
   const Context& context_;
   const UsesOf everywhere_;
   ir::ThreadRange threads_;  // the threads that come to the statement
-  const bool has_signals_;   // the program's own barriers order what its loops do
+  const bool has_signals_;   // the program's own barriers order what its loops do, as a barrier of the grid orders what the loop around it does
 };
 
 // The tile of an async copy; nullopt: the statement is none.

@@ -55,15 +55,15 @@ bool MayMove(const Stmt& stmt) {
     const auto* loop = std::get_if<ir::For>(&inner.op);
     const bool nested = &inner != &stmt;
     const auto* gemm = std::get_if<ir::Gemm>(&inner.op);
-    may &=
-        std::visit(ir::Overloaded{[&](const ir::For&) { return loop->kind == ir::LoopKind::kParallel || !nested; },
-                                  [&](const ir::Gemm&) { return !nested && !gemm->plan->in_flight; }, [&](const ir::RingStep&) { return !nested; },
-                                  [&](const ir::Atomic& atomic) { return atomic.order == ir::MemoryOrder::kRelaxed; },
-                                  [&]<ir::OneOf<ir::Let, ir::Store, ir::If, ir::Copy, ir::AnyElementwise, ir::Reduce> T>(const T&) { return true; },
-                                  [&]<ir::OneOf<ir::Alloc, ir::While, ir::Assume, ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await,
-                                                ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::PairSum, ir::StreamSum>
-                                          T>(const T&) { return false; }},
-                   inner.op);
+    may &= std::visit(
+        ir::Overloaded{[&](const ir::For&) { return loop->kind == ir::LoopKind::kParallel || !nested; },
+                       [&](const ir::Gemm&) { return !nested && !gemm->plan->in_flight; }, [&](const ir::RingStep&) { return !nested; },
+                       [&](const ir::Atomic& atomic) { return atomic.order == ir::MemoryOrder::kRelaxed; },
+                       [&]<ir::OneOf<ir::Let, ir::Store, ir::If, ir::Copy, ir::Mma, ir::AnyElementwise, ir::Reduce> T>(const T&) { return true; },
+                       [&]<ir::OneOf<ir::Alloc, ir::While, ir::Assume, ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers,
+                                     ir::AsyncCommit, ir::AsyncWait, ir::PairSum, ir::StreamSum>
+                               T>(const T&) { return false; }},
+        inner.op);
   });
   return may;
 }

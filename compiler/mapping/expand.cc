@@ -46,18 +46,19 @@ class Expander {
     ir::Block result;
     for (ir::Stmt& stmt : block) {
       std::optional<ir::For> loop;
-      std::visit(ir::Overloaded{
-                     [&](ir::For& op) { Visit(op.body); },
-                     [&](ir::While& op) { Visit(op.body); },
-                     [&](ir::If& op) { Visit(op.then_body), Visit(op.else_body); },
-                     [&](const ir::Copy& op) {
-                       if (!IsLoad(op) && !IsTensor(op)) loop = CopyLoop(module_, op);
-                     },
-                     [&](const ir::Elementwise auto& op) { loop = LoopOf(op); },
-                     ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Gemm, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
-                                 ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
-                 },
-                 stmt.op);
+      std::visit(
+          ir::Overloaded{
+              [&](ir::For& op) { Visit(op.body); },
+              [&](ir::While& op) { Visit(op.body); },
+              [&](ir::If& op) { Visit(op.then_body), Visit(op.else_body); },
+              [&](const ir::Copy& op) {
+                if (!IsLoad(op) && !IsTensor(op)) loop = CopyLoop(module_, op);
+              },
+              [&](const ir::Elementwise auto& op) { loop = LoopOf(op); },
+              ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Gemm, ir::Mma, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
+                          ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+          },
+          stmt.op);
       if (loop) {
         if (NamesPrivate(stmt.op)) MakePrivate(*loop, FitsRegisters(*loop, stmt.op) ? ir::LoopKind::kUnroll : ir::LoopKind::kSerial);
         stmt.op = std::move(*loop);

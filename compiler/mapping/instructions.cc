@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "compiler/analysis/facts.h"
+#include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/analysis/threads/walk_together.h"
@@ -74,8 +75,9 @@ class Chooser {
         continue;
       }
       if (!LocalsFit(kernel)) continue;
+      FindChosen(kernel);
       kernel_ = &kernel;
-      filling_ = HasSignals(kernel) ? 0 : kProducers;
+      filling_ = HasSignals(kernel) || HasGridBarrier(kernel) ? 0 : kProducers;
       fragment_words_.clear();
       Choose(kernel);
       // A shared tile has one layout, so it must suit every product that reads the tile.
@@ -84,6 +86,30 @@ class Chooser {
   }
 
  private:
+  // The instructions that the program has chosen itself.
+  void FindChosen(ir::Kernel& kernel) {
+    WalkTogether(module_, kernel, [&](ir::Stmt& stmt, const Facts&, const ir::ThreadRange& threads) {
+      const auto* mma = std::get_if<ir::Mma>(&stmt.op);
+      if (mma == nullptr) return;
+      const auto type = [&](const ir::Region& region) { return ir::Name(module_[region.buffer].dtype); };
+      const target::MmaInstruction* row = RowOf(*mma, module_, *context_.target);
+      const uint32_t lanes = context_.target->warp_size;
+      if (row == nullptr) {
+        diagnostics_.Unsupported(
+            fmt::format("{} has no instruction of a warp that multiplies {} × {} × {} of {} and {} into {}, {}, {} and {} of them "
+                        "in each thread",
+                        context_.target->name, mma->m, mma->n, mma->k, type(mma->a), type(mma->b), type(mma->c), mma->a.extents[0], mma->b.extents[0],
+                        mma->c.extents[0]),
+            "use T.gemm, for which the compiler chooses among those that it has", stmt.loc);
+      } else if (threads.begin % lanes != 0 || threads.end % lanes != 0) {
+        diagnostics_.Error(fmt::format("an instruction of whole warps that threads {} to {} come to", threads.begin, threads.end - 1),
+                           fmt::format("let whole warps of {} come", lanes), stmt.loc);
+      } else {
+        kernel.decisions.push_back({"instructions", mma->c.buffer, std::string(row->name), "the program names it", stmt.loc});
+      }
+    });
+  }
+
   bool LocalsFit(const ir::Kernel& kernel) {
     int64_t bytes = 0;
     ir::SourceLoc largest;

@@ -14,6 +14,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/definitions.h"
+#include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/signals.h"
 #include "compiler/mapping/added_boxes.h"
 #include "compiler/rewrite/fresh.h"
@@ -49,7 +50,8 @@ class Chooser {
   void Run() {
     Count(kernel_.body);
     CountVersions(kernel_.body);
-    if (!has_wgmma_ && !has_signals_) return;
+    // Threads of their own would fill rings ahead of a barrier of the grid.
+    if (!has_signals_ && (!has_wgmma_ || HasGridBarrier(kernel_))) return;
     Place place{Facts(module_)};
     place.facts.EnterKernel(kernel_);
     const size_t buffers = module_.buffers.size();
@@ -128,40 +130,40 @@ class Chooser {
   void Visit(ir::Block& block, Place place) {
     ir::Block result;
     for (ir::Stmt& stmt : block) {
-      std::visit(
-          ir::Overloaded{
-              [&](ir::For& op) {
-                if (op.kind == ir::LoopKind::kParallel) return;
-                Place inner = place;
-                inner.facts.EnterLoop(op);
-                inner.together &= IsShared(op.extents[0]);
-                inner.pipelined |= op.kind == ir::LoopKind::kPipelined && op.num_stages >= 2;
-                inner.loops.push_back(op.vars[0]);
-                Visit(op.body, std::move(inner));
-              },
-              [&](ir::If& op) {
-                Place then = place;
-                then.together &= IsShared(op.cond);
-                Place otherwise = then;
-                then.facts.Assume(op.cond);
-                Visit(op.then_body, std::move(then));
-                Visit(op.else_body, std::move(otherwise));
-              },
-              [&](ir::While& op) {
-                Place inner = place;
-                inner.together &= IsShared(op.cond);
-                inner.counted = false;
-                Visit(op.body, std::move(inner));
-              },
-              [&](ir::Let& op) {
-                place.facts.Bind(op);
-                if (!IsShared(op.value)) by_thread_.insert(op.var);
-              },
-              [&](ir::Assume& op) { place.facts.Assume(op.cond); },
-              ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
-                          ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
-          },
-          stmt.op);
+      std::visit(ir::Overloaded{
+                     [&](ir::For& op) {
+                       if (op.kind == ir::LoopKind::kParallel) return;
+                       Place inner = place;
+                       inner.facts.EnterLoop(op);
+                       inner.together &= IsShared(op.extents[0]);
+                       inner.pipelined |= op.kind == ir::LoopKind::kPipelined && op.num_stages >= 2;
+                       inner.loops.push_back(op.vars[0]);
+                       Visit(op.body, std::move(inner));
+                     },
+                     [&](ir::If& op) {
+                       Place then = place;
+                       then.together &= IsShared(op.cond);
+                       Place otherwise = then;
+                       then.facts.Assume(op.cond);
+                       Visit(op.then_body, std::move(then));
+                       Visit(op.else_body, std::move(otherwise));
+                     },
+                     [&](ir::While& op) {
+                       Place inner = place;
+                       inner.together &= IsShared(op.cond);
+                       inner.counted = false;
+                       Visit(op.body, std::move(inner));
+                     },
+                     [&](ir::Let& op) {
+                       place.facts.Bind(op);
+                       if (!IsShared(op.value)) by_thread_.insert(op.var);
+                     },
+                     [&](ir::Assume& op) { place.facts.Assume(op.cond); },
+                     ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::Mma, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier,
+                                 ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep,
+                                 ir::PairSum, ir::StreamSum>{},
+                 },
+                 stmt.op);
       if (place.together && AddTile(stmt, place.facts, result)) continue;
       auto* copy = std::get_if<ir::Copy>(&stmt.op);
       const bool once = &block == &kernel_.body && copy != nullptr && by_groups_.contains(copy->dst.buffer);

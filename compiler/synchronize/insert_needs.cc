@@ -25,7 +25,7 @@ void InsertNeeds(ir::Kernel& kernel, ir::Block& block, const std::map<const ir::
       if (need.Has(Need::kStores)) result.push_back({ir::AsyncWait{0, /*stores=*/true}, stmt.loc});
       if (need.Meets()) {
         const bool shared_only = by_memory && need.Has(Need::kBarrier) && !need.Has(Need::kGlobal);
-        result.push_back({ir::Barrier{/*by_group=*/!need.Has(Need::kBarrier), shared_only}, stmt.loc});
+        result.push_back({ir::Barrier{.by_group = !need.Has(Need::kBarrier), .shared_only = shared_only}, stmt.loc});
       }
     }
     if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel)

@@ -108,6 +108,23 @@ inline Need WaitFor(const Pending& p) {
   return {Need::kCopies | (p.age < 0 ? Need::kCommit : 0), std::max(p.age, 0)};
 }
 
+// Until all is done: other blocks may overwrite what a copy under way still reads.
+inline Need WaitForAll(const State& state) {
+  Need need;
+  for (const Pending& p : state) need.Add(WaitFor(p));
+  return need;
+}
+
+// Seen from the next iteration of the loop over `var`, offsets of versions are one less.
+inline void SeeFromNext(State& state, std::optional<ir::VarId> var) {
+  for (Pending& p : state) {
+    if (p.version && p.version->var && p.version->var == var) {
+      p.version->offset = (p.version->offset - 1 + p.version->modulus) % p.version->modulus;
+    }
+    p.age = p.age >= kStoring ? p.age : std::min(p.age, kMaxAge);
+  }
+}
+
 // A copy that has been waited for counts as done.
 inline void Settle(const Need& need, State& state) {
   for (Pending& p : state) {

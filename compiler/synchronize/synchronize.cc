@@ -19,6 +19,7 @@
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/rules/reduce.h"
 #include "compiler/synchronize/branches.h"
+#include "compiler/synchronize/count_blocks.h"
 #include "compiler/synchronize/insert_needs.h"
 #include "compiler/synchronize/pending.h"
 #include "compiler/synchronize/range_barriers.h"
@@ -114,7 +115,10 @@ class Analysis {
     if (beyond_ == nullptr && visits_ > limit_) beyond_ = &stmt;
     if (IsDecided()) return;
     std::visit(ir::Overloaded{
-                   [&](const ir::Barrier& barrier) { Clear(state, barrier.by_group ? Need::kGroup : Need::kBarrier | Need::kGlobal); },
+                   [&](const ir::Barrier& barrier) {
+                     if (barrier.grid) Demand(stmt, WaitForAll(state), state);
+                     Clear(state, barrier.by_group ? Need::kGroup : Need::kBarrier | Need::kGlobal);
+                   },
                    // What is pending leaves the loop or meets its next iteration; none of it reaches the statement after this one.
                    [&](const ir::Arrive&) { Arrive(stmt, state); },
                    [&](const ir::Break&) { Leave(exits_.back().by_break, state); },
@@ -152,8 +156,8 @@ class Analysis {
                      Normalize(state);
                    },
                    [&](const ir::PairSum& sum) { Exchange(stmt, sum.scratch, state); },
-                   [&]<ir::OneOf<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Await,
-                                 ir::Registers, ir::RingStep, ir::StreamSum>
+                   [&]<ir::OneOf<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Mma, ir::AnyElementwise, ir::Reduce, ir::Atomic,
+                                 ir::Await, ir::Registers, ir::RingStep, ir::StreamSum>
                            T>(const T&) { Simple(stmt, state); },
                },
                stmt.op);
@@ -165,7 +169,7 @@ class Analysis {
     Simple(stmt, state);
     Need need;
     for (const Pending& p : state)
-      if (p.age != kDone && IsBy(p, scopes_.back())) need.Add(WaitFor(p));
+      if (IsBy(p, scopes_.back())) need.Add(WaitFor(p));
     Demand(stmt, need, state);
     for (Pending& p : state) p.released |= p.age == kDone && (p.met > 0 || IsBy(p, scopes_.back()));
     Normalize(state);
@@ -541,6 +545,7 @@ ir::Result Synchronize(ir::Module& module, const Context& context, ir::Diagnosti
     WarnOfUnreleased(module, analysis.unreleased(), diagnostics);
     InsertNeeds(kernel, kernel.body, analysis.needs(), by_memory);
     BindBarriers(module, kernel, *context.target, diagnostics);
+    CountBlocks(module, kernel, *context.target, diagnostics);
     if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
   }
   return {};

@@ -269,4 +269,17 @@ const MmaInstruction& RowOf(const ir::Gemm& gemm, const Target& target) {
   return *FindMma(target, name);
 }
 
+const MmaInstruction* RowOf(const ir::Mma& mma, const ir::Module& module, const Target& target) {
+  const auto is_meant = [&](const MmaInstruction& row) {
+    const auto holds = [&](const ir::Region& region, ir::DType dtype, const ir::Layout& layout) {
+      return module[region.buffer].dtype == dtype && ir::Bits(dtype) <= 32 && layout.rank() > 0 && region.extents[0] == layout.Registers();
+    };
+    return row.team == Team::kWarp && !row.reads_shared && !row.swapped && uint32_t(row.m) == mma.m && uint32_t(row.n) == mma.n &&
+           uint32_t(row.k) == mma.k && holds(mma.a, row.a, row.a_layout) && holds(mma.b, row.b, row.b_layout) && holds(mma.c, row.c, row.c_layout);
+  };
+  const std::span<const MmaInstruction> rows = MmaInstructions(target);
+  const auto found = std::ranges::find_if(rows, is_meant);
+  return found == rows.end() ? nullptr : &*found;
+}
+
 }  // namespace kiln::target

@@ -9,6 +9,7 @@
 
 #include "compiler/target/target.h"
 #include "ir/layout.h"
+#include "ir/module.h"
 #include "ir/op.h"
 #include "ir/type.h"
 
@@ -58,5 +59,7 @@ MmaInstruction Unswapped(const MmaInstruction& row);
 const MmaInstruction* FindMma(const Target& target, std::string_view name);
 // The row that the product's plan names. Every product has a plan from the pass instructions on, with a row of the target.
 const MmaInstruction& RowOf(const ir::Gemm& gemm, const Target& target);
+// The warp's instruction that the program has chosen; nullptr: the target has none of this shape and these types, or it lies on other lanes.
+const MmaInstruction* RowOf(const ir::Mma& mma, const ir::Module& module, const Target& target);
 
 }  // namespace kiln::target

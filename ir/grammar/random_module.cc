@@ -353,7 +353,7 @@ Op RandomModule::MakeElementwise() {
 }
 
 Op RandomModule::MakeTileOp() {
-  switch (Below(decisions_ ? 13 : 5)) {
+  switch (Below(decisions_ ? 14 : 5)) {
     case 0: return MakeGemm();
     case 1: {
       std::vector<Op (RandomModule::*)()> makers;
@@ -394,7 +394,7 @@ Op RandomModule::MakeTileOp() {
       if (decisions_ && Coin()) copy.plan->ring = AddRing();
       return copy;
     }
-    case 4: return Barrier{decisions_ && Coin()};
+    case 4: return Barrier{.grid = Coin(), .by_group = decisions_ && Coin()};
     case 5: return AsyncCommit{};
     case 6: {
       AsyncWait wait{Below(4), Coin()};
@@ -420,6 +420,10 @@ Op RandomModule::MakeTileOp() {
     case 9: return Arrive{AddBarriers(), {module_.exprs.Int(Below(2))}};
     case 10: return Await{AddBarriers(), {module_.exprs.Int(Below(2))}, module_.exprs.Int(Below(2))};
     case 11: return Registers{uint32_t(24 + Below(20) * 8), Coin()};
+    case 12: {
+      const auto part = [&](DType dtype, int64_t elements) { return Whole(AddTile(Space::kLocal, dtype, {elements})); };
+      return Mma{part(DType::kF16, 8), part(DType::kF16, 4), part(DType::kF32, 4), 16, 8, 16};
+    }
     default: {
       const Ring ring = AddRing();
       return RingStep{RingAction(Below(4)), ring, Below(2) * 128, Below(3)};

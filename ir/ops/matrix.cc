@@ -58,7 +58,33 @@ void CheckSpaces(Verifier& verifier, const Gemm& op) {
   if (op.plan && op.plan->as_sums && !held) verifier.Error("a lies as a sum does, and is no fragment of m × k", "leave out as_sums");
 }
 
+// How many lanes share a matrix of which each holds the region; 0: the region is none of that.
+uint32_t LanesOf(Verifier& verifier, const Region& region, std::string_view what, uint64_t elements) {
+  if (!verifier.CheckRegion(region, what)) return 0;
+  if (verifier.module()[region.buffer].space != Space::kLocal || region.extents.size() != 1) {
+    verifier.Error(fmt::format("{} is no array of one dimension that each thread has of its own", what), "use a local buffer of one dimension");
+    return 0;
+  }
+  const auto each = uint64_t(region.extents[0]);
+  if (each != 0 && elements % each == 0 && (elements / each == 32 || elements / each == 64)) return uint32_t(elements / each);
+  verifier.Error(fmt::format("{} of {} elements of each thread, of {} in all", what, each, elements),
+                 "the lanes of a warp hold one matrix: its elements are those of a thread times 32, or 64 on some AMD GPUs");
+  return 0;
+}
+
 }  // namespace
+
+void Check(Verifier& verifier, const Mma& op) {
+  verifier.CheckTogether("an mma");
+  constexpr uint32_t kMost = 1024;
+  if (op.m > kMost || op.n > kMost || op.k > kMost) {
+    return verifier.Error(fmt::format("an mma of {} × {} × {}", op.m, op.n, op.k), fmt::format("no instruction is larger than {}", kMost));
+  }
+  const uint32_t a = LanesOf(verifier, op.a, "a", uint64_t(op.m) * op.k), b = LanesOf(verifier, op.b, "b", uint64_t(op.n) * op.k),
+                 c = LanesOf(verifier, op.c, "c", uint64_t(op.m) * op.n);
+  if (a == 0 || b == 0 || c == 0 || (a == b && b == c)) return;
+  verifier.Error(fmt::format("an mma whose a, b and c lie on {}, {} and {} lanes", a, b, c), "the same lanes hold all three");
+}
 
 void Check(Verifier& verifier, const Gemm& op) {
   verifier.CheckTogether("a gemm");

@@ -76,7 +76,8 @@ std::expected<std::uint64_t, std::string> EmulatedLaunch::Value(const runtime::K
   switch (arg.kind) {
     case Kind::kTensor: return args_[arg.index].tensor.data;
     case Kind::kWorkspace:
-    case Kind::kZeroedWorkspace: return workspace_addresses_[arg.index];
+    case Kind::kZeroedWorkspace:
+    case Kind::kBlockCounter: return workspace_addresses_[arg.index];
     case Kind::kSymbol: return static_cast<std::uint64_t>(binding_.symbols[arg.index]);
     case Kind::kTensorMap: return reinterpret_cast<std::uint64_t>(&maps_[arg.index]);
     case Kind::kScalar: {

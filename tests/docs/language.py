@@ -23,7 +23,7 @@ SECTIONS = (
     ("Functions and tensors", ("function", "pointers", "program", "trace")),
     ("Launches, memory and annotations", ("launch", "buffer", "layout", "views", "scripted")),
     ("Loops", ("loops", "lanes")),
-    ("Tile operations", ("tile_ops", "sparse", "gathers", "reducers", "awaited", "roles")),
+    ("Tile operations", ("tile_ops", "sparse", "warp_products", "gathers", "reducers", "awaited", "roles")),
     ("Atomic operations", ("atomics",)),
     ("Warps and blocks", ("votes", "thread_reductions")),
     ("Scalars", ("math", "rounding", "expr", "kinds")),

@@ -72,3 +72,28 @@ def test_each_thread_counts_in_shared_memory(call, target):
 
     (out,) = call(program, target, np.zeros(2, np.int32))
     assert list(out) == [0, THREADS]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_array_that_all_threads_hold_alike_is_added_once(call, target):
+    @T.prim_func
+    def program(A: T.Tensor((3,), "float32"), B: T.Tensor((3,), "float32")):
+        with T.Kernel(2, threads=THREADS):
+            mine = T.alloc_local((3,), "float32")
+            T.copy(A, mine)
+            T.atomic_add(B, mine)
+
+    a = np.array([1, 2, 4], np.float32)
+    np.testing.assert_array_equal(call(program, target, a, np.zeros(3, np.float32))[1], 2 * a)
+
+
+def test_an_array_that_differs_between_threads_is_not_added_as_a_tile(emulator):
+    @T.prim_func
+    def program(B: T.Tensor((1,), "int32")):
+        with T.Kernel(1, threads=THREADS):
+            mine = T.alloc_local((1,), "int32")
+            mine[0] = T.get_thread_binding()
+            T.atomic_add(B, mine)
+
+    _, answer = emulator.call(emulator.module(program.serialized), "emu:sm_80", [(np.zeros(1, np.int32), "int32")])
+    assert "may differ between" in answer["error"], answer

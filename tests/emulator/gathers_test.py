@@ -89,3 +89,38 @@ def test_threads_combine_along_a_dimension(call, target, block, along, function,
     axis = 2 - along
     expected = np.broadcast_to(ufunc.reduce(a.reshape(shape), axis=axis, keepdims=True), shape).reshape(-1)
     np.testing.assert_array_equal(call(program, target, a, np.zeros(count, np.float32))[1], expected)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_reduction_of_a_programs_own_goes_by_halves(call, target):
+    @T.prim_func
+    def program(A: T.Tensor((8,), "float16"), B: T.Tensor((8,), "float16")):
+        with T.Kernel(1, threads=8):
+            tx = T.get_thread_binding()
+            mine, reduced = T.alloc_local((1,), "float16"), T.alloc_local((1,), "float16")
+            mine[0] = A[tx]
+            with T.attr(T.comm_reducer(lambda x, y: x * y, [T.float16(1)]), "reduce_scope", T.reinterpret(T.uint64(0), dtype="handle")):
+                T.evaluate(T.tvm_thread_allreduce(T.uint32(1), mine[0], True, reduced[0], tx, dtype="handle"))
+            B[tx] = reduced[0]
+
+    a = np.array([3, 11, 5, 7, 13, 9, 0.25, 0.5], np.float16)  # one after another it would be rounded in other places
+    halves = a
+    while len(halves) > 1:
+        halves = halves[: len(halves) // 2] * halves[len(halves) // 2 :]
+    assert halves[0] != np.multiply.accumulate(a, dtype=np.float16)[-1]
+    np.testing.assert_array_equal(call(program, target, a, np.zeros(8, np.float16))[1], np.full(8, halves[0]))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_slice_that_ends_where_the_launch_says_is_filled(call, target):
+    @T.prim_func
+    def program(A: T.Tensor((4, 40), "int32"), N: T.Tensor((4,), "int32")):
+        with T.Kernel(4, threads=64) as bx:
+            last = N[bx]
+            T.fill(A[bx, 3:last], bx + 7)
+
+    n = np.array([3, 4, 21, 50], np.int32)
+    expected = np.zeros((4, 40), np.int32)
+    for row, last in enumerate(n):
+        expected[row, 3:last] = row + 7
+    np.testing.assert_array_equal(call(program, target, np.zeros((4, 40), np.int32), n)[0], expected)

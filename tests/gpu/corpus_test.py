@@ -11,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import corpus  # noqa: E402
+import corpus_report  # noqa: E402
 
 FILES = {
     "testing/python/test_fates.py": '''
@@ -178,3 +179,22 @@ def test_emulated_runs_see_the_callers_packages_behind_ours():
     found = corpus_triton.emulated({"PYTHONPATH": "ours", "KILN_ADDRESS": "unix:x"}, "torch")
     assert found == {"PYTHONPATH": f"ours{os.pathsep}torch", "KILN_ADDRESS": "unix:x", "KILN_TARGET": "emu:sm_90a", "KILN_CORPUS_DEVICE": "cpu"}
     assert corpus_triton.emulated({"PYTHONPATH": "ours"}, "")["PYTHONPATH"] == "ours"
+
+
+def test_the_page_says_what_passes_and_what_does_not():
+    rows = [("testing/python/language/test_a.py::test_x[1]", "passed", ""), ("testing/python/language/test_a.py::test_x[2]", "failed", "E | no"),
+            ("testing/python/language/test_a.py::test_y", "passed", ""), ("testing/python/language/test_a.py::test_z", "skipped", ""),
+            ("testing/python/ir/test_b.py::test_t", "not_applicable", "compare text"), ("examples/gemm/a.py", "passed", ""),
+            ("examples/gemm/b.py", "failed", "E | no"), ("examples/c.py", "passed", "")]
+    report = {"rows": [{"case": case, "outcome": outcome, "error": error, "seconds": 0.1} for case, outcome, error in rows], "seconds": 12.3,
+              "errors": [{"error": "E | no at /tmp/place/of/a.py", "cases": ["examples/gemm/b.py", "testing/python/language/test_a.py::test_x[2]"]}],
+              "place": {"devices": [{"name": "GPU", "driver_version": "13.0"}]}}
+    lines = corpus_report.markdown(report).splitlines()
+    assert lines[0] == "GPU, driver CUDA 13.0, 12 s"
+    assert "| test functions | 1 | 1 | 0 | 1 | 1 | 50.0 % |" in lines
+    assert "| their cases | 2 | 1 | 0 | 1 | 1 | 66.7 % |" in lines
+    assert "| scripts | 2 | 1 | 0 | 0 | 0 | 66.7 % |" in lines
+    assert "| `E \\| no at a.py` | examples/gemm/b.py, testing/python/language/test_a.py::test_x[2] |" in lines
+    assert "| compare text | 1 |  |" in lines
+    assert "| examples/gemm | 1 | 1 | 0 | 0 | 0 | 50.0 % |" in lines and "| examples | 1 | 0 | 0 | 0 | 0 | 100.0 % |" in lines
+    assert not any(line.startswith("| testing/python/ir") for line in lines)

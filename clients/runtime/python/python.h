@@ -59,6 +59,7 @@ std::optional<std::string> Text(PyObject* object);
 
 struct State {
   PyObject* driver_error = nullptr;
+  PyObject* argument_error = nullptr;
   PyObject* alignment_error = nullptr;
   PyTypeObject* kernel_type = nullptr;
   PyTypeObject* array_type = nullptr;

@@ -177,11 +177,22 @@ bool AddDriverError(PyObject* module) {
   return type && PyModule_AddObjectRef(module, "DriverError", type) == 0;
 }
 
+bool AddArgumentError(PyObject* module) {
+  Ref bases(PyTuple_Pack(2, PyExc_ValueError, PyExc_RuntimeError));
+  if (!bases) return false;
+  PyObject* type = PyErr_NewExceptionWithDoc("kiln._runtime.ArgumentError",
+                                             "What a launch is given is not what the kernel takes, or not what it was compiled for. A "
+                                             "RuntimeError as well, as TileLang's.",
+                                             bases.get(), nullptr);
+  GetState().argument_error = type;
+  return type && PyModule_AddObjectRef(module, "ArgumentError", type) == 0;
+}
+
 bool AddAlignmentError(PyObject* module) {
   PyObject* type = PyErr_NewExceptionWithDoc("kiln._runtime.AlignmentError",
                                              "A tensor starts between the addresses that the kernel relies on. alignment: what "
                                              "CompileOptions.pointer_alignment must be to take these tensors.",
-                                             PyExc_ValueError, nullptr);
+                                             GetState().argument_error, nullptr);
   GetState().alignment_error = type;
   return type && PyModule_AddObjectRef(module, "AlignmentError", type) == 0;
 }
@@ -194,8 +205,9 @@ PyMODINIT_FUNC PyInit__runtime() {
   static PyModuleDef definition = {
       PyModuleDef_HEAD_INIT, "kiln._runtime", "Loads Kiln's artifacts and launches them.", -1, Functions(), nullptr, nullptr, nullptr, nullptr};
   Ref module(PyModule_Create(&definition));
-  if (!module || !AddDriverError(module.get()) || !AddAlignmentError(module.get()) || !AddKernelType(module.get()) ||
-      !AddLauncherType(module.get()) || !AddCallsType(module.get()) || !AddArrayType(module.get()) || !AddEventType(module.get()))
+  if (!module || !AddDriverError(module.get()) || !AddArgumentError(module.get()) || !AddAlignmentError(module.get()) ||
+      !AddKernelType(module.get()) || !AddLauncherType(module.get()) || !AddCallsType(module.get()) || !AddArrayType(module.get()) ||
+      !AddEventType(module.get()))
     return nullptr;
   return module.release();
 }

@@ -49,7 +49,7 @@ fake = ctypes.CDLL(str(FAKE))
 
 class Launch(ctypes.Structure):
     _fields_ = [("entry", ctypes.c_char * 128), ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3),
-                ("shared_bytes", ctypes.c_uint32), ("cluster", ctypes.c_uint32 * 3), ("stream", ctypes.c_uint64),
+                ("shared_bytes", ctypes.c_uint32), ("cluster", ctypes.c_uint32 * 3), ("cooperative", ctypes.c_uint32), ("stream", ctypes.c_uint64),
                 ("param_count", ctypes.c_uint32), ("params", ctypes.c_uint64 * 64)]
 
 

@@ -25,7 +25,7 @@ PyObject* RaiseAlignment(const Error& error) {
 PyObject* Raise(const Error& error) {
   if (error.alignment != 0) return RaiseAlignment(error);
   if (error.kind != Error::Kind::kDriver) {
-    PyErr_SetString(PyExc_ValueError, error.message.c_str());
+    PyErr_SetString(GetState().argument_error, error.message.c_str());
     return nullptr;
   }
   PyObject* type = GetState().driver_error;

@@ -106,7 +106,8 @@ int LoadImage(void** out, const void* image) {
   return 0;
 }
 
-int Run(void* f, const unsigned grid[3], const unsigned block[3], unsigned shared, void* stream, const unsigned* cluster, void** params) {
+int Run(void* f, const unsigned grid[3], const unsigned block[3], unsigned shared, void* stream, const unsigned* cluster, bool cooperative,
+        void** params) {
   const Function& function = *static_cast<Function*>(f);
   KilnFakeLaunch launch{};
   std::strncpy(launch.entry, function.entry.c_str(), sizeof launch.entry - 1);
@@ -117,6 +118,7 @@ int Run(void* f, const unsigned grid[3], const unsigned block[3], unsigned share
     launch.cluster[d] = cluster ? cluster[d] : 0;
   }
   launch.shared_bytes = shared;
+  launch.cooperative = cooperative;
   launch.stream = reinterpret_cast<uint64_t>(stream);
   launch.param_count = uint32_t(function.param_bytes.size());
   for (size_t i = 0; i < function.param_bytes.size() && i < 64; ++i)
@@ -296,11 +298,16 @@ END FAKE(cuLaunchKernel, void* f, unsigned gx, unsigned gy, unsigned gz, unsigne
          void** params, void**) if (NeedContext()) return NeedContext();
 if ((std::getenv("KILN_FAKE_DRIVER_SOCKETS") != nullptr && !MakesSocket()) || Fails()) return kOperatingSystem;
 const unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
-return Run(f, grid, block, shared, stream, nullptr, params);
+return Run(f, grid, block, shared, stream, nullptr, false, params);
 END FAKE(cuLaunchKernelEx, const LaunchConfig* c, void* f, void** params, void**) if (NeedContext()) return NeedContext();
 const unsigned grid[] = {c->gx, c->gy, c->gz}, block[] = {c->bx, c->by, c->bz};
-const bool cluster = c->count == 1 && c->attributes[0].id == 4;
-return Run(f, grid, block, c->shared, c->stream, cluster ? c->attributes[0].value : nullptr, params);
+const unsigned* cluster = nullptr;
+bool cooperative = false;
+for (unsigned i = 0; i < c->count; ++i) {
+  if (c->attributes[i].id == 4) cluster = c->attributes[i].value;
+  cooperative |= c->attributes[i].id == 2 && c->attributes[i].value[0] == 1;
+}
+return Run(f, grid, block, c->shared, c->stream, cluster, cooperative, params);
 END FAKE(cuTensorMapEncodeTiled, void* out, unsigned type, uint32_t rank, void* address, const uint64_t* dims, const uint64_t* strides,
          const uint32_t* box, const uint32_t* steps, unsigned interleave, unsigned swizzle, unsigned promotion,
          unsigned fill) if (NeedContext()) return NeedContext();
@@ -390,7 +397,7 @@ END FAKE(hipModuleLaunchKernel, void* f, unsigned gx, unsigned gy, unsigned gz, 
                                                  by,
                                                  bz
                                                };
-return Run(f, grid, block, shared, stream, nullptr, params);
+return Run(f, grid, block, shared, stream, nullptr, false, params);
 END FAKE(hipMalloc, uint64_t* p, size_t n) * p = Allocate(n);
 return 0;
 END FAKE(hipFree, uint64_t p) return Free(p);

@@ -13,6 +13,7 @@ struct KilnFakeLaunch {
   uint32_t block[3];
   uint32_t shared_bytes;
   uint32_t cluster[3];  // 0: none was asked for
+  uint32_t cooperative;
   uint64_t stream;
   uint32_t param_count;
   uint64_t params[64];  // as many low bytes as the parameter has, and no more than 8

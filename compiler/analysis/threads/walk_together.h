@@ -16,27 +16,27 @@ template <typename Visit>
 void WalkTogether(ir::Block& block, Facts facts, const ir::ThreadRange& threads, const Visit& visit) {
   for (ir::Stmt& stmt : block) {
     visit(stmt, std::as_const(facts), threads);
-    std::visit(
-        ir::Overloaded{
-            [&](ir::For& op) {
-              if (op.kind == ir::LoopKind::kParallel) return;
-              Facts inner = facts;
-              inner.EnterLoop(op);
-              WalkTogether(op.body, std::move(inner), threads, visit);
-            },
-            [&](ir::While& op) { WalkTogether(op.body, facts, threads, visit); },
-            [&](ir::If& op) {
-              Facts inner = facts;
-              inner.Assume(op.cond);
-              WalkTogether(op.then_body, std::move(inner), op.then_threads.value_or(threads), visit);
-              WalkTogether(op.else_body, facts, op.else_threads.value_or(threads), visit);
-            },
-            [&](ir::Let& op) { facts.Bind(op); },
-            [&](ir::Assume& op) { facts.Assume(op.cond); },
-            ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
-                        ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
-        },
-        stmt.op);
+    std::visit(ir::Overloaded{
+                   [&](ir::For& op) {
+                     if (op.kind == ir::LoopKind::kParallel) return;
+                     Facts inner = facts;
+                     inner.EnterLoop(op);
+                     WalkTogether(op.body, std::move(inner), threads, visit);
+                   },
+                   [&](ir::While& op) { WalkTogether(op.body, facts, threads, visit); },
+                   [&](ir::If& op) {
+                     Facts inner = facts;
+                     inner.Assume(op.cond);
+                     WalkTogether(op.then_body, std::move(inner), op.then_threads.value_or(threads), visit);
+                     WalkTogether(op.else_body, facts, op.else_threads.value_or(threads), visit);
+                   },
+                   [&](ir::Let& op) { facts.Bind(op); },
+                   [&](ir::Assume& op) { facts.Assume(op.cond); },
+                   ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::Mma, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break,
+                               ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum,
+                               ir::StreamSum>{},
+               },
+               stmt.op);
   }
 }
 

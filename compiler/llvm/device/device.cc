@@ -134,8 +134,14 @@ Value* DeviceBase::Atomic(const AtomicForm& form, Value* ptr, Value* v, Value* c
     old = b.CreateExtractValue(b.CreateAtomicCmpXchg(ptr, as_bits(compare), as_bits(v), align, order, failure, scope), 0);
   } else {
     Value* operand = form.op == AtomicOp::kExchange ? as_bits(v) : v;
-    llvm::AtomicRMWInst* atomic = b.CreateAtomicRMW(AtomicOperation(form.op, form.dtype), ptr, operand, llvm::MaybeAlign(), order, scope);
+    using llvm::AtomicOrdering;
+    const bool fenced = NeedsFences() && order != AtomicOrdering::Monotonic;
+    if (fenced && order != AtomicOrdering::Acquire)
+      b.CreateFence(order == AtomicOrdering::SequentiallyConsistent ? order : AtomicOrdering::Release, scope);
+    llvm::AtomicRMWInst* atomic =
+        b.CreateAtomicRMW(AtomicOperation(form.op, form.dtype), ptr, operand, llvm::MaybeAlign(), fenced ? AtomicOrdering::Monotonic : order, scope);
     MarkAtomic(*atomic);
+    if (fenced && order != AtomicOrdering::Release) b.CreateFence(AtomicOrdering::Acquire, scope);
     old = atomic;
   }
   return form.gives_old ? b.CreateBitCast(old, ValueType(b.getContext(), form.dtype)) : nullptr;
@@ -196,7 +202,7 @@ Value* Device::ClusterRank() { std::abort(); }
 void Device::ClusterBarrier() { std::abort(); }
 void Device::StoreAsyncAt(Value*, Value*, Value*, Value*) { std::abort(); }
 Value* Device::ClusterAddress(Value*, Value*) { std::abort(); }
-void Device::GridBarrier() { std::abort(); }
+void Device::GridBarrier(llvm::Value*) { std::abort(); }
 void Device::RaiseFlag(Value*) { std::abort(); }
 void Device::TakeFlag(Value*) { std::abort(); }
 

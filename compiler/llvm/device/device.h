@@ -157,9 +157,9 @@ class Device {
   // Writes `v`, of 32 or 64 bits, to the same place of block `rank` (i32) of the cluster. The write is asynchronous: that block's mbarrier
   // counts the bytes when they arrive.
   virtual void StoreAsyncAt(llvm::Value* shared, llvm::Value* rank, llvm::Value* v, llvm::Value* mbarrier);
-  // All threads of the grid, whose blocks must all be resident (a cooperative launch); orders global memory. One counter of the module
-  // serves all kernels, so that they may not run at the same time.
-  virtual void GridBarrier();
+  // All threads of the grid, whose blocks must all be resident (a cooperative launch); orders global memory. `counter` (u32, in global memory):
+  // of this launch alone, and 0 at first; a launch leaves in it what the next may begin with.
+  virtual void GridBarrier(llvm::Value* counter);
   // A flag (u32) in global memory with which a block passes on data that it wrote there. RaiseFlag, called by one thread: whoever takes the
   // flag sees everything of its block that this thread has seen. TakeFlag: one thread waits until the flag is up, and lowers it. The block
   // that raises it must be running: it has to start no later.

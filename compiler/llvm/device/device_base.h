@@ -32,6 +32,8 @@ class DeviceBase : public Device, protected NativeMath, protected NativeConvert 
   virtual llvm::Value* NativePacked(std::span<llvm::Value* const>, ir::DType, ir::DType) { return nullptr; }
   virtual std::string_view DeviceScope() const = 0;
   virtual void MarkAtomic(llvm::AtomicRMWInst&) {}
+  // Whether LLVM leaves out what an atomic change orders, so that fences stand around it.
+  virtual bool NeedsFences() const { return false; }
 
   // A call of an intrinsic that may be overloaded on `types`.
   llvm::CallInst* Call(llvm::Intrinsic::ID id, std::span<llvm::Value* const> args, std::span<llvm::Type* const> types = {});

@@ -163,6 +163,7 @@ class NvptxDevice final : public NvptxAsyncDevice {
   }
 
   std::string_view DeviceScope() const override { return "device"; }
+  bool NeedsFences() const override { return true; }  // its atom and red are all relaxed
 
   Value* NativePacked(std::span<Value* const> v, DType from, DType to) override {
     if (from != DType::kF32 && from != DType::kTF32) return nullptr;

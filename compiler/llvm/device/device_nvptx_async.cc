@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/llvm/device/device_nvptx_async.h"
 
+#include <array>
 #include <cstdlib>
 
 namespace kiln::llvm_ir {
@@ -259,15 +260,9 @@ void NvptxAsyncDevice::StoreAsyncAt(Value* shared, Value* rank, Value* v, Value*
 }
 
 // The last block of each round flips the counter's top bit: all other blocks add 1, and block 0 adds the rest of 2^31.
-void NvptxAsyncDevice::GridBarrier() {
+void NvptxAsyncDevice::GridBarrier(Value* counter) {
   llvm::IRBuilderBase& b = builder();
-  llvm::Module& module = *b.GetInsertBlock()->getModule();
   llvm::Function* function = b.GetInsertBlock()->getParent();
-  auto* counter = llvm::cast<llvm::GlobalVariable>(module.getOrInsertGlobal("kiln_grid_barrier", b.getInt32Ty(), [&] {
-    return new llvm::GlobalVariable(module, b.getInt32Ty(), false, llvm::GlobalValue::InternalLinkage, b.getInt32(0), "kiln_grid_barrier", nullptr,
-                                    llvm::GlobalValue::NotThreadLocal, kGlobalSpace);
-  }));
-  const llvm::SyncScope::ID scope = b.getContext().getOrInsertSyncScopeID("device");
   const auto block = [&](const char* name) { return llvm::BasicBlock::Create(b.getContext(), name, function); };
   llvm::BasicBlock *arrive = block("grid.arrive"), *wait = block("grid.wait"), *end = block("grid.end");
   Barrier();
@@ -276,12 +271,11 @@ void NvptxAsyncDevice::GridBarrier() {
   Value* blocks = b.CreateMul(b.CreateMul(GridSize(0), GridSize(1)), GridSize(2));
   Value* first = b.CreateICmpEQ(b.CreateOr(b.CreateOr(BlockIndex(0), BlockIndex(1)), BlockIndex(2)), I32(0));
   Value* rest = b.CreateSub(b.getInt32(0x80000001), blocks);
-  Value* before = b.CreateAtomicRMW(llvm::AtomicRMWInst::Add, counter, b.CreateSelect(first, rest, I32(1)), llvm::MaybeAlign(),
-                                    llvm::AtomicOrdering::AcquireRelease, scope);
+  const std::array<Value*, 2> counted = {counter, b.CreateSelect(first, rest, I32(1))};
+  Value* before = Asm(b.getInt32Ty(), "atom.acq_rel.gpu.global.add.u32 $0, [$1], $2;", counted, /*convergent=*/true);
   b.CreateBr(wait);
   b.SetInsertPoint(wait);
-  llvm::LoadInst* now = b.CreateAlignedLoad(b.getInt32Ty(), counter, llvm::Align(4), /*isVolatile=*/true);
-  now->setAtomic(llvm::AtomicOrdering::Acquire, scope);
+  Value* now = Asm(b.getInt32Ty(), "ld.acquire.gpu.global.u32 $0, [$1];", std::span(&counter, 1), /*convergent=*/true);
   b.CreateCondBr(b.CreateICmpSLT(b.CreateXor(before, now), I32(0)), end, wait);
   b.SetInsertPoint(end);
   Barrier();

@@ -44,7 +44,7 @@ class NvptxAsyncDevice : public DeviceBase {
   void ClusterBarrier() override;
   void StoreAsyncAt(llvm::Value* shared, llvm::Value* rank, llvm::Value* v, llvm::Value* mbarrier) override;
   llvm::Value* ClusterAddress(llvm::Value* shared, llvm::Value* rank) override;
-  void GridBarrier() override;
+  void GridBarrier(llvm::Value* counter) override;
   void RaiseFlag(llvm::Value* flag) override;
   void TakeFlag(llvm::Value* flag) override;
 

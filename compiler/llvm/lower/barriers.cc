@@ -37,6 +37,14 @@ void Barriers::Wait(bool by_group, bool shared_only) {
   }
 }
 
+// Products and tensor copies after it may read what any thread of any block wrote before.
+void Barriers::WaitForGrid(Value* counter) {
+  const bool async = has_wgmma_ || has_stores_;
+  if (async) device().FenceAsyncProxy();
+  device().GridBarrier(counter);
+  if (async) device().FenceAsyncProxy();
+}
+
 // A barrier of the threads of the branch only.
 void Barriers::WaitOfRange() {
   const ir::ThreadRange& range = threads().range;

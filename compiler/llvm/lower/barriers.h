@@ -15,6 +15,8 @@ class Barriers : Part {
   void Wait(bool by_group = false, bool shared_only = false);
   // Between the writes and the reads of an exchange through scratch in shared memory.
   void WaitForScratch() { Wait(/*by_group=*/false, target().Has(target::Feature::kFencesByMemory)); }
+  // All threads of all blocks; `counter` as Device::GridBarrier has it.
+  void WaitForGrid(Value* counter);
   // Tensor stores read tiles from shared memory, so the block waits until the last has read. The end of the kernel waits for their writes.
   void FinishStores();
 

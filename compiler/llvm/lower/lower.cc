@@ -89,6 +89,8 @@ void KernelLowering::MarkReadOnly(llvm::Function* function) const {
     for (const compiler::Access& access : compiler::AccessesOf(module(), stmt))
       if (access.write) written.insert(ir::Index(module().RootOf(access.buffer)));
     if (const auto* sum = std::get_if<ir::StreamSum>(&stmt.op)) written.insert({ir::Index(sum->partials), ir::Index(sum->flags)});
+    if (const auto* barrier = std::get_if<ir::Barrier>(&stmt.op); barrier != nullptr && barrier->counter)
+      written.insert(ir::Index(*barrier->counter));
   });
   unsigned i = 0;
   for (const compiler::KernelParam& param : compiler::KernelParams(module())) {

@@ -169,6 +169,7 @@ llvm::Align Memory::AlignOf(BufferId id, int64_t elements) const {
 }
 
 void Memory::CheckRegion(const ir::Region& region) {
+  if (!target().emulated) return;
   const ir::Buffer& buffer = module()[region.buffer];
   Value* outside = nullptr;
   Values corner;  // the one that is furthest out
@@ -183,7 +184,7 @@ void Memory::CheckRegion(const ir::Region& region) {
 }
 
 Memory::RegionStart Memory::StartOf(const ir::Region& region) {
-  if (target().emulated) CheckRegion(region);
+  CheckRegion(region);
   RegionStart start;
   for (size_t d = 0; d < region.offsets.size(); ++d) {
     if (pool().IsConst(region.offsets[d], 0)) continue;

@@ -51,11 +51,12 @@ class Memory : Part {
     Value* after = nullptr;   // multiple of the swizzle's period
   };
   RegionStart StartOf(const ir::Region& region);
+  // The emulator's check that the region stays in its tile or array; elsewhere nothing.
+  void CheckRegion(const ir::Region& region);
 
  private:
   Value* FlatOffset(ir::BufferId buffer, std::span<const ir::ExprId> indices);  // in elements
   void StopWhere(Value* outside, ir::BufferId buffer, std::span<Value* const> index, bool write);
-  void CheckRegion(const ir::Region& region);
   bool MayBeEmpty(ir::BufferId global) const;
 
   Evaluator& evaluator_;

@@ -47,10 +47,13 @@ void Statements::LowerStmt(const ir::Stmt& stmt) {
                  [&](const ir::Assume& op) { context().facts().Assume(op.cond); },
                  [&](const ir::Copy& op) { copies_.Lower(op); },
                  [&](const ir::Gemm& op) { LowerProduct(context(), memory_, op); },
+                 [&](const ir::Mma& op) { LowerMma(context(), memory_, op); },
                  [&](const ir::Elementwise auto&) { Internal(fmt::format("a {} was left to lowering", ir::Name(stmt.op))); },
                  [&](const ir::Reduce&) { reductions_.Lower({&stmt, 1}); },
                  [&](const ir::Atomic& op) { LowerAtomic(stmt, op); },
-                 [&](const ir::Barrier& op) { barriers_.Wait(op.by_group, op.shared_only); },
+                 [&](const ir::Barrier& op) {
+                   op.grid ? barriers_.WaitForGrid(memory_.places().Of(*op.counter)) : barriers_.Wait(op.by_group, op.shared_only);
+                 },
                  [&]<ir::OneOf<ir::Arrive, ir::Await, ir::Registers> T>(const T& op) { signals_.Lower(op); },
                  [&](const ir::Break&) { LeaveTo(loops_.back().end); },
                  [&](const ir::Continue&) { LeaveTo(loops_.back().next); },

@@ -88,6 +88,16 @@ int Weight(const Writer& writer, Tag<Gemm>) {
 }
 Op Write(Writer& writer, Tag<Gemm>) { return SomeGemm(writer); }
 
+// Few modules have instructions of their own, for few targets have the same.
+int Weight(const Writer& writer, Tag<Mma>) { return writer.signals() && !writer.place.parallel && !writer.place.some_threads ? 1 : 0; }
+Op Write(Writer& writer, Tag<Mma>) {
+  using enum DType;
+  const Types types = writer.Pick<Types>({{kF16, kF16, kF32}, {kBF16, kBF16, kF32}, {kF16, kF16, kF16}, {kI8, kI8, kI32}});
+  const uint32_t k = types.a == kI8 ? 32 : 16;
+  const auto part = [&](DType dtype, int64_t elements) { return writer.Whole(writer.AddTile(Space::kLocal, dtype, {elements / 32})); };
+  return Mma{part(types.a, 16 * k), part(types.b, 8 * k), part(types.c, 16 * 8), 16, 8, k};
+}
+
 Op WriteProductLoop(Writer& writer) {
   Gemm gemm = SomeGemm(writer);
   writer.Put(Fill{gemm.c, writer.module.exprs.Int(0, writer.module[gemm.c.buffer].dtype)});

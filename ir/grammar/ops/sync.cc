@@ -14,7 +14,10 @@ int Pinned(const Writer& writer) { return writer.signals() && !writer.place.para
 }  // namespace
 
 int Weight(const Writer& writer, Tag<Barrier>) { return writer.place.parallel ? 0 : 1; }
-Op Write(Writer& writer, Tag<Barrier>) { return Barrier{writer.decisions() && writer.Coin(), writer.decisions() && writer.Coin()}; }
+Op Write(Writer& writer, Tag<Barrier>) {
+  return Barrier{
+      .grid = writer.signals() && writer.Coin(), .by_group = writer.decisions() && writer.Coin(), .shared_only = writer.decisions() && writer.Coin()};
+}
 
 int Weight(const Writer& writer, Tag<Arrive>) { return Pinned(writer); }
 Op Write(Writer& writer, Tag<Arrive>) { return Arrive{writer.AddBarriers(), {writer.Index(2)}}; }

@@ -56,6 +56,7 @@ std::vector<std::string> BuffersOf(const Row& row) {
 
 std::vector<std::string_view> TargetsOf(std::string_view op, std::string_view kernel) {
   if (kernel == kPair || op == "arrive" || op == "await") return {"emu:sm_90a"};
+  if (op == "mma") return {"emu:sm_80", "emu:sm_90a"};
   return {std::begin(kTargets), std::end(kTargets)};
 }
 

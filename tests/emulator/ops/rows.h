@@ -95,6 +95,15 @@ inline constexpr Row kRows[] = {
       gemm %a[%v, %v - 1, %v - 1; 1, 16, 16], %b[%v + 1, %v - 1, %v - 1; 1, 16, 16] -> %c[%v - 1, %v - 1; 16, 16])"},
     {"gemm", R"(
       gemm %a[%v, 0, 0; 1, 16, 16], %b[%v, 0, 0; 1, 16, 16] -> %c[%v - 1, 0; 16, 16] transpose_a transpose_b clear)"},
+    {"mma", R"(
+      %p = alloc local f16[9]
+      %o = alloc local f16[5]
+      %z = alloc local f32[5]
+      fill %p[0; 9] = f16(%X[%v, %v])
+      fill %o[0; 5] = f16(%X[%v + 1, %v])
+      fill %z[0; 5] = %X[%v + 2, %v]
+      mma %p[%v; 8], %o[%v; 4] -> %z[%v; 4] m 16 n 8 k 16
+      atomic add %Y[%v, %v] = %z[%v + 1] each_thread)"},
     {"fill", R"(
       fill %s[%v, %v + 1; 3, 4] = %X[%v, %v] + f32(%v))"},
     {"fill", R"(
@@ -217,6 +226,15 @@ inline constexpr LoopRow kLoopRows[] = {
       copy %e[16, 0; 8, 16] -> %s[0, 8 * %k; 8, 16])"},
     {"gemm", R"(
       gemm %a[0, 0; 64, 64], %a[0, 8 * %k; 64, 16] -> %c[0, 0; 64, 16])"},
+    {"mma", R"(
+      %p = alloc local f16[8]
+      %o = alloc local f16[4]
+      %z = alloc local f32[4]
+      fill %p[0; 8] = %a[%k, %k]
+      fill %o[0; 4] = %w[%k, %k]
+      fill %z[0; 4] = %X[%k, 0]
+      mma %p[0; 8], %o[0; 4] -> %z[0; 4] m 16 n 8 k 16
+      atomic add %Y[%k, 0] = %z[floormod(%k, 4)] each_thread)"},
     {"fill", R"(
       fill %s[%k, 0; 1, 64] = f32(%k))"},
     {"fill", R"(

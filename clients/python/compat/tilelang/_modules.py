@@ -16,6 +16,9 @@ _LAYOUTS = "the layouts of tiles are inferred"
 _SOURCE = "there is no generated CUDA source to process: Kiln emits PTX"
 _TILES = "Kiln chooses tile sizes with kiln.autotune and kiln.rank"
 
+_EMITTERS = {"TensorCoreIntrinEmitter": "tilelang._emitters:TensorCoreIntrinEmitter", "TensorCoreIntrinEmitterWithLadderTransform": (_GEMM,),
+             "mma_store_index_map": "tilelang._emitters:mma_store_index_map"}
+
 _SCALARS = {name: f"kiln.language:{name}" for name in (
     "abs bitwise_and bitwise_not bitwise_or bitwise_xor cast ceil ceildiv cos erf exp exp10 exp2 floor floordiv floormod fmod "
     "if_then_else infinity isfinite isinf isnan likely log log10 log1p log2 max max_value min min_value nearbyint pow "
@@ -27,31 +30,37 @@ _MODULES = {
     "backend.target": {"determine_target": "tilelang.utils.target:determine_target"},
     "carver.matmul_analysis": {"check_sm_version": "tilelang.carver.arch.cuda:check_sm_version"},
     "carver.roller": {name: (_TILES,) for name in ("Edge", "Hint", "OutputNode", "PrimFuncNode")},
-    "carver.roller.rasterization": {name: (_TILES,) for name in ("NoRasterization", "Rasterization", "Rasterization2DColumn", "Rasterization2DRow")},
-    "carver.template": {f"{name}Template": (_TILES,) for name in ("Conv", "Elementwise", "FlashAttention", "GEMV", "GeneralReduction", "Matmul")},
+    "carver.roller.rasterization": {
+        "NoRasterization": "tilelang.carver.templates:NoRasterization",
+        **{name: (_TILES,) for name in ("Rasterization", "Rasterization2DColumn", "Rasterization2DRow")}},
+    "carver.template": {f"{name}Template": f"tilelang.carver:{name}Template" for name in (
+        "Conv", "Elementwise", "FlashAttention", "GEMV", "GeneralReduction", "Matmul")},
     "contrib": {},
     "contrib.nvcc": {name: f"tilelang._versions:{name}" for name in ("get_cuda_version", "get_target_compute_version", "parse_compute_version")},
     "cuda": {},
-    "cuda.intrinsics": {"get_swizzle_layout": "tilelang.layout:get_swizzle_layout",
+    "cuda.intrinsics": {**_EMITTERS, "get_swizzle_layout": "tilelang.layout:get_swizzle_layout",
                         "make_mma_swizzle_layout": "tilelang.layout:make_mma_swizzle_layout"},
     "cuda.intrinsics.layout": {},
     "cuda.intrinsics.layout.mma_layout": {"get_swizzle_layout": "tilelang.layout:get_swizzle_layout",
                                           "make_mma_swizzle_layout": "tilelang.layout:make_mma_swizzle_layout"},
     "cuda.intrinsics.macro": {},
-    "cuda.intrinsics.macro.mma_macro_generator": {
-        name: (_GEMM,) for name in ("TensorCoreIntrinEmitter", "TensorCoreIntrinEmitterWithLadderTransform")},
+    "cuda.intrinsics.macro.mma_macro_generator": _EMITTERS,
+    "cuda.intrinsics.macro.wgmma_macro_generator": {name: (_GEMM,) for name in ("TensorCoreIntrinEmitter", "compute_gmma_descriptor")},
     "cuda.intrinsics.sparse_layout": {name: f"tilelang._sparse:{name}" for name in ("GROUP_CONFIG", "get_e_factor", "get_e_replicate_factor")},
     "cuda.language": {},
     "cuda.language.intrinsics": {
-        **{name: (_GEMM,) for name in ("TCGEN05TensorCoreIntrinEmitter", "TensorCoreIntrinEmitter", "WGMMATensorCoreIntrinEmitter")},
+        **{name: (_GEMM,) for name in ("TCGEN05TensorCoreIntrinEmitter", "WGMMATensorCoreIntrinEmitter")}, **_EMITTERS,
         "get_swizzle_layout": "tilelang.layout:get_swizzle_layout"},
     "engine": {"lower": ("use tilelang.compile",)},
     "engine.callback": {name: (_SOURCE,) for name in ("register_cuda_postproc_callback", "register_hip_postproc_callback")},
     "engine.lower": {"lower": ("use tilelang.compile",)},
     "jit": {"jit": "tilelang:jit", "compile": "tilelang:compile", "par_compile": "tilelang:par_compile", "JITKernel": "tilelang:JITKernel"},
     "jit.kernel": {"JITKernel": "tilelang:JITKernel"},
+    "intrinsics": _EMITTERS,
     "language.dtypes": {name: f"tilelang._dtypes:{name}" for name in (
         "DType", "dtype", "_TORCH_DTYPE_TO_STR", "_all_dtypes", "resolve_torch_storage_dtype")},
+    "language.eager": {},
+    "language.eager.ast": {"mutate": ("functions are traced; T.prim_func and tilelang.jit do it",)},
     "language.tir": {**_SCALARS, "prim_func": "kiln.language:prim_func", "macro": "kiln.language:macro"},
     "language.tir.entry": {"prim_func": "kiln.language:prim_func", "macro": "kiln.language:macro"},
     "language.tir.ir": {**_SCALARS, "Shuffle": "kiln.language:Shuffle", "extract_lane": "kiln.language:extract_lane",
@@ -62,7 +71,7 @@ _MODULES = {
         for part in ("full", "half", "quarter")},
     "rocm": {},
     "rocm.target": {name: f"tilelang._versions:{name}" for name in ("check_hip_availability", "target_is_gfx950")},
-    "transform.simplify": {"apply_simplify": "tilelang.transform:simplify_prim_func", "simplify_prim_func": "tilelang.transform:simplify_prim_func"},
+    "transform.simplify": {"apply_simplify": "tilelang.transform:apply_simplify", "simplify_prim_func": "tilelang.transform:simplify_prim_func"},
     "tvm.script": {},
     "tvm.script.ir_builder": {},
     "tvm.script.ir_builder.base": {"IRBuilderFrame": "tilelang.tvm:IRBuilderFrame"},

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layouts for T.annotate_layout, which infers those of tiles and says so, and takes T.Layout(shape, function) of tensor parameters."""
 
+import enum
+
 from kiln.language.dtypes import as_dtype
 from kiln.language.layout import Fragment, Layout
 
@@ -51,6 +53,12 @@ def get_swizzle_layout(row, column, row_size, dtype, swizzle_bytes=None):
     vector = column // in_vector
     moved = (vector % vectors) ^ ((row % 8) // (8 // vectors))
     return vector // vectors, row, moved * in_vector + column % in_vector
+
+
+class SwizzleMode(enum.IntEnum):
+    """How rows of a tile are permuted in pieces of so many bytes."""
+
+    NONE, SWIZZLE_32B, SWIZZLE_64B, SWIZZLE_128B = 0, 32, 64, 128
 
 
 def make_linear_layout(buffer, *_, **__):

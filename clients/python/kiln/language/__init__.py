@@ -35,6 +35,7 @@ from .tile_ops import *  # noqa: F403
 from .trace import TraceError
 from .views import reshape, view
 from .votes import *  # noqa: F403
+from .warp_products import ptx_mma
 
 globals().update(_dtypes.NAMES)
 Serial, Unroll, Vectorized, parallel = serial, unroll, vectorized, Parallel

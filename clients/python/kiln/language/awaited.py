@@ -17,7 +17,7 @@ from .loops import vectorized
 from .scope import Branch
 from .signals import Signal
 from .tile_ops import GemmWarpPolicy, copy, gemm
-from .trace import error, store
+from .trace import error, refuse, store
 
 _COMPLETE = "the next statement sees the data of a copy and the sums of a product anyway; leave it out"
 _CHOSEN = "the compiler chooses the instruction; leave it out"
@@ -129,10 +129,11 @@ def tma_copy(src, dst, *, barrier=None, cluster_mask=None, leader_scope_threads=
 
 def async_copy(src, dst, *, coalesced_width=None, annotations=None, loop_layout=None):
     """T.copy from a tensor to shared memory. The compiler makes it asynchronous where nothing tells the difference, and waits for it.
-    Shapes: as T.copy. Dtypes: as T.copy. Targets: all. Errors: as T.copy. TraceError from and to other memory."""
+    Shapes: as T.copy. Dtypes: as T.copy. Targets: all. Errors: as T.copy. From and to other memory, a TraceError of what
+    compiles the program."""
     spaces = [getattr(getattr(side, "buffer", side), "space", None) for side in (src, dst)]
     if spaces != ["GLOBAL", "SHARED"]:
-        raise error(f"T.async_copy only supports global->shared/shared.dyn copies, and this one goes from {src!r} to {dst!r}: use T.copy")
+        refuse(f"T.async_copy only supports global->shared/shared.dyn copies, and this one goes from {src!r} to {dst!r}: use T.copy")
     copy(src, dst, coalesced_width=coalesced_width, annotations=annotations, loop_layout=loop_layout)
 
 

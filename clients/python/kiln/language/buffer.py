@@ -124,6 +124,16 @@ def load(buffer: Buffer, indices) -> Expr:
     return make("LOAD", buffer.dtype, tuple(as_expr(i) for i in indices), buffer)
 
 
+class RunTimeExtent:
+    """Of a slice whose size is known at run time only. What takes no such slice raises ``refusal``."""
+
+    def __init__(self, extent, refusal: Exception):
+        self.extent, self.refusal = extent, refusal
+
+    def __repr__(self):
+        return repr(self.extent)
+
+
 class Region(object):
     """A box of a buffer. An extent is an int, an expression (a whole dimension of symbolic size), or None for "as much as the other
     operand of the copy has". ``dims`` are the dimensions that were sliced, in order: those that a further index applies to."""
@@ -213,10 +223,10 @@ class Region(object):
             return start, None  # to the end: beyond it, nothing is there to copy
         size = difference(stop, start)
         if size is None:
-            raise value_error(
+            return start, RunTimeExtent(as_expr(stop) - as_expr(start), value_error(
                 f"the size of the slice {k.start}:{k.stop} of dimension {d} of {self.name} is not a compile-time constant; a tile has a "
                 f"fixed size, so write {self.name}[start : start + SIZE] (what lies outside the tensor reads as zero and is not written)"
-            )
+            ))
         if size < 0:
             raise value_error(f"the slice {k.start}:{k.stop} of dimension {d} of {self.name} ends before it begins")
         return start, size

@@ -12,7 +12,7 @@ _ROWS = (
      "tma_load tma_load_2sm tma_store_arrive create_tma_descriptor ptx_cp_async_bulk ptx_ldmatrix ldg32 "
      "ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32 sts64 sts128"),
     ("use T.gemm; the compiler chooses the instruction",
-     "wgmma_mma warpgroup_arrive warpgroup_commit_batch warpgroup_wait warpgroup_fence_operand ptx_mma "
+     "wgmma_mma warpgroup_arrive warpgroup_commit_batch warpgroup_wait warpgroup_fence_operand "
      "ptx_mma_sm70 ptx_wgmma_ss ptx_wgmma_rs mma_fill mma_store tvm_mfma tvm_mfma_store tvm_rdna_wmma tvm_rdna_wmma_store "
      "alloc_wgmma_desc initialize_wgmma_descriptor tcgen05_gemm tcgen05_mma alloc_tmem deallocate_tmem"),
     ("products of blocks with scales are not part of this version: scale the sums of T.gemm, as kiln.examples.scaled does",
@@ -20,8 +20,8 @@ _ROWS = (
     ("use T.gemm_sp; the compiler chooses the instruction", "wgmma_gemm_sp tcgen05_gemm_sp ptx_mma_sp"),
     ("CUDA source is not compiled by Kiln; write the function in the tile language",
      "call_extern call_pure_extern import_source CUDASourceCodeKernel call_intrin call_llvm_intrin call_packed"),
-    ("blocks of one launch do not wait for each other; open another T.Kernel in the same function, for launches run in order",
-     "sync_grid sync_global"),
+    ("use T.sync_grid, or open another T.Kernel in the same function, for launches run in order",
+     "sync_global"),
     ("warp specialisation is inferred", "annotate_ws_schedule"),
     ("a value passes between threads through a tile: store it with T.alloc_shared, and read it in the next statement",
      "activemask match_any_sync match_all_sync"),

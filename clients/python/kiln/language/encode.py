@@ -269,6 +269,8 @@ class _Encoder:
 
 def encode(func: ir.PrimFunc):
     """The message; raises EncodeError naming the line of the offending statement."""
+    if func.refused is not None or func.stray is not None:
+        raise func.refused or func.stray
     if not func.kernels:
         raise EncodeError(f"{func.name} launches no kernel; put its statements under `with T.Kernel(…)`")
     return _Encoder(func).encode()

@@ -73,6 +73,8 @@ class Kernel:
             raise tr.DeclarationsDone
         if trace.kernel is not None:
             raise tr.error("T.Kernel inside T.Kernel; launches of one function stand one after the other")
+        if trace.func.stray is not None:
+            raise trace.func.stray
         block_vars = [Var("BLOCK", int32, f"b{'xyz'[axis]}", axis) for axis in range(len(self.blocks))]
         count = len(trace.func.kernels)
         name = trace.func.name if count == 0 else f"{trace.func.name}_{count}"

@@ -251,6 +251,9 @@ def isfinite(x):
 def infinity(dtype):
     """+∞ of a float type; of a type without infinity its largest number.
     Shapes: a constant scalar. Dtypes: a float type. Targets: all. Errors: TypeError for an integer type."""
+    dtype = as_dtype(dtype)
+    if dtype == "float8_e5m2":  # a conversion to it gives the largest number
+        return reinterpret(const(0x7C, "uint8"), dtype)
     return const(_math.inf, dtype)
 
 

@@ -117,6 +117,19 @@ class Gemm(Stmt):
 
 
 @dataclass(slots=True)
+class Mma(Stmt):
+    WRITTEN = "c"
+    ON_TENSORS = False
+
+    a: Region
+    b: Region
+    c: Region
+    m: int
+    n: int
+    k: int
+
+
+@dataclass(slots=True)
 class Fill(Stmt):
     dst: Region
     value: Expr
@@ -153,7 +166,7 @@ class Atomic(Stmt):
 
 @dataclass(slots=True)
 class Barrier(Stmt):
-    pass
+    grid: bool = False
 
 
 @dataclass(slots=True)
@@ -244,6 +257,8 @@ class PrimFunc:
         self.pass_configs: dict = {}
         self.compile_flags: list[str] = []
         self.workspaces: list[Buffer] = []
+        self.stray: Optional[Exception] = None  # of statements outside of kernels, where there are no kernels
+        self.refused: Optional[Exception] = None  # of what TileLang refuses where it compiles
         self.memories: dict = {}  # by dtype: the last parameters, which calls do not give
         self._module = None
 

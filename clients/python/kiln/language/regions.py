@@ -4,18 +4,21 @@ and is as large as the other operand, right-aligned."""
 
 from __future__ import annotations
 
-from .buffer import Buffer, LocalVar, Region, show_shape
+from .buffer import Buffer, LocalVar, Region, RunTimeExtent, show_shape
 from .expr import Expr, as_expr, constant_value
 from .trace import error
 
 
-def operand(value, what: str) -> Region:
-    """The region an operand names; extents that depend on the other operand are None."""
+def operand(value, what: str, of_any_size: bool = False) -> Region:
+    """The region an operand names; extents that depend on the other operand are None. ``of_any_size``: a RunTimeExtent is taken."""
     if isinstance(value, LocalVar):
         value = value.buffer
     if isinstance(value, Buffer):
         return value.whole()
     if isinstance(value, Region):
+        refused = [] if of_any_size else [e for e in value.extents if isinstance(e, RunTimeExtent)]
+        if refused:
+            raise refused[0].refusal
         return value
     if isinstance(value, Expr) and value.op == "LOAD":
         buffer = value.value

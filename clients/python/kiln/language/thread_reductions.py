@@ -11,7 +11,8 @@ from .buffer import element, load
 from .dtypes import as_dtype
 from .expr import Expr, Var, as_expr, cast, constant_value
 from .launch import get_thread_binding
-from .loops import serial
+from .loops import Parallel
+from .math import if_then_else
 
 _KINDS = {"ADD": "REDUCE_SUM", "MAX": "REDUCE_MAX", "MIN": "REDUCE_MIN", "BIT_AND": "REDUCE_BIT_AND", "BIT_OR": "REDUCE_BIT_OR",
           "BIT_XOR": "REDUCE_BIT_XOR"}
@@ -97,13 +98,24 @@ def _combined(reducer: CommReducer, tile, bindings, dims: set) -> Expr:
             tr.emit(ir.Reduce(kind, tile.whole(), smaller.whole(), axis, True))
             at[axis] = as_expr(0)
         else:
-            total = tr.variable(tile.dtype, "allreduce", reducer.identity)
-            for k in serial(tile.shape[axis]):
-                total.store(reducer.function(total.as_scalar(), load(tile, [k if a == axis else i for a, i in enumerate(at)])))
-            smaller = tr.allocate("SHARED", tile.shape, tile.dtype, "allreduce")
-            tr.store(smaller, at, total.as_scalar())
+            smaller = _halved(reducer, tile, axis)
+            at[axis] = as_expr(0)
         tile = smaller
     return load(tile, at)
+
+
+def _halved(reducer: CommReducer, tile, axis: int):
+    """One value along the axis: the second half is combined with the first until one is left, as threads exchange them."""
+    while tile.shape[axis] > 1:
+        extent, half = tile.shape[axis], (tile.shape[axis] + 1) // 2
+        smaller = tr.allocate("SHARED", tuple(half if a == axis else e for a, e in enumerate(tile.shape)), tile.dtype, "allreduce")
+        for index in Parallel(*smaller.shape):
+            index = index if isinstance(index, tuple) else (index,)
+            value, other = (load(tile, [i + step if a == axis else i for a, i in enumerate(index)]) for step in (0, half))
+            combined = cast(reducer.function(value, other), tile.dtype)
+            tr.store(smaller, index, combined if extent == 2 * half else if_then_else(index[axis] + half < extent, combined, value))
+        tile = smaller
+    return tile
 
 
 __all__ = ["comm_reducer", "attr", "evaluate", "tvm_thread_allreduce"]

@@ -11,8 +11,8 @@ from . import dtypes
 from . import nan_reductions
 from . import program as ir
 from . import scales
-from .agreed import agree, may_differ
-from .buffer import Buffer, LocalVar, Region, element
+from .agreed import agree, each, may_differ
+from .buffer import Buffer, LocalVar, Region, RunTimeExtent, element
 from .dtypes import as_dtype
 from .expr import as_expr, binary, cast, constant_value
 from .loops import Parallel, grid, serial
@@ -117,16 +117,26 @@ def _copy_each(a: Region, b: Region):
 
 def fill(dst, value):
     """Every element of a buffer or of a slice becomes ``value``.
-    Shapes: ``dst`` is any buffer, slice with constant extents, element or T.alloc_var. ``value`` is a scalar. Dtypes: any; ``value`` is
-    converted to the dtype of ``dst``, with a warning for a constant of more bits. Targets: all. Errors: TraceError where an extent is known
-    at run time only. CompileError for a tile that only some threads reach, unless those are a range by number; and for a value that differs
-    between threads, unless ``dst`` is a T.alloc_local."""
+    Shapes: ``dst`` is any buffer, slice, element or T.alloc_var. ``value`` is a scalar. Dtypes: any; ``value`` is converted to the dtype of
+    ``dst``, with a warning for a constant of more bits. Targets: all. Errors: CompileError for a tile that only some threads reach, unless
+    those are a range by number; and for a value that differs between threads, unless ``dst`` is a T.alloc_local."""
     if isinstance(dst, LocalVar) or _element_of_tile(dst):
         store(*element(dst), value)
         return
-    region = closed(operand(dst, "the destination of T.fill"))
+    region = operand(dst, "the destination of T.fill", of_any_size=True)
+    if any(isinstance(e, RunTimeExtent) for e in region.extents):
+        return _fill_each(region, value)
+    region = closed(region)
     region.buffer.filled()
     emit(ir.Fill(region, converted(value, region.buffer)))
+
+
+def _fill_each(region: Region, value):
+    """Of a slice whose size is known at run time only."""
+    extents = [e.extent if isinstance(e, RunTimeExtent) else e for e in region.extents]
+    dims = [d for d, e in enumerate(extents) if not isinstance(e, int) or e != 1]
+    for index in each([extents[d] for d in dims], region, values=[value]):
+        store(region.buffer, shifted(region, dict(zip(dims, index))), value)
 
 
 def _element_of_tile(value) -> bool:
@@ -368,6 +378,16 @@ def sync_threads(barrier_id=None, arrive_count=None):
                         "for others which come by another way are not part of this version: write T.sync_threads() where all of them come, or leave "
                         "it out, for the compiler places each barrier that the program needs")
     emit(ir.Barrier())
+
+
+def sync_grid():
+    """A barrier of all threads of all blocks of the launch: what any of them wrote to a tensor before it, all of them read after it. The launch asks
+    for all blocks to be on the device at one time (a cooperative launch). No loop loads ahead over it, and a kernel with one has no threads that
+    only load.
+    Shapes: none. Dtypes: none. Targets: NVIDIA GPUs. Errors: CompileError where only some threads reach it, and on AMD GPUs. A launch of more
+    blocks than the device holds at one time fails with the driver's error; the emulator holds as many as it has memory for. A program of
+    which some blocks come to it less often than others hangs; the emulator says which."""
+    emit(ir.Barrier(grid=True))
 
 
 def sync_warp(mask=None):

@@ -9,6 +9,7 @@ import sys
 import threading
 
 from .. import notices
+from ..errors import KilnError
 from . import program as ir
 from .affine import contains
 from .buffer import Buffer, LocalVar, Region, as_dim
@@ -66,6 +67,16 @@ def value_error(message: str) -> TraceError:
     return TraceValueError(_located(message))
 
 
+class Refused(TraceError, KilnError):
+    """Of a program that can be made, as in TileLang, and is not compiled."""
+
+
+def refuse(message: str) -> None:
+    """The program is traced on; what compiles it gets the error."""
+    func = current(message).func
+    func.refused = func.refused or Refused(_located(message))
+
+
 def _located(message: str) -> str:
     at = here()
     return f"{at.file}:{at.line}: {message}" if at.line else message
@@ -95,12 +106,21 @@ class Trace:
 
     def emit(self, stmt):
         if self.kernel is None:
-            raise error("this statement needs a kernel around it: `with T.Kernel(blocks, threads=128) as bx:`")
+            return self._outside(stmt)
         block = self.blocks[-1]
         if block and isinstance(block[-1], (ir.Break, ir.Continue)):
             raise error("a statement after break or continue is never reached")
         stmt.location = here()
         block.append(stmt)
+        return stmt
+
+    def _outside(self, stmt):
+        """A function without kernels can be made, as TVM's are; what compiles it gets the error."""
+        stray = error("this statement needs a kernel around it: `with T.Kernel(blocks, threads=128) as bx:`")
+        if self.func.kernels:
+            raise stray
+        self.func.stray = self.func.stray or stray
+        stmt.location = here()
         return stmt
 
     @contextlib.contextmanager

@@ -60,10 +60,10 @@ def test_dimensions_are_variables():
 @pytest.mark.parametrize("module, name, says", [
     ("engine.lower", "lower", "use tilelang.compile"),
     ("engine.callback", "register_cuda_postproc_callback", "Kiln emits PTX"),
-    ("carver.template", "MatmulTemplate", "kiln.autotune"),
-    ("carver", "MatmulTemplate", "kiln.autotune"),
+    ("carver.template", "ConvTemplate", "kiln.rank"),
+    ("carver", "TensorCorePolicy", "kiln.rank"),
     ("carver.arch", "CDNA", "kiln.rank"),
-    ("cuda.intrinsics.macro.mma_macro_generator", "TensorCoreIntrinEmitter", "use T.gemm"),
+    ("cuda.intrinsics.macro.mma_macro_generator", "TensorCoreIntrinEmitterWithLadderTransform", "use T.gemm"),
     ("tools", "plot_layout", "kiln explain"),
 ])
 def test_what_can_be_imported_and_is_refused(tilelang, module, name, says):
@@ -92,8 +92,8 @@ def test_modules_that_hold_names_of_kiln(tilelang):
     assert sys.modules["tilelang.jit.kernel"].JITKernel is tilelang.JITKernel
     assert determine_target("sm_90a") == "cuda:sm_90a" and dtypes.DType is DType is T.DType
     assert "float16" in _all_dtypes and _TORCH_DTYPE_TO_STR["torch.float16"] == "float16"
-    with pytest.warns(kiln.NoEffectWarning, match="simplify_prim_func"):
-        assert apply_simplify(3) == 3
+    with pytest.raises(ValueError, match="takes what T.prim_func gives"):
+        apply_simplify(3)
     assert isinstance(make_mma_swizzle_layout(None), T.Layout)
     assert importlib.import_module("tilelang.language") is T
     assert importlib.import_module("tilelang.language.loops") is importlib.import_module("kiln.language.loops"), "one of each"
@@ -104,6 +104,46 @@ def test_modules_that_hold_names_of_kiln(tilelang):
     assert get_swizzle_layout(3, 70, 128, "float16") == (1, 3, (0 ^ 3) * 8 + 6)
     with pytest.raises(ValueError, match="a multiple of 32"):
         get_swizzle_layout(0, 0, 5, "float16")
+
+
+def test_unused_tensors_are_left_out(tilelang):
+    from tilelang.transform.simplify import apply_simplify
+
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32"), Bias: T.Tensor((8,), "float32"), S: T.Tensor((n,), "float32"), B: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32):
+            T.copy(A, B)
+
+    func = apply_simplify(main.with_outputs(3))
+    assert [param.name for param in func.params] == ["A", "S", "B"], "S says what n is"
+    assert func.outputs == [2] and len(func.module.params) == 3 and len(main.params) == 4
+
+
+def test_templates_are_ranked_by_the_planner(tilelang, address, monkeypatch):
+    from kiln.client import Client
+    from tilelang import carver
+    from tilelang.carver.roller.rasterization import NoRasterization
+
+    class Hopper:
+        target = "cuda:sm_90a"
+
+    client = Client(address)
+    monkeypatch.setattr("kiln.client.default_client", lambda: client)
+    for template, dims in ((carver.MatmulTemplate(256, 256, 128), 2), (carver.GEMVTemplate(64, 256), 1), (carver.ElementwiseTemplate([8, 64]), 1),
+                           (carver.GeneralReductionTemplate("SRS", [4, 8, 64]), 1)):
+        with pytest.raises(ValueError, match="with_arch"):
+            template.recommend_hints()
+        assert template.equivalent_function().kernels
+        if isinstance(template, carver.MatmulTemplate):
+            template.space = lambda template=template: [h for h in type(template).space(template) if h.pipeline_stage == 2 and h.thread == 128]
+        hints = template.with_arch(Hopper).recommend_hints(topk=3)
+        assert 0 < len(hints) <= 3 and all(len(hint.block) == dims for hint in hints)
+        assert [hint.microseconds for hint in hints] == sorted(hint.microseconds for hint in hints)
+        assert hints[0].rasterization_plan is NoRasterization
+    with pytest.raises(NotImplementedError, match="with a bias"):
+        carver.MatmulTemplate(64, 64, 64, with_bias=True)
 
 
 def test_layouts_of_sparse_matrices(tilelang):

@@ -19,6 +19,9 @@ void LowerGroupProduct(KernelContext& context, Memory& memory, const ir::Gemm& g
 // Of groups of four warps, each of which computes its rows with instructions of single warps.
 void LowerProductByWarps(KernelContext& context, Memory& memory, const ir::Gemm& gemm);
 
+// The instruction that the program has chosen.
+void LowerMma(KernelContext& context, Memory& memory, const ir::Mma& mma);
+
 // Waits until at most `pending` of the products of groups that were started after this sum's are unfinished.
 void WaitForProduct(KernelContext& context, Memory& memory, ir::BufferId sum, int32_t pending);
 

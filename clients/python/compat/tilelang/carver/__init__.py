@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Kiln has of TileLang's planner: the descriptions of GPUs. Tile sizes are chosen by kiln.autotune and kiln.rank."""
+"""What Kiln has of TileLang's planner: the descriptions of GPUs, and templates of programs, whose tile sizes Kiln's own planner ranks. Other
+programs ask kiln.rank."""
 
 from .. import _absent
 from . import arch
+from .templates import ElementwiseTemplate, GEMVTemplate, GeneralReductionTemplate, MatmulTemplate
 
-__all__ = ["arch"]
-_INSTEAD = "Kiln chooses tile sizes with kiln.autotune and kiln.rank"
-for _name in ("MatmulTemplate", "GEMVTemplate", "ElementwiseTemplate", "GeneralReductionTemplate", "FlashAttentionTemplate", "ConvTemplate",
-              "TensorCorePolicy", "DefaultPolicy"):
+__all__ = ["ElementwiseTemplate", "GEMVTemplate", "GeneralReductionTemplate", "MatmulTemplate", "arch"]
+_INSTEAD = "write the program, and let kiln.rank put its tile sizes in order"
+for _name in ("FlashAttentionTemplate", "ConvTemplate", "TensorCorePolicy", "DefaultPolicy"):
     globals()[_name] = _absent.refused(f"tilelang.carver.{_name}", _INSTEAD)
 __getattr__ = _absent.getter(__name__)

@@ -2,6 +2,7 @@
 """The few names of TVM that scripts use to annotate, to make expressions and to ask what one is. Kiln does not contain TVM. While no TVM is
 installed, ``import tvm`` gives this module."""
 
+import importlib
 import sys
 import types
 
@@ -15,7 +16,7 @@ from kiln.target import resolve
 from .. import _absent
 from . import tirx
 
-__all__ = ["DataType", "TVMError", "error", "target", "tir", "tirx"]
+__all__ = ["DataType", "TVMError", "error", "target", "testing", "tir", "tirx"]
 tir = tirx
 TVMError = KilnError  # what the compiler refuses; what the language refuses is a TraceError
 
@@ -36,6 +37,7 @@ class IRBuilderFrame(metaclass=Kind):
 
 
 target = _module("target", Target=resolve)
+testing = _module("testing", requires_package=lambda name: importlib.import_module("tilelang.testing").requires_package(name))
 error = _module("error", TVMError=TVMError, InternalError=TVMError)
 sys.modules[f"{__name__}.tir"] = tirx
 __getattr__ = _absent.getter(__name__)
