@@ -115,16 +115,6 @@ inline Need WaitForAll(const State& state) {
   return need;
 }
 
-// Seen from the next iteration of the loop over `var`, offsets of versions are one less.
-inline void SeeFromNext(State& state, std::optional<ir::VarId> var) {
-  for (Pending& p : state) {
-    if (p.version && p.version->var && p.version->var == var) {
-      p.version->offset = (p.version->offset - 1 + p.version->modulus) % p.version->modulus;
-    }
-    p.age = p.age >= kStoring ? p.age : std::min(p.age, kMaxAge);
-  }
-}
-
 // A copy that has been waited for counts as done.
 inline void Settle(const Need& need, State& state) {
   for (Pending& p : state) {
