@@ -74,6 +74,33 @@ TEST(Builder, TensorsMayOverlap) {
   EXPECT_THAT(TextOf(b), HasSubstr("@shift(%x: global f32[64] may_alias, %y: global f32[64] may_alias, %z: global f32[64]) outputs(1)"));
 }
 
+TEST(Builder, AnInstructionOfEachWarp) {
+  Builder b("product");
+  const Tile y = b.Output("y", DType::kF32, {128});
+  b.Launch({.grid = {1}, .threads = 32, .name = "product"}, [&](Expr) {
+    const Tile a = b.Local("a", DType::kF16, {8}), w = b.Local("w", DType::kF16, {4}), sum = b.Local("sum", DType::kF32, {4});
+    b.Fill(a, 1);
+    b.Fill(w, 2);
+    b.Fill(sum, 0);
+    b.Mma(a, w, sum, {16, 8, 16});
+    b.Store(y[b.Thread()], sum[0]);
+  });
+  EXPECT_EQ(TextOf(b), R"(kiln 1
+func @product(%y: global f32[128]) outputs(0) thread(%tx) {
+  kernel @product grid(1) threads 32 blocks(%bx) {
+    %a = alloc local f16[8]
+    %w = alloc local f16[4]
+    %sum = alloc local f32[4]
+    fill %a[0; 8] = 1.0:f16
+    fill %w[0; 4] = 2.0:f16
+    fill %sum[0; 4] = 0.0
+    mma %a[0; 8], %w[0; 4] -> %sum[0; 4] m 16 n 8 k 16
+    store %y[%tx] = %sum[0]
+  }
+}
+)");
+}
+
 TEST(Builder, WarpGroupsWithBarriersOfTheirOwn) {
   Builder b("roles");
   const Tile x = b.Tensor("x", DType::kF32, {64, 64}), y = b.Output("y", DType::kF32, {64, 64});

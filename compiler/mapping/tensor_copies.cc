@@ -50,8 +50,8 @@ class Chooser {
   void Run() {
     Count(kernel_.body);
     CountVersions(kernel_.body);
-    // Threads of their own would fill rings ahead of a barrier of the grid.
-    if (!has_signals_ && (!has_wgmma_ || HasGridBarrier(kernel_))) return;
+    // Threads of their own would fill rings ahead of a barrier of the grid, and what blocks write before it the tensor unit would not see.
+    if (HasGridBarrier(kernel_) || (!has_wgmma_ && !has_signals_)) return;
     Place place{Facts(module_)};
     place.facts.EnterKernel(kernel_);
     const size_t buffers = module_.buffers.size();

@@ -103,7 +103,7 @@ def test_a_reduction_of_a_programs_own_goes_by_halves(call, target):
                 T.evaluate(T.tvm_thread_allreduce(T.uint32(1), mine[0], True, reduced[0], tx, dtype="handle"))
             B[tx] = reduced[0]
 
-    a = np.array([3, 11, 5, 7, 13, 9, 0.25, 0.5], np.float16)  # one after another it would be rounded in other places
+    a = np.array([5, 0.5, 13, 0.25, 11, 11, 0.25, 13], np.float16)  # one after another it would be rounded in other places
     halves = a
     while len(halves) > 1:
         halves = halves[: len(halves) // 2] * halves[len(halves) // 2 :]

@@ -125,3 +125,32 @@ def test_all_threads_come(emulator, condition, words):
 def test_other_targets_refuse_them(emulator):
     _, answer = run(emulator, rounds(), "emu:gfx942", [(np.zeros((BLOCKS, EACH), np.int32), "int32")])
     assert "a barrier of all blocks" in answer["error"], answer
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_groups_with_barriers_of_their_own(emulator, target):
+    """One group loads, the other computes; after the barrier of the grid they read what other blocks have written."""
+    @T.prim_func
+    def program(A: T.Tensor((2, 64, 64), "float16"), B: T.Tensor((2, 64, 64), "float16")):
+        with T.Kernel(2, threads=256) as bx:
+            tile, out = T.alloc_shared((64, 64), "float16"), T.alloc_fragment((64, 64), "float16")
+            ready, free = T.alloc_barrier(128), T.alloc_barrier(128)
+            for turn in T.serial(2):
+                with T.ws(0):
+                    T.barrier_wait(free, (turn + 1) % 2)
+                    T.tma_copy(A[(bx + turn) % 2, :, :], tile, barrier=ready)
+                    T.barrier_arrive(ready)
+                with T.ws(1):
+                    T.barrier_wait(ready, turn % 2)
+                    for i, j in T.Parallel(64, 64):
+                        out[i, j] = tile[i, j] + 1
+                    T.copy(out, A[(bx + turn) % 2, :, :])
+                    T.barrier_arrive(free)
+                T.sync_grid()
+            T.copy(A[bx, :, :], B[bx, :, :])
+
+    a = random_array(np.random.default_rng(9), (2, 64, 64), "float16")
+    after, answer = run(emulator, program, target, [(a, "float16"), (np.zeros_like(a), "float16")], check=1)
+    assert "error" not in answer, answer["error"]
+    assert answer["finished"] and not answer["findings"], [finding["message"] for finding in answer["findings"]]
+    assert np.abs(after[1] - (a + 2)).max() < 0.05
