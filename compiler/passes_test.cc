@@ -173,6 +173,23 @@ TEST(Passes, TogetherWarnsOfCopiesThatDiffer) {
   EXPECT_EQ(told, expected);
 }
 
+// Of elements of shared memory that threads of one branch write and those of the other read; not of branches with elements of their own.
+TEST(Passes, TogetherWarnsOfBranchesThatRunAtTheSameTime) {
+  for (const auto& [name, warnings] : {std::pair("branches_beside", 1u), std::pair("exchange_in_a_range", 0u)}) {
+    ir::Module module = Parsed(std::string("tests/golden/together/") + name + ".sm_80.kiln");
+    const Context context{&TargetOf("x.sm_80.kiln"), {}};
+    ir::Diagnostics diagnostics;
+    ASSERT_TRUE(Canonicalize(module, context, diagnostics));
+    ASSERT_TRUE(Together(module, context, diagnostics));
+    ASSERT_EQ(diagnostics.all().size(), warnings) << name;
+    if (warnings == 0) continue;
+    const ir::Diagnostic& warning = diagnostics.all()[0];
+    EXPECT_EQ(warning.severity, ir::Severity::kWarning);
+    EXPECT_EQ(warning.loc.line, 6u);
+    EXPECT_TRUE(warning.message.contains("elements of 's'") && warning.hint.contains("[127 - %t]")) << warning.message << warning.hint;
+  }
+}
+
 // Of the tile that no arrival follows; not of the one that is handed over.
 TEST(Passes, SynchronizeWarnsOfWhatABranchDoesNotRelease) {
   ir::Module module = Parsed("tests/golden/synchronize/unreleased.sm_90a.kiln");

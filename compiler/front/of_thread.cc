@@ -10,8 +10,11 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "compiler/analysis/access.h"
+#include "ir/op.h"
 #include "ir/text/print.h"
 #include "ir/visit.h"
 
@@ -156,6 +159,66 @@ void WarnOfCopies(const ir::Module& module, const ir::Stmt& stmt, const Divergen
                   differs ? fmt::format("{} may differ between them", ir::PrintExpr(module, store->value)) : "only some store it",
                   divergence.IsReadTogether(store->buffer) ? "statements that the threads do together" : "other threads", name),
       "keep what is each thread's own in a local (T.alloc_local), or put it where the threads exchange it (T.alloc_shared)", stmt.loc);
+}
+
+namespace {
+
+// Elements of shared memory that the threads of a branch access, whatever happens, by which statement.
+struct Touched {
+  const ir::Stmt* stmt;
+  bool write;
+};
+using Elements = std::map<std::pair<ir::BufferId, std::vector<int64_t>>, Touched>;
+
+std::optional<std::vector<int64_t>> PlaceOf(const ThreadSets& sets, const std::vector<ir::ExprId>& indices, uint32_t thread) {
+  std::vector<int64_t> place;
+  for (const ir::ExprId index : indices) {
+    const std::optional<int64_t> at = sets.At(index, thread);
+    if (!at) return std::nullopt;
+    place.push_back(*at);
+  }
+  return place;
+}
+
+Elements ElementsOf(const ir::Module& module, const ir::Block& block, const ThreadSets& sets, const ir::ThreadRange& threads) {
+  constexpr size_t kMostStatements = 32;
+  Elements elements;
+  for (const ir::Stmt& stmt : std::span(block).first(std::min(block.size(), kMostStatements))) {
+    if (!ir::IsOneOf<ir::Let, ir::Store>(stmt.op)) continue;
+    for (const Access& access : AccessesOf(module, stmt)) {
+      if (access.tile || access.mask || module[access.buffer].space != ir::Space::kShared) continue;
+      for (uint32_t thread = threads.begin; thread < threads.end; ++thread) {
+        const auto place = PlaceOf(sets, access.indices, thread);
+        if (!place) break;
+        const auto [at, added] = elements.try_emplace({access.buffer, *place}, Touched{&stmt, access.write});
+        if (!added && access.write && !at->second.write) at->second = {&stmt, true};
+      }
+    }
+  }
+  return elements;
+}
+
+}  // namespace
+
+void WarnOfBranches(const ir::Module& module, const ir::If& branch, const ThreadSets& sets, const ir::ThreadRange& threads,
+                    ir::Diagnostics& diagnostics) {
+  if (branch.then_body.empty() || branch.else_body.empty()) return;
+  const auto some = sets.Where(branch.cond, true, threads), others = sets.Where(branch.cond, false, threads);
+  if (!some || !others) return;
+  const Elements first = ElementsOf(module, branch.then_body, sets, *some);
+  if (first.empty()) return;
+  for (const auto& [place, touched] : ElementsOf(module, branch.else_body, sets, *others)) {
+    const auto other = first.find(place);
+    if (other == first.end() || !(touched.write || other->second.write)) continue;
+    const ir::Stmt &write = other->second.write ? *other->second.stmt : *touched.stmt,
+                   &use = other->second.write ? *touched.stmt : *other->second.stmt;
+    diagnostics.Warning(fmt::format("threads of one branch write elements of '{}', and those of the other branch of this condition, which run at the "
+                                    "same time, use them; nothing says which comes first",
+                                    module[place.first].name),
+                        fmt::format("write them in front of the condition, or use them behind it: {}", ir::PrintStmt(module, use).substr(0, 200)),
+                        write.loc);
+    return;
+  }
 }
 
 }  // namespace kiln::compiler

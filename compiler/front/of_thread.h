@@ -20,4 +20,9 @@ void WarnOfThread(const ir::Module& module, const ir::For& loop, const ThreadSet
 void WarnOfCopies(const ir::Module& module, const ir::Stmt& stmt, const Divergence& divergence, const ThreadSets& sets,
                   const ir::ThreadRange& threads, bool some, ir::Diagnostics& diagnostics);
 
+// The threads of a condition's two branches run at the same time. Warns if those of one branch write elements of shared memory that those of the
+// other certainly access, where the numbers of the threads decide all of that. `threads` come to the branch.
+void WarnOfBranches(const ir::Module& module, const ir::If& branch, const ThreadSets& sets, const ir::ThreadRange& threads,
+                    ir::Diagnostics& diagnostics);
+
 }  // namespace kiln::compiler

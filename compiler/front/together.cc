@@ -120,7 +120,12 @@ bool HoldsOthersElements(const ir::Module& module, const IndexSteps& indices, co
 class Round {
  public:
   Round(ir::Module& module, ir::Kernel& kernel)
-      : module_(module), kernel_(kernel), divergence_(module, kernel), sets_(module, divergence_), indices_(module.exprs) {}
+      : module_(module),
+        kernel_(kernel),
+        divergence_(module, kernel),
+        sets_(module, divergence_),
+        indices_(module.exprs),
+        has_signals_(HasSignals(kernel)) {}
 
   // Gives branches their ranges; whether one got another than it had.
   bool Assign() {
@@ -141,6 +146,9 @@ class Round {
       std::visit(
           ir::Overloaded{[&](ir::For& op) { VisitLoop(op, scope); }, [&](ir::While& op) { Visit(op.body, Within(&op, {op.cond}, "while", scope)); },
                          [&](ir::If& op) {
+                           if (diagnostics_ != nullptr && !has_signals_ && divergence_.Differs(op.cond, scope.threads)) {
+                             WarnOfBranches(module_, op, sets_, scope.threads, *diagnostics_);
+                           }
                            VisitBranch(stmt, op, true, scope);
                            VisitBranch(stmt, op, false, scope);
                          },
@@ -269,6 +277,7 @@ class Round {
   const Divergence divergence_;
   const ThreadSets sets_;
   const IndexSteps indices_;
+  const bool has_signals_;  // barriers of the program's own say which comes first
   ir::Diagnostics* diagnostics_ = nullptr;
   bool changed_ = false;
 };

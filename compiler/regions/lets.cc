@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "compiler/analysis/contains.h"
-#include "ir/expr/expr_size.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -14,7 +13,7 @@ constexpr uint64_t kLongest = 1024;  // counted as a tree: below what readers of
 
 }  // namespace
 
-Lets::Lets(ir::Module& module, const ir::Kernel& kernel) : module_(module) {
+Lets::Lets(ir::Module& module, const ir::Kernel& kernel) : module_(module), sizes_(module.exprs) {
   ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
     const auto* let = std::get_if<ir::Let>(&stmt.op);
     if (let == nullptr || !ir::IsInteger(module_[let->var].dtype)) return;
@@ -30,7 +29,7 @@ ir::ExprId Lets::Expanded(ir::ExprId id) const {
     const auto value = node.op == ir::ExprOp::kVar ? values_.find(ir::VarId(node.ref)) : values_.end();
     return value == values_.end() ? std::nullopt : std::optional(value->second);
   });
-  return ir::ExprSizes(module_.exprs).Of(expanded).nodes > kLongest ? id : expanded;
+  return sizes_.Of(expanded).nodes > kLongest ? id : expanded;
 }
 
 }  // namespace kiln::compiler

@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "ir/expr/expr_size.h"
 #include "ir/module.h"
 #include "ir/op.h"
 
@@ -19,6 +20,7 @@ class Lets {
 
  private:
   ir::Module& module_;
+  mutable ir::ExprSizes sizes_;
   std::map<ir::VarId, ir::ExprId> values_;  // expanded
 };
 

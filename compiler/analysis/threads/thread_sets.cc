@@ -217,4 +217,10 @@ bool ThreadSets::Narrow(Part& part, const ir::ThreadRange& some, const ir::Threa
   return true;
 }
 
+std::optional<int64_t> ThreadSets::At(ExprId id, uint32_t thread) const {
+  if (!ir::IsInteger(module_.exprs.Type(id)) || sizes_.Of(id).nodes > kMostNodes) return std::nullopt;
+  const std::optional<ExprNode> value = Evaluation(module_, divergence_, thread).Of(id);
+  return value ? std::optional(value->int_value) : std::nullopt;
+}
+
 }  // namespace kiln::compiler

@@ -27,6 +27,9 @@ class ThreadSets {
   // The same of all elements of a local.
   bool Agree(ir::BufferId local, const ir::ThreadRange& among) const;
 
+  // The integer that an expression is in a thread. nullopt: not the thread alone decides it, or it is too long.
+  std::optional<int64_t> At(ir::ExprId id, uint32_t thread) const;
+
  private:
   using Set = std::vector<bool>;  // by thread
   struct Part {
