@@ -110,7 +110,9 @@ def _check_layer_norm(x, weight, bias, eps):
 def _plan_layer_norm(x, weight, bias, eps, target):
     n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype), "eps": float(eps)}
-    if where == "registers":
+    if n <= sizes.SHORT:
+        program = Program.of(layer_norms.layer_norm_short, **common, **sizes.rows("layer_norm_short", n))
+    elif where == "registers":
         program = Program.of(layer_norms.layer_norm, **common, **sizes.rows("layer_norm", n, target, x.dtype))
     elif where == "block":
         program = Program.of(layer_norms.layer_norm_long, **common, **sizes.rows("layer_norm_long", n))
