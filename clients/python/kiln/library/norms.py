@@ -56,7 +56,9 @@ def _check_rms_norm(x, weight, eps):
 def _plan_rms_norm(x, weight, eps, target):
     n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype), "eps": float(eps)}
-    if where == "registers":
+    if n < 2 * sizes.SHORT:
+        program = Program.of(rms_norms.rms_norm_short, **common, **sizes.rows("rms_norm_short", n))
+    elif where == "registers":
         program = Program.of(rms_norms.rms_norm, **common, **sizes.rows("rms_norm", n, target))
     elif where == "block":
         program = Program.of(rms_norms.rms_norm_long, **common, **sizes.rows("rms_norm_long", n))
@@ -110,7 +112,9 @@ def _check_layer_norm(x, weight, bias, eps):
 def _plan_layer_norm(x, weight, bias, eps, target):
     n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype), "eps": float(eps)}
-    if where == "registers":
+    if n <= sizes.SHORT:
+        program = Program.of(layer_norms.layer_norm_short, **common, **sizes.rows("layer_norm_short", n))
+    elif where == "registers":
         program = Program.of(layer_norms.layer_norm, **common, **sizes.rows("layer_norm", n, target, x.dtype))
     elif where == "block":
         program = Program.of(layer_norms.layer_norm_long, **common, **sizes.rows("layer_norm_long", n))

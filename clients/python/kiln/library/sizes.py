@@ -208,6 +208,8 @@ def plain_attention(target=None, known=True) -> dict:
 IN_REGISTERS = 16384  # elements of a row; longer ones are programs of their own
 RESIDENT = 896  # threads on a multiprocessor whose loads are under way together, where registers are spared for them
 CLUSTERS = 15  # of eight large blocks, that an H200 has at once
+SHORT = 1024  # elements of a row, up to which several rows share a block; up to twice as many where little is kept
+SHORT_PROGRAMS = ("rms_norm_short", "layer_norm_short", "cross_entropy_short")
 _ELEMENTS = {"rms_norm": 32, "softmax": 16, "layer_norm": 64, "layer_norm_backward": 64, "quantize_rows": 64}  # of a thread
 
 
@@ -220,14 +222,26 @@ def row_threads(program: str, n: int, target=None, dtype="float16") -> int:
     return 1 << (threads - 1).bit_length() if _has_waves_of(32, target) or _has_waves_of(64, target) else threads
 
 
+def short_rows(n: int) -> int:
+    """How many rows of n elements a block of 128 threads takes: each thread has 16 bytes of two to four loads, whole ones if that can be."""
+    if n > 2 * SHORT:
+        return 1
+    fit = [count for count in (1, 2, 4, 8, 16, 32, 64) if 12 * 128 < count * n <= 32 * 128]
+    return min(fit, key=lambda count: (count * n % (8 * 128) != 0, count), default=64)
+
+
 def rows(program: str, n: int, target=None, dtype="float16") -> dict:
     """Sizes of a program of ``kiln.library.programs`` that the memory bounds, for rows of n elements. Rows in registers: see ``row_threads``;
     several short ones to a block. Strips of columns: 128 wide where four blocks come on each multiprocessor, else 64 wide, with twice the
     threads and twice the loads of each. Rows in shared memory: the part in registers is the larger, the fewer float32 the program keeps
     beside it. Blocks that share the rows: as many as there are at once."""
+    if program in SHORT_PROGRAMS or (program == "softmax" and n < 2 * SHORT):
+        return {"threads": 128, "rows": short_rows(n)}
     if program in ("rms_norm", "softmax"):
-        return {"threads": row_threads(program, n, target), "rows": max(1, min(16, 1024 // n))}
-    if program in ("layer_norm_backward", "quantize_rows"):
+        return {"threads": row_threads(program, n, target), "rows": 1}
+    if program == "quantize_rows":
+        return {"threads": row_threads(program, n, target), "rows": short_rows(n)}
+    if program == "layer_norm_backward":
         return {"threads": row_threads(program, n, target)}
     if program == "layer_norm":
         threads = row_threads(program, n, target, dtype)

@@ -214,3 +214,13 @@ def test_blocks_share_keys_where_there_are_few():
     assert sizes.splits(1024, 16, HOPPER) == 1 and sizes.splits(1, 1, HOPPER) == 1
     assert sizes.splits(8, 1024, "hip:gfx942") > 32 > sizes.splits(8, 1024, "cuda:sm_86")
     assert all(sizes.splits(blocks, steps, HOPPER) <= steps for blocks in (1, 7, 300) for steps in (1, 2, 5, 1000))
+
+
+def test_short_rows_share_a_block():
+    for n in range(1, 2049):
+        count = sizes.short_rows(n)
+        assert count & (count - 1) == 0 and (count == 64 or 12 * 128 < count * n <= 32 * 128)
+    assert all(sizes.short_rows(n) * n % (8 * 128) == 0 for n in (64, 128, 256, 384, 512, 768, 1024, 1536)), "each thread has whole loads of 16 bytes"
+    assert sizes.short_rows(2049) == 1
+    for program in ("rms_norm_short", "layer_norm_short", "cross_entropy_short", "quantize_rows", "softmax"):
+        assert sizes.rows(program, 256) == {"threads": 128, "rows": 8}

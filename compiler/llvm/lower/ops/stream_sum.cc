@@ -64,7 +64,10 @@ void StreamSums::Lower(const ir::StreamSum& sum) {
   b().CreateCondBr(b().CreateICmpNE(parts, I64(0)), take, end);
   b().SetInsertPoint(take);
   const auto number = [&](Value* part) { return b().CreateSub(b().CreateSub(block, I64(1)), part); };
-  Count(b().CreateZExt(thread(), b().getInt64Ty()), kernel().threads, parts, [&](Value* part) { device().TakeFlag(flag(number(part))); });
+  for (int64_t first = 0; first < module().ShapeOf(sum.flags)[0]; first += kernel().threads) {
+    Value* part = b().CreateAdd(b().CreateZExt(thread(), b().getInt64Ty()), I64(first));
+    When(b().CreateICmpULT(part, parts), [&] { device().TakeFlag(flag(number(part))); });
+  }
   barriers_.Wait();
 
   const int64_t together = compiler::PartsTogether(registers);

@@ -38,6 +38,40 @@ def layer_norm(M, N, dtype="bfloat16", eps=1e-5, threads=128, min_blocks=0):
     return layer_norm.with_outputs([3, 4, 5])
 
 
+def layer_norm_short(M, N, dtype="bfloat16", eps=1e-5, rows=8, threads=128):
+    """As ``layer_norm``, a block for every ``rows`` rows, which it keeps in registers."""
+
+    @T.prim_func
+    def layer_norm_short(x: T.Tensor((M, N), dtype), w: T.Tensor((N,), dtype), b: T.Tensor((N,), dtype), y: T.Tensor((M, N), dtype),
+                         mean: T.Tensor((M,), "float32"), rstd: T.Tensor((M,), "float32")):
+        with T.Kernel(T.ceildiv(M, rows), threads=threads) as bx:
+            tile = T.alloc_fragment((rows, N), "float32")
+            squares = T.alloc_fragment((rows, N), "float32")
+            first = T.alloc_fragment((rows,), "float32")
+            middle = T.alloc_fragment((rows,), "float32")
+            scale = T.alloc_fragment((rows,), "float32")
+            T.copy(x[bx * rows, 0], tile)
+            for i in T.Parallel(rows):
+                first[i] = T.cast(x[bx * rows + i, 0], "float32")
+            for i, j in T.Parallel(rows, N):
+                tile[i, j] = tile[i, j] - first[i]
+                squares[i, j] = tile[i, j] * tile[i, j]
+            T.reduce_sum(tile, middle, dim=1)
+            T.reduce_sum(squares, scale, dim=1)
+            for i in T.Parallel(rows):
+                middle[i] = middle[i] / N
+                scale[i] = T.rsqrt(T.max(scale[i] / N - middle[i] * middle[i], 0.0) + eps)
+            for i, j in T.Parallel(rows, N):
+                tile[i, j] = (tile[i, j] - middle[i]) * scale[i] * w[j] + b[j]
+            T.copy(tile, y[bx * rows, 0])
+            for i in T.Parallel(rows):
+                middle[i] += first[i]
+            T.copy(middle, mean[bx * rows])
+            T.copy(scale, rstd[bx * rows])
+
+    return layer_norm_short.with_outputs([3, 4, 5])
+
+
 def layer_norm_long(M, N, dtype="bfloat16", eps=1e-5, blocks=128, stages=3, threads=512):
     """As ``layer_norm``; `blocks` blocks share the rows. The weights stay where they are, the next rows are on their way."""
     rows = -(-M // blocks)

@@ -6,24 +6,24 @@ import kiln.language as T
 from .rows import kept_apart
 
 
-def quantize_rows(M, N, dtype="bfloat16", threads=256):
-    """q[i, :] = e4m3(x[i, :] / s[i]), s[i] = max |x[i, :]| / 448."""
+def quantize_rows(M, N, dtype="bfloat16", rows=1, threads=256):
+    """q[i, :] = e4m3(x[i, :] / s[i]), s[i] = max |x[i, :]| / 448, a block for every ``rows`` rows."""
 
     @T.prim_func
     def quantize_rows(x: T.Tensor((M, N), dtype), q: T.Tensor((M, N), "float8_e4m3fn"), s: T.Tensor((M,), "float32")):
-        with T.Kernel(M, threads=threads) as bx:
-            tile = T.alloc_fragment((1, N), "float32")
-            scale = T.alloc_fragment((1,), "float32")
-            inverse = T.alloc_fragment((1,), "float32")
-            T.copy(x[bx, 0], tile)
+        with T.Kernel(T.ceildiv(M, rows), threads=threads) as bx:
+            tile = T.alloc_fragment((rows, N), "float32")
+            scale = T.alloc_fragment((rows,), "float32")
+            inverse = T.alloc_fragment((rows,), "float32")
+            T.copy(x[bx * rows, 0], tile)
             T.reduce_absmax(tile, scale, dim=1)
-            for i in T.Parallel(1):
+            for i in T.Parallel(rows):
                 scale[i] = T.max(scale[i] / 448.0, 1e-12)
                 inverse[i] = 1.0 / scale[i]
-            for i, j in T.Parallel(1, N):
+            for i, j in T.Parallel(rows, N):
                 tile[i, j] = tile[i, j] * inverse[i]
-            T.copy(tile, q[bx, 0])
-            T.copy(scale, s[bx])
+            T.copy(tile, q[bx * rows, 0])
+            T.copy(scale, s[bx * rows])
 
     return quantize_rows.with_outputs([1, 2])
 

@@ -31,6 +31,28 @@ def rms_norm(M=None, N=1024, dtype="float16", eps=1e-6, rows=1, threads=128):
     return rms_norm.with_outputs(-1)
 
 
+def rms_norm_short(M, N, dtype="bfloat16", eps=1e-6, rows=8, threads=128):
+    """As ``rms_norm``, of short rows, for which the weights are not kept."""
+
+    @T.prim_func
+    def rms_norm_short(x: T.Tensor((M, N), dtype), w: T.Tensor((N,), dtype), y: T.Tensor((M, N), dtype)):
+        with T.Kernel(T.ceildiv(M, rows), threads=threads) as bx:
+            tile = T.alloc_fragment((rows, N), "float32")
+            squares = T.alloc_fragment((rows, N), "float32")
+            scale = T.alloc_fragment((rows,), "float32")
+            T.copy(x[bx * rows, 0], tile)
+            for i, j in T.Parallel(rows, N):
+                squares[i, j] = tile[i, j] * tile[i, j]
+            T.reduce_sum(squares, scale, dim=1)
+            for i in T.Parallel(rows):
+                scale[i] = T.rsqrt(scale[i] / N + eps)
+            for i, j in T.Parallel(rows, N):
+                tile[i, j] = tile[i, j] * scale[i] * w[j]
+            T.copy(tile, y[bx * rows, 0])
+
+    return rms_norm_short.with_outputs(-1)
+
+
 def rms_norm_long(M, N, dtype="bfloat16", eps=1e-6, columns=16384, threads=1024):
     """As ``rms_norm``, a row in the registers and the shared memory of a block."""
     kept = kept_apart(N, columns)
