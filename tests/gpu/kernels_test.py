@@ -65,8 +65,8 @@ def test_the_list():
 
 
 def test_a_report_counts_and_needs_enough(capsys):
-    rows = [{"corpus": "fla", "kernel": f"m:k{i}", "outcome": "passed", "error": "", "triton": "passed", "kiln_ms": 1.0, "triton_ms": 2.0, "ratio": 2.0}
-            for i in range(150)]
+    right = {"outcome": "passed", "error": "", "triton": "passed", "kiln_ms": 1.0, "triton_ms": 2.0, "ratio": 2.0}
+    rows = [{"corpus": "fla", "kernel": f"m:k{i}", **right} for i in range(150)]
     for row in rows[:10]:
         row.update(outcome="failed", error="AssertionError: 1", ratio=None)
     assert kernels_main.show({"kernels": rows}, False)
@@ -102,7 +102,8 @@ def test_a_lost_worker_costs_its_case(tmp_path, monkeypatch):
     assert outcomes == {"MLP mixer": True, "a": True, "b": True, "c": True, "dies": False, "hangs": False} and pool.package == "a package"
     notes = {row["name"]: row["note"] for row in pool.results}
     assert notes["dies"] == "the process ended with status 9" and notes["hangs"] == "not done after 3 s"
-    assert pool.timed("MLP mixer")["kind"] == "time" and pool.timed("MLP mixer")["pid"] not in {row.get("pid") for row in pool.results if row["name"] == "a"}
+    timed, others = pool.timed("MLP mixer"), {row["pid"] for row in pool.results if row["name"] == "a"}
+    assert timed["kind"] == "time" and timed["pid"] not in others
     for worker in pool.workers:
         worker.end()
 
