@@ -223,7 +223,8 @@ class Builder:
             offset = self.binary("+", offset, self.cast(step, ty.int64))
         if pointer.shape or pointer.op is not None or pointer.home is not self.body:
             raise Refusal(f"a cast of {x.element} to {element}: only an argument's pointer, and what is added to it, may be cast to elements of "
-                          "another width; pass the tensor with the type that the kernel reads (tensor.view(dtype), or triton.reinterpret(tensor, dtype))")
+                          "another width; pass the tensor with the type that the kernel reads (tensor.view(dtype), or triton.reinterpret(tensor, "
+                          "dtype))")
         view = self.views.get((pointer, element.element_ty))
         if view is None:
             view = self.views[pointer, element.element_ty] = self.body.argument(element)
