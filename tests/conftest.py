@@ -7,6 +7,8 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from daemon import Daemon, socket_folder  # noqa: E402
 
+collect_ignore = ["gpu/kernel_cases"]  # they need torch and checkouts: tests/gpu/kernels runs them
+
 
 @pytest.fixture
 def sockets():

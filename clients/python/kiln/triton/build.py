@@ -90,6 +90,7 @@ class Builder:
 
     def __init__(self, file: str, block: Block, num_warps: int = 4, target: str = "", debug: bool = False):
         self.file, self.block, self.num_warps, self.target, self.debug, self.line = file, block, num_warps, target, debug, 0
+        self.body, self.views = block, {}  # views: {(an argument, a type of elements): a pointer to these in the same memory}
 
     @contextlib.contextmanager
     def within(self, block: Block):
@@ -203,15 +204,34 @@ class Builder:
         return self.emit("arith.cast", [x], [(element, x.shape)]).result
 
     def _cast_pointer(self, x: Value, element) -> Value:
-        """A pointer to elements of another type of the same width, one that is an integer, or the integer that it is."""
+        """A pointer to elements of another type, one that is an integer, or the integer that it is."""
         if not x.element.is_ptr() and x.element.is_int():
             return self.emit("tt.int_to_ptr", [self.cast(x, ty.int64)], [(element, x.shape)]).result
         if not element.is_ptr() and element.is_int():
             return self.cast(self.emit("tt.ptr_to_int", [x], [(ty.int64, x.shape)]).result, element)
-        if not x.element.is_ptr() or not element.is_ptr() or x.element.element_ty.itemsize != element.element_ty.itemsize:
-            raise Refusal(f"a cast of {x.element} to {element}: a pointer leads to elements of the width that its argument has; pass the tensor with "
-                          "the type that the kernel reads (tensor.view(dtype), or triton.reinterpret(tensor, dtype))")
+        if not x.element.is_ptr() or not element.is_ptr():
+            raise Refusal(f"a cast of {x.element} to {element}")
+        if x.element.element_ty.itemsize != element.element_ty.itemsize:
+            return self._seen_as(x, element)
         return self.emit("tt.bitcast", [x], [(element, x.shape)]).result
+
+    def _seen_as(self, x: Value, element) -> Value:
+        """A scalar pointer into an argument, to elements of another width: the launch gives the argument's memory once more for them."""
+        pointer, offset = x, self.constant(0, ty.int64)
+        while pointer.op is not None and pointer.op.name == "tt.addptr" and not pointer.shape:
+            pointer, step = pointer.op.operands
+            offset = self.binary("+", offset, self.cast(step, ty.int64))
+        if pointer.shape or pointer.op is not None or pointer.home is not self.body:
+            raise Refusal(f"a cast of {x.element} to {element}: only an argument's pointer, and what is added to it, may be cast to elements of "
+                          "another width; pass the tensor with the type that the kernel reads (tensor.view(dtype), or triton.reinterpret(tensor, "
+                          "dtype))")
+        view = self.views.get((pointer, element.element_ty))
+        if view is None:
+            view = self.views[pointer, element.element_ty] = self.body.argument(element)
+            view.name = f"{pointer.name}_as_{element.element_ty}"
+        width, other = x.element.element_ty.itemsize, element.element_ty.itemsize
+        place = self.binary("*", offset, width // other) if width > other else self.binary("//", offset, other // width)
+        return self.emit("tt.addptr", [view, place], [(element, ())]).result
 
     def condition(self, x) -> Value:
         """As a bool: whether it is not zero."""

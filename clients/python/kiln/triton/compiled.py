@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from ..kernel import Kernel
 from .driver import GPUTarget, current_device, name_of, on_stream, target_of
 from .messages import Messages
+from .specialize import seen_as
 
 
 class Asm(dict):
@@ -24,11 +25,11 @@ class CompiledKernel:
 
     launch_enter_hook = launch_exit_hook = None  # of the class, where launchers look for them
 
-    def __init__(self, function, kernel: Kernel, options: dict, classes: tuple = (), told: list = ()):
-        """``told``: the messages that the kernel writes."""
+    def __init__(self, function, kernel: Kernel, options: dict, classes: tuple = (), told: list = (), views: list = ()):
+        """``told``: the messages that the kernel writes. ``views``: (which argument, elements) of those that it takes once more."""
         self.kernel, self._function, self._options, self._classes = kernel, function, options, dict(classes)
         self._messages = Messages(function.__name__, told) if told else None
-        self._plans: dict = {}
+        self._views, self._plans = list(views), {}
         self.src = SimpleNamespace(fn=function)
 
     def __getattr__(self, name):
@@ -46,10 +47,11 @@ class CompiledKernel:
 
     def launched(self, arguments: list, sizes) -> None:
         """A launch with what the kernel takes, over a grid of these sizes."""
+        arguments = [*arguments, *(seen_as(arguments[i], element) for i, element in self._views), *sizes]
         if self._messages is None:
-            self.kernel(*arguments, *sizes)
+            self.kernel(*arguments)
         else:
-            self._messages.launch(self.kernel, [*arguments, *sizes])
+            self._messages.launch(self.kernel, arguments)
 
     def _init_handles(self) -> None:
         """Loads it onto the current device."""
@@ -82,7 +84,7 @@ class CompiledKernel:
         if launch_enter_hook is not None:
             launch_enter_hook(launch_metadata)
         if self._messages is None and not self.kernel.target.startswith("emu:"):
-            self.kernel(*given, grid_0, grid_1, grid_2, stream=stream)
+            self.kernel(*given, *(given[i] for i, _ in self._views), grid_0, grid_1, grid_2, stream=stream)
         else:
             with on_stream(stream, self.kernel.target):
                 self.launched(given, (grid_0, grid_1, grid_2))

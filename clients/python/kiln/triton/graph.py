@@ -120,11 +120,12 @@ PURE = frozenset((
 
 class Function:
     """A kernel. ``params``: (name, value) of those that it takes at run time, in order. ``assumed``: (value, divisor) of
-    arguments; a pointer's divides the number of elements that it leads to."""
+    arguments; a pointer's divides the number of elements that it leads to. ``views``: of the last parameters, which of the others each one is once
+    more, and with which elements."""
 
     def __init__(self, name: str, file: str):
         self.name, self.file, self.body = name, file, Block()
-        self.params, self.assumed = [], []
+        self.params, self.assumed, self.views = [], [], []
 
     def __str__(self):
         return _Printer(self).text()

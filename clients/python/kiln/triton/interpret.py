@@ -408,6 +408,8 @@ def graph_of(jit, values: dict, runtime: dict, options: dict, target: str) -> tu
     if result is not None:
         raise CompilationError(f"{jit.file}:{jit.first_line}: the kernel {jit.__name__} returns {describe(result)}; kernels return nothing, "
                                "and write their results with tl.store")
+    function.views = [(function.params.index((root.name, root)), element) for root, element in builder.views]
+    function.params += [(view.name, view) for view in builder.views.values()]
     return function, interpreter.used
 
 

@@ -114,7 +114,7 @@ class Lowering:
         if value.element.is_ptr():
             size = Var("SYMBOL", as_dtype("int64"), f"{name}_size")
             buffer = Buffer("GLOBAL", (size.expr,), self._element_of(value), name)
-            buffer.may_alias = self.may_overlap
+            buffer.may_alias = self.may_overlap or bool(self.function.views)
             self.symbols.bases[value] = buffer
             self.symbols.put(value, Known(const(0, int32)))
             return ir.Param(name, buffer=buffer)

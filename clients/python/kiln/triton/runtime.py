@@ -354,9 +354,9 @@ class JITFunction(KernelInterface):
         return kernel
 
     def _compiled(self, key, may_overlap: bool, known, classes, options, rank: int, target: str):
-        func, used, told = self._lowered(known, classes, options, rank, may_overlap, target)
+        func, used, told, views = self._lowered(known, classes, options, rank, may_overlap, target)
         flags = [f"--maxrregcount={options['maxnreg']}"] if options["maxnreg"] else None
-        kernel = CompiledKernel(self, compiler.compile(func, target=target, compile_flags=flags), options, classes, told)
+        kernel = CompiledKernel(self, compiler.compile(func, target=target, compile_flags=flags), options, classes, told, views)
         self._kernels[key, may_overlap], self._used[key] = kernel, used
         return kernel
 
@@ -379,7 +379,7 @@ class JITFunction(KernelInterface):
         function, used = graph_of(self, known, runtime, options, target)
         function.name = self._name(known, classes)
         lowering = Lowering(function, options["num_warps"], options["num_stages"], rank, may_overlap)
-        return lowering.program(), _once(used), lowering.told
+        return lowering.program(), _once(used), lowering.told, function.views
 
     def _name(self, known: dict, classes: tuple) -> str:
         if isinstance(self.repr, _Named):

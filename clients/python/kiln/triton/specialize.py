@@ -112,6 +112,13 @@ def _viewed(tensor, element: ty.dtype):
     return tensor if dtype is None or tensor.dtype == dtype or not hasattr(tensor, "view") else tensor.view(dtype)
 
 
+def seen_as(memory, element: ty.dtype):
+    """What a launch takes for an argument, as elements of another width: as many as there are whole ones."""
+    width = memory.element_size() if hasattr(memory, "element_size") else memory.itemsize
+    count = len(memory) * width // element.itemsize * element.itemsize // width
+    return _viewed(memory[:count], element)
+
+
 def _memory_of(tensor):
     """A torch tensor of the host as an array, up to the end of its storage."""
     return _flat_torch(tensor).value.detach().numpy()

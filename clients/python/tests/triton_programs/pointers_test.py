@@ -167,3 +167,20 @@ def test_a_volatile_load_sees_what_another_program_stores():
     flag, x, z = np.zeros(1, np.int32), np.zeros(8, np.float32), np.zeros(8, np.float32)
     waits[(2,)](flag, x, z, 8)
     np.testing.assert_array_equal(z, np.where(np.arange(8) > 2, np.arange(8), 5))
+
+
+@triton.jit
+def of_many_widths(W, X, Z, place, N: tl.constexpr):
+    wide = (W + place).to(tl.pointer_type(tl.uint64)) + tl.program_id(0)
+    tl.atomic_add(wide, tl.full([], 5, tl.uint64) << 32)
+    at = tl.arange(0, N)
+    if tl.program_id(0) == 0:
+        tl.store(W.to(tl.pointer_type(tl.int32)) + 16 + at, tl.load(X + at))
+        tl.store(Z + at, tl.load(X.to(tl.pointer_type(tl.uint8)) + at))
+
+
+def test_an_argument_has_elements_of_several_widths():
+    w, x, z = np.zeros(251, np.uint8), np.arange(1000, 1016, dtype=np.int32), np.zeros(16, np.uint8)
+    of_many_widths[(3,)](w, x, z, 8, N=16)
+    assert w[:48].view(np.uint64).tolist() == [0, 5 << 32, 5 << 32, 5 << 32, 0, 0] and w[64:128].view(np.int32).tolist() == x.tolist()
+    assert z.tolist() == x.view(np.uint8)[:16].tolist() and not w[128:].any()

@@ -205,7 +205,7 @@ def two_pointers(x, i, n):
 
 @triton.jit
 def pointer_type(x, i, n):
-    tl.store(x.to(tl.pointer_type(tl.int64)), 1)  # here: triton.reinterpret(tensor, dtype)
+    tl.store((x + tl.arange(0, 4)).to(tl.pointer_type(tl.int64)), 1)  # here: triton.reinterpret(tensor, dtype)
 
 
 @triton.jit

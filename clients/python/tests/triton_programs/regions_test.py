@@ -301,3 +301,26 @@ def test_random_products_copy_tiles():
     if len(found) < 40:
         pytest.skip("only some of the programs ran")
     assert sum(found) > len(found), f"{sum(found)} views in {len(found)} programs"
+
+
+@triton.jit
+def scores(Q, K, S, CU, stride, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
+    """Q Kᵀ of each sequence, whose place and length the device loads."""
+    first, last = tl.load(CU + tl.program_id(0)), tl.load(CU + tl.program_id(0) + 1)
+    m, d = tl.arange(0, M), tl.arange(0, D)
+    q = tl.load(Q + (first + m)[:, None] * stride + d[None, :], mask=m[:, None] < last - first, other=0.0)
+    for j in range(0, last - first, N):
+        n = j + tl.arange(0, N)
+        k = tl.load(K + (first + n)[None, :] * stride + d[:, None], mask=n[None, :] < last - first, other=0.0)
+        tl.store(S + (tl.program_id(0) * M + m)[:, None] * 64 + n[None, :], tl.dot(q, k))
+
+
+def test_rows_of_sequences_are_held_turned():
+    q, k, cu = matrix(1, 80, 64, 80), matrix(2, 80, 64, 80), np.array([0, 20, 25, 80], np.int32)
+    s = np.full((3, 64, 64), 77, np.float32)
+    kernel = scores[(3,)](q, k, s, cu, 80, D=64, M=64, N=32, num_warps=4)
+    assert any(d.decision == "held turned" for d in kernel.report.decisions)
+    for b, (first, last) in enumerate(zip(cu, cu[1:])):
+        wanted = q[first:last].astype(np.float64) @ k[first:last].astype(np.float64).T
+        n = last - first
+        assert error(s[b, :n, :n], wanted) < 1e-5 and not s[b, n:, :n].any()
