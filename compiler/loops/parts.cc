@@ -91,9 +91,12 @@ class Writer {
       const std::string name = module_[tile].name;
       tiles_[tile] = {Made(parts_.stages, parts_.threads[kFilling].Count(), name + "_full"), Made(parts_.stages, users, name + "_free")};
     }
-    crossing_ = {Made(parts_.versions, parts_.threads[kFirst].Count(), "ready"), Made(parts_.versions, parts_.threads[kLast].Count(), "taken")};
-    for (const BufferId id : parts_.crossing)
+    for (const BufferId id : parts_.crossing) {
+      const std::string name = module_[id].name;
+      crossing_[id] = {Made(parts_.versions, parts_.threads[kFirst].Count(), name + "_ready"),
+                       Made(parts_.versions, parts_.threads[kLast].Count(), name + "_taken")};
       if (module_[id].space == Space::kFragment) passed_[id] = FreshLike(module_, id, Space::kShared, "_passed");
+    }
   }
 
   // Takes the statements out of the kernel that touch fragments of the loop's, in order.
@@ -162,7 +165,7 @@ class Writer {
       for (const auto& [fragment, copy] : passed_) ReplaceBuffer(module_, result, fragment, copy);
     for (const auto& [tile, pair] : tiles_) UseVersion(module_, result, tile, PlaceIn(pair.ready));
     if (parts_.versions > 1)
-      for (const BufferId id : Crossing()) UseVersion(module_, result, id, PlaceIn(crossing_.ready));
+      for (const auto& [id, pair] : crossing_) UseVersion(module_, result, InShared(id), PlaceIn(pair.ready));
     return result;
   }
 
@@ -183,24 +186,23 @@ class Writer {
   }
 
   void PlaceUse(const Block& own, std::vector<Block>& before, std::vector<Block>& after) {
-    const auto reads = [&](const Stmt& stmt) { return std::ranges::any_of(parts_.crossing, [&](BufferId id) { return Uses(module_, stmt, id); }); };
-    const auto [first, last] = SpanOf(own, reads);
-    Use(crossing_, before[first], after[last]);
+    for (const auto& [id, pair] : crossing_) {
+      const auto [first, last] = SpanOf(own, [&](const Stmt& stmt) { return Uses(module_, stmt, id); });
+      Use(pair, before[first], after[last]);
+    }
   }
 
-  // What crosses in fragments is copied behind the last statement that writes something that crosses.
+  // What crosses is handed over as soon as it has its last value; a fragment is copied for that.
   void PlacePassing(const Block& own, std::vector<Block>& before, std::vector<Block>& after) {
-    const auto writes = [&](const Stmt& stmt, bool shared) {
-      return std::ranges::any_of(parts_.crossing, [&](BufferId id) {
-        return (!shared || module_[id].space == Space::kShared) && Writes(module_, stmt, id);
-      });
-    };
-    const size_t last = SpanOf(own, [&](const Stmt& stmt) { return writes(stmt, /*shared=*/false); }).second;
-    const size_t first = SpanOf(own, [&](const Stmt& stmt) { return writes(stmt, /*shared=*/true); }).first;
-    Block passing;
-    for (const auto& [fragment, copy] : passed_) passing.push_back(CopyOf(fragment, copy));
-    Fill(crossing_, first < own.size() ? before[first] : after[last], passing);
-    std::ranges::move(passing, std::back_inserter(after[last]));
+    for (const auto& [id, pair] : crossing_) {
+      const auto [first, last] = SpanOf(own, [&](const Stmt& stmt) { return Writes(module_, stmt, id); });
+      const auto copy = passed_.find(id);
+      Block passing;
+      Fill(pair, copy == passed_.end() ? before[first] : passing, after[last]);
+      if (copy == passed_.end()) continue;
+      passing.push_back(CopyOf(id, copy->second));
+      after[last].insert(after[last].begin(), passing.begin(), passing.end());
+    }
   }
 
   // The first and the last statement of a kind; the number of all if there is none.
@@ -211,11 +213,10 @@ class Writer {
     return {first, last};
   }
 
-  // What crosses through shared memory: the program's tiles, and copies of fragments.
-  std::vector<BufferId> Crossing() const {
-    std::vector<BufferId> all;
-    for (const BufferId id : parts_.crossing) all.push_back(passed_.contains(id) ? passed_.at(id) : id);
-    return all;
+  // The program's tile that crosses, or the copy of a fragment.
+  BufferId InShared(BufferId crossing) const {
+    const auto copy = passed_.find(crossing);
+    return copy == passed_.end() ? crossing : copy->second;
   }
 
   // --- signals ---
@@ -255,7 +256,7 @@ class Writer {
     const auto add = [&](BufferId id, int64_t count) { module_[id].shape.insert(module_[id].shape.begin(), module_.exprs.Int(count)); };
     for (const BufferId tile : parts_.tiles) add(tile, parts_.stages);
     if (parts_.versions > 1)
-      for (const BufferId id : Crossing()) add(id, parts_.versions);
+      for (const BufferId id : parts_.crossing) add(InShared(id), parts_.versions);
   }
 
   ir::Module& module_;
@@ -264,8 +265,8 @@ class Writer {
   ir::SourceLoc loc_;
   ExprId iteration_{};
   std::map<BufferId, Pair> tiles_;
+  std::map<BufferId, Pair> crossing_;
   std::map<BufferId, BufferId> passed_;  // copies of fragments that cross
-  Pair crossing_;
   std::optional<ir::VarId> thread_;
 };
 

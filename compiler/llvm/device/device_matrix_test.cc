@@ -82,6 +82,26 @@ TEST_P(DeviceMatrixTest, MatrixGroups) {
   }
 }
 
+// Descriptors of a long product are made one by one: all at once they would not fit the registers that they must be in.
+TEST_P(DeviceMatrixTest, DescriptorsOfManySteps) {
+  if (!GetParam()->Has(Feature::kWgmma)) return;
+  const auto row = std::ranges::find_if(target::MmaInstructions(*GetParam()), [](const auto& mma) { return mma.IsByGroup() && !mma.swapped; });
+  for (const int steps : {16, 36}) {
+    const std::string text = Compile([&](TestKernel& k) {
+      std::vector<Value*> a, b, c;
+      Value *left = k.Load(k.builder.getInt32Ty()), *right = k.Load(k.builder.getInt32Ty());
+      for (int step = 0; step < steps; ++step) {
+        a.push_back(k.device->JoinDescriptor(k.builder.CreateAdd(left, k.builder.getInt32(uint32_t(2 * step))), 64));
+        b.push_back(k.device->JoinDescriptor(k.builder.CreateAdd(right, k.builder.getInt32(uint32_t(4 * step))), 64));
+      }
+      for (int64_t i = 0; i < row->c_layout.Registers(); ++i) c.push_back(k.Load(ValueType(k.context, row->c)));
+      for (Value* v : k.device->MmaWait(k.device->MmaGroup(*row, a, b, c, false, false, false), 0)) k.Store(v);
+    });
+    EXPECT_EQ(text.find("mov.b64 left, {low, 64}") != text.npos, steps == 36);
+    EXPECT_EQ(text.find(", 140; mov.b64 right, {low, 64}") != text.npos, steps == 36);
+  }
+}
+
 TEST_P(DeviceMatrixTest, VotesAndReductionsOfAWarp) {
   if (GetParam()->family != target::Family::kNvptx) return;
   const bool redux = GetParam()->Has(Feature::kRedux);

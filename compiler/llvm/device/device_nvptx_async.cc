@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <string_view>
 
 namespace kiln::llvm_ir {
 
@@ -34,8 +35,52 @@ void NvptxAsyncDevice::CopyAsync(Value* shared, Value* global, int bytes, Value*
 // (UIMAD.WIDE.U32) whose upper word lacks the constant: a descriptor without stride and swizzle, and a wrong product.
 Value* NvptxAsyncDevice::JoinDescriptor(Value* low, uint32_t high) {
   auto* type = llvm::FunctionType::get(builder().getInt64Ty(), {builder().getInt32Ty()}, false);
-  return builder().CreateCall(llvm::InlineAsm::get(type, "mov.b64 $0, {$1, " + std::to_string(high) + "};", "=l,r", /*hasSideEffects=*/false), {low});
+  Value* joined =
+      builder().CreateCall(llvm::InlineAsm::get(type, "mov.b64 $0, {$1, " + std::to_string(high) + "};", "=l,r", /*hasSideEffects=*/false), {low});
+  Joined parts{low, 0, high};
+  if (auto* sum = llvm::dyn_cast<llvm::BinaryOperator>(low); sum != nullptr && sum->getOpcode() == llvm::Instruction::Add) {
+    if (auto* offset = llvm::dyn_cast<llvm::ConstantInt>(sum->getOperand(1))) parts = {sum->getOperand(0), uint32_t(offset->getZExtValue()), high};
+  }
+  joined_[joined] = parts;
+  return joined;
 }
+
+// The operands of a group's steps. Registers of all lanes together, where descriptors should be, hold two words of each of few. Where a group has more,
+// each is made of its start right before its step.
+class NvptxAsyncDevice::Steps {
+ public:
+  Steps(const std::map<Value*, Joined>& joined, std::span<Value* const> a, std::span<Value* const> b, size_t next)
+      : joined_(joined), next_(next), made_((a.size() == b.size() ? a.size() : 0) + b.size() > kMostDescriptors) {}
+
+  static constexpr std::string_view kRegisters = ".reg .b32 low; .reg .b64 left, right; ";
+  bool made() const { return made_; }
+
+  // What the instruction takes for the operand; what makes it goes to `before`.
+  std::string Take(Value* value, std::string_view name, std::string& before) {
+    const auto parts = joined_.find(value);
+    if (!made_ || parts == joined_.end()) return Input(value);
+    const auto [start, is_new] = starts_.try_emplace(parts->second.start);
+    if (is_new) start->second = Input(parts->second.start);
+    before += "add.u32 low, " + start->second + ", " + std::to_string(parts->second.offset) + "; mov.b64 " + std::string(name) + ", {low, " +
+              std::to_string(parts->second.high) + "}; ";
+    return std::string(name);
+  }
+  std::vector<Value*> inputs;
+
+ private:
+  // A choice: two operands of sixteen steps.
+  static constexpr size_t kMostDescriptors = 32;
+
+  std::string Input(Value* value) {
+    inputs.push_back(value);
+    return "$" + std::to_string(next_++);
+  }
+
+  const std::map<Value*, Joined>& joined_;
+  std::map<Value*, std::string> starts_;
+  size_t next_;
+  const bool made_;
+};
 
 // One text from fence to commit: nothing can be scheduled in between.
 std::vector<Value*> NvptxAsyncDevice::MmaGroup(const target::MmaInstruction& mma, std::span<Value* const> a, std::span<Value* const> b,
@@ -46,35 +91,25 @@ std::vector<Value*> NvptxAsyncDevice::MmaGroup(const target::MmaInstruction& mma
   const bool integers = mma.c == DType::kI32, transposes = ir::Bits(mma.a) == 16;
   std::string text =
       "{ .reg .pred first, more; setp.ne.b32 first, " + std::string(clear ? "0" : "1") + ", 0; setp.ne.b32 more, 1, 0; wgmma.fence.sync.aligned; ";
-  size_t next = 2 * registers;  // inputs tied to the outputs come first
-  const auto operand = [&] { return "$" + std::to_string(next++); };
+  Steps operands(joined_, a, b, 2 * registers);  // inputs tied to the outputs come first
+  if (operands.made()) text += Steps::kRegisters;
   for (size_t step = 0; step < steps; ++step) {
-    text += "wgmma.mma_async.sync.aligned.m64n" + std::to_string(mma.n) + "k" + std::to_string(mma.k) + "." + std::string(mma.intrinsic) + " {" +
-            results + "}, ";
-    if (a_each == 1) {
-      text += operand();
-    } else {
-      std::string words;
-      for (size_t w = 0; w < a_each; ++w) words += (w == 0 ? "" : ",") + operand();
-      text += "{" + words + "}";
-    }
-    text += ", " + operand() + (step == 0 ? ", first" : ", more");
+    std::string before, left;
+    for (size_t w = 0; w < a_each; ++w) left += (w == 0 ? "" : ",") + operands.Take(a[step * a_each + w], "left", before);
+    const std::string right = operands.Take(b[step], "right", before);
+    text += before + "wgmma.mma_async.sync.aligned.m64n" + std::to_string(mma.n) + "k" + std::to_string(mma.k) + "." + std::string(mma.intrinsic) + " {" +
+            results + "}, " + (a_each == 1 ? left : "{" + left + "}") + ", " + right + (step == 0 ? ", first" : ", more");
     if (!integers) text += ", 1, 1";
     if (transposes && a_each == 1) text += a_by_rows ? ", 1" : ", 0";
     if (transposes) text += b_by_rows ? ", 1" : ", 0";
     text += "; ";
   }
   text += "wgmma.commit_group.sync.aligned; }";
-  std::vector<Value*> operands;
-  for (size_t step = 0; step < steps; ++step) {
-    operands.insert(operands.end(), a.begin() + ptrdiff_t(step * a_each), a.begin() + ptrdiff_t((step + 1) * a_each));
-    operands.push_back(b[step]);
-  }
-  if (!clear) return Tied(text, c, operands);
+  if (!clear) return Tied(text, c, operands.inputs);
   // Registers that the instruction only writes need no input values.
   std::vector<Value*> nothing;
   for (Value* value : c) nothing.push_back(llvm::PoisonValue::get(value->getType()));
-  return Tied(text, nothing, operands);
+  return Tied(text, nothing, operands.inputs);
 }
 
 std::vector<Value*> NvptxAsyncDevice::MmaWait(std::span<Value* const> c, int pending) {

@@ -4,6 +4,8 @@
 // and later, chapters "Asynchronous warpgroup level matrix instructions", "mbarrier" and "Data movement and conversion".
 #pragma once
 
+#include <map>
+
 #include "compiler/llvm/device/device_base.h"
 
 namespace kiln::llvm_ir {
@@ -53,6 +55,13 @@ class NvptxAsyncDevice : public DeviceBase {
   llvm::Value* I32(int value) { return builder().getInt32(uint32_t(value)); }
 
  private:
+  // A descriptor: its lower word is the sum of a start and a constant.
+  struct Joined {
+    llvm::Value* start;
+    uint32_t offset, high;
+  };
+  class Steps;
+
   // Inline assembly with a result of `type` (void for none), which orders memory. Shared addresses travel as i32.
   llvm::CallInst* Asm(llvm::Type* type, const std::string& text, std::span<llvm::Value* const> inputs, bool convergent);
   void Do(const std::string& text, std::initializer_list<llvm::Value*> inputs);
@@ -61,6 +70,8 @@ class NvptxAsyncDevice : public DeviceBase {
   llvm::Value* Address(llvm::Value* shared) { return builder().CreatePtrToInt(shared, builder().getInt32Ty()); }
   // "[$first, {$first+1, …}]" with the map and the coordinates appended to the inputs.
   std::string TensorOperand(llvm::Value* map, std::span<llvm::Value* const> at, std::vector<llvm::Value*>& inputs);
+
+  std::map<llvm::Value*, Joined> joined_;
 };
 
 }  // namespace kiln::llvm_ir
