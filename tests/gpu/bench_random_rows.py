@@ -82,9 +82,9 @@ def summarize(rows, wanted):
     for row in sorted(good, key=lambda row: row["ratio"])[:10]:
         print(f"#   worst: {row['kind']} {'x'.join(map(str, row['shape']))} {row['ratio']:.3f}")
     spilling = [f"{row['kind']} {'x'.join(map(str, row['shape']))}" for row in rows if row.get("spill_bytes")]
-    if not good:  # what only compiles
+    if not good and all(row["ok"] for row in rows):  # what only compiles
         print(f"# {len(rows)} of {wanted} sizes{f', of which spill: {spilling}' if spilling else ''}")
-        return len(rows) == wanted and not spilling and all(row["ok"] for row in rows)
+        return len(rows) == wanted and not spilling
     holds = len(good) == wanted and not spilling and min(row["ratio"] for row in good) >= BARS["each"]
     print(f"# {len(good)} of {wanted} sizes, each ≥ {BARS['each']}, without spills{f' (but {spilling})' if spilling else ''}: "
           f"{'holds' if holds else 'DOES NOT HOLD'}")
