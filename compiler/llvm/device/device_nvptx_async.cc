@@ -67,8 +67,8 @@ class NvptxAsyncDevice::Steps {
   std::vector<Value*> inputs;
 
  private:
-  // A choice: two operands of sixteen steps.
-  static constexpr size_t kMostDescriptors = 32;
+  // A choice: two operands of 32 steps.
+  static constexpr size_t kMostDescriptors = 64;
 
   std::string Input(Value* value) {
     inputs.push_back(value);
