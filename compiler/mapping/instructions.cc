@@ -319,7 +319,7 @@ class Chooser {
   int64_t threads_ = 0;      // of the block
   ir::ThreadRange range_{};  // of these, the threads that come to the statement
   ir::Kernel* kernel_ = nullptr;
-  int64_t filling_ = 0;                        // threads that may fill rings
+  int64_t filling_ = 0;                                            // threads that may fill rings
   std::map<std::pair<int64_t, int64_t>, int64_t> fragment_words_;  // by the first thread and the one behind the last
   ir::SourceLoc loc_;
   std::set<BufferId> mixed_;  // operands that must stay readable by single warps

@@ -45,8 +45,8 @@ Value* NvptxAsyncDevice::JoinDescriptor(Value* low, uint32_t high) {
   return joined;
 }
 
-// The operands of a group's steps. Registers of all lanes together, where descriptors should be, hold two words of each of few. Where a group has more,
-// each is made of its start right before its step.
+// The operands of a group's steps. Registers of all lanes together, where descriptors should be, have room for few. Where a group has more, each is
+// made of its start right before its step.
 class NvptxAsyncDevice::Steps {
  public:
   Steps(const std::map<Value*, Joined>& joined, std::span<Value* const> a, std::span<Value* const> b, size_t next)
@@ -68,8 +68,8 @@ class NvptxAsyncDevice::Steps {
   std::vector<Value*> inputs;
 
  private:
-  // A choice: two operands of sixteen steps.
-  static constexpr size_t kMostDescriptors = 32;
+  // A choice: two operands of 32 steps.
+  static constexpr size_t kMostDescriptors = 64;
 
   std::string Input(Value* value) {
     inputs.push_back(value);
@@ -97,8 +97,8 @@ std::vector<Value*> NvptxAsyncDevice::MmaGroup(const target::MmaInstruction& mma
     std::string before, left;
     for (size_t w = 0; w < a_each; ++w) left += (w == 0 ? "" : ",") + operands.Take(a[step * a_each + w], "left", before);
     const std::string right = operands.Take(b[step], "right", before);
-    text += before + "wgmma.mma_async.sync.aligned.m64n" + std::to_string(mma.n) + "k" + std::to_string(mma.k) + "." + std::string(mma.intrinsic) + " {" +
-            results + "}, " + (a_each == 1 ? left : "{" + left + "}") + ", " + right + (step == 0 ? ", first" : ", more");
+    text += before + "wgmma.mma_async.sync.aligned.m64n" + std::to_string(mma.n) + "k" + std::to_string(mma.k) + "." + std::string(mma.intrinsic) +
+            " {" + results + "}, " + (a_each == 1 ? left : "{" + left + "}") + ", " + right + (step == 0 ? ", first" : ", more");
     if (!integers) text += ", 1, 1";
     if (transposes && a_each == 1) text += a_by_rows ? ", 1" : ", 0";
     if (transposes) text += b_by_rows ? ", 1" : ", 0";

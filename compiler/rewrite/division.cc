@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/loops/division.h"
+#include "compiler/rewrite/division.h"
 
 #include <algorithm>
 #include <map>
@@ -28,7 +28,9 @@ std::optional<BufferId> WrittenWhole(const ir::Module& module, const Stmt& stmt)
   const auto* loop = std::get_if<ir::For>(&stmt.op);
   if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->body.size() != 1) return std::nullopt;
   const auto* store = std::get_if<ir::Store>(&loop->body[0].op);
-  if (store == nullptr || module[store->buffer].space == ir::Space::kGlobal || !IsOwnElement(module, *loop, store->indices) || !CoversElements(module, *loop, store->buffer)) return std::nullopt;
+  if (store == nullptr || module[store->buffer].space == ir::Space::kGlobal || !IsOwnElement(module, *loop, store->indices) ||
+      !CoversElements(module, *loop, store->buffer))
+    return std::nullopt;
   return store->buffer;
 }
 

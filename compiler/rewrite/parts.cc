@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/loops/parts.h"
+#include "compiler/rewrite/parts.h"
 
 #include <algorithm>
 #include <iterator>
@@ -87,7 +87,8 @@ class Writer {
     for (const BufferId tile : parts_.tiles) {
       uint32_t users = 0;
       for (const Part part : {kFirst, kLast})
-        if (std::ranges::any_of(parts_.statements[part], [&](size_t i) { return Uses(module_, body[i], tile); })) users += parts_.threads[part].Count();
+        if (std::ranges::any_of(parts_.statements[part], [&](size_t i) { return Uses(module_, body[i], tile); }))
+          users += parts_.threads[part].Count();
       const std::string name = module_[tile].name;
       tiles_[tile] = {Made(parts_.stages, parts_.threads[kFilling].Count(), name + "_full"), Made(parts_.stages, users, name + "_free")};
     }
@@ -171,8 +172,12 @@ class Writer {
 
   // A tensor copy says itself when its elements are there.
   void SignalCopies(Block& block) {
-    for (Stmt& stmt : block)
-      if (auto* copy = std::get_if<ir::Copy>(&stmt.op)) copy->signals = ir::Element{tiles_.at(copy->dst.buffer).ready.buffer, {PlaceIn(tiles_.at(copy->dst.buffer).ready)}};
+    for (Stmt& stmt : block) {
+      auto* copy = std::get_if<ir::Copy>(&stmt.op);
+      if (copy == nullptr) continue;
+      const Barriers& ready = tiles_.at(copy->dst.buffer).ready;
+      copy->signals = ir::Element{ready.buffer, {PlaceIn(ready)}};
+    }
   }
 
   // Those that wait until the place is free, and say that it is full.

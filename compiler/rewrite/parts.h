@@ -31,8 +31,8 @@ struct Parts {
 // The part whose threads hold the fragment. nullopt: the loop does not use it, or it is none.
 std::optional<Part> OwnerOf(const ir::Module& module, const ir::Block& body, const Parts& parts, ir::BufferId id);
 
-// Puts loops of the parts in the place of the pipelined loop kernel.body[at], whose body declares nothing. What stands behind the loop becomes the last
-// part's; statements before it that touch fragments of the loop become their owner's.
+// Puts loops of the parts in the place of the pipelined loop kernel.body[at], whose body declares nothing. What stands behind the loop becomes the
+// last part's; statements before it that touch fragments of the loop become their owner's.
 void RunApart(ir::Module& module, ir::Kernel& kernel, const Parts& parts, size_t at);
 
 }  // namespace kiln::compiler

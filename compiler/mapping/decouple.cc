@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/loops/decouple.h"
+#include "compiler/mapping/decouple.h"
 
 #include <fmt/format.h>
 
@@ -15,8 +15,8 @@
 
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/definitions.h"
-#include "compiler/loops/division.h"
-#include "compiler/loops/parts.h"
+#include "compiler/rewrite/division.h"
+#include "compiler/rewrite/parts.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/arithmetic.h"
 #include "compiler/rules/gemm.h"
@@ -75,7 +75,8 @@ class Decoupler {
   // would lose their stages, and says nothing of threads.
   bool MayShareOut() const {
     const v1::CompileOptions& options = context_.options;
-    const bool asks = options.disable_warp_specialization() || options.disable_async_copy() || options.disable_wgmma() || options.max_registers() != 0;
+    const bool asks =
+        options.disable_warp_specialization() || options.disable_async_copy() || options.disable_wgmma() || options.max_registers() != 0;
     if (!context_.target->Has(target::Feature::kTma) || asks) return false;
     if (kernel_.ClusterBlocks() > 1 || kernel_.min_blocks > 1 || kernel_.threads % kGroupThreads != 0) return false;
     size_t pipelined = 0;
@@ -147,8 +148,8 @@ class Decoupler {
   bool MayRunApart(const Stmt& stmt, const Touches& touches) const {
     const auto* loop = std::get_if<ir::For>(&stmt.op);
     if (loop != nullptr && loop->kind != ir::LoopKind::kParallel) return false;
-    const bool known = std::visit([&]<typename T>(const T&) { return ir::Elementwise<T> || ir::IsOneOf<ir::For, ir::Gemm, ir::Copy, ir::Reduce>(stmt.op); },
-                                  stmt.op);
+    const bool known = std::visit(
+        [&]<typename T>(const T&) { return ir::Elementwise<T> || ir::IsOneOf<ir::For, ir::Gemm, ir::Copy, ir::Reduce>(stmt.op); }, stmt.op);
     const auto here = [&](BufferId id) { return module_[id].space == Space::kFragment || module_[id].space == Space::kShared; };
     return known && !WithAtomics(stmt) && std::ranges::all_of(touches.writes, here);
   }
@@ -205,8 +206,8 @@ class Decoupler {
     return !parts.crossing.empty();
   }
 
-  // Whether each fragment of the loop's belongs to one part: what both use crosses, and a statement before the loop touches only those of one part and
-  // writes nothing else. Behind the loop, all is the last part's.
+  // Whether each fragment of the loop's belongs to one part: what both use crosses, and a statement before the loop touches only those of one part
+  // and writes nothing else. Behind the loop, all is the last part's.
   bool OwnersAreClear(const Block& body, Parts& parts, size_t at) const {
     for (const size_t i : parts.statements[kLast])
       for (const BufferId id : touches_[i].reads)
@@ -325,10 +326,10 @@ class Decoupler {
       return fmt::format("threads {} to {} compute {}", threads.begin, threads.end - 1, names);
     };
     const ir::ThreadRange& filling = plan.parts.threads[kFilling];
-    kernel_.decisions.push_back({"decouple", std::nullopt,
-                                 fmt::format("loop over {}: {}, {}, {} to {} gather", module_[loop.vars[0]].name, sums(kFirst), sums(kLast), filling.begin,
-                                             filling.end - 1),
-                                 fmt::format("{:.0f} cycles an iteration instead of {:.0f}", plan.after, plan.before), loc});
+    kernel_.decisions.push_back(
+        {"decouple", std::nullopt,
+         fmt::format("loop over {}: {}, {}, {} to {} gather", module_[loop.vars[0]].name, sums(kFirst), sums(kLast), filling.begin, filling.end - 1),
+         fmt::format("{:.0f} cycles an iteration instead of {:.0f}", plan.after, plan.before), loc});
   }
 
   ir::Module& module_;
