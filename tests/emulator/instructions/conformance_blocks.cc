@@ -131,13 +131,13 @@ void AddGrid(std::vector<Form>& forms) {
                                          k.b.CreateAdd(k.b.CreateMul(of, k.I32(32)), k.b.CreateAdd(k.thread, k.I32(256 + round * 128))));
                            };
                            k.b.CreateStore(v, place(k.block));
-                           k.device.GridBarrier();
+                           k.device.GridBarrier(Word(k, k.global_out, k.I32(256 + kRounds * 128)));
                            v = k.b.CreateAdd(v, k.b.CreateLoad(k.b.getInt32Ty(), place(next)));
                          }
                          k.Out(v);
                        },
                    .blocks = 4,
-                   .result_words = 256 + 3 * 128});
+                   .result_words = 256 + 3 * 128 + 1});
 }
 
 // Half of the block hands words to the other half.
