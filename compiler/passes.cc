@@ -109,7 +109,7 @@ bool Wanted(const v1::Explain& explain, std::string_view pass) {
 // A module that a pass broke is the compiler's fault, not the program's.
 ir::Result CheckAfter(const Pass& pass, const ir::Module& module, ir::Diagnostics& diagnostics) {
   ir::Diagnostics found;
-  if (ir::Verify(module, found)) return {};
+  if (ir::Verify(module, found, /*elements=*/false)) return {};
   const std::string message = found.all().empty() ? "unknown" : found.all().front().message;
   diagnostics.Internal("pass '" + std::string(pass.name) + "' left an invalid module: " + message);
   return std::unexpected(ir::Failed{});

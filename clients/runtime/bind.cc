@@ -223,7 +223,8 @@ Result<void> Binder::CheckTensor(size_t index, const Arg& arg) const {
         fmt::format("{}.device_id is expected to be {}, but got {}; the kernel was loaded on device {}", where, device_, tensor.device, device_));
   const auto count = ElementCount(tensor.shape);
   if (!count) return ArgumentError(fmt::format("{} has a negative extent or more than 2^63 elements", where));
-  if (*count > 0 && tensor.data == 0) return ArgumentError(fmt::format("{} is expected to have non-NULL pointer", where));
+  if (*count > 0 && *count != kEndlessElements && tensor.data == 0)
+    return ArgumentError(fmt::format("{} is expected to have non-NULL pointer", where));
   return {};
 }
 

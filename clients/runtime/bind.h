@@ -16,6 +16,9 @@ namespace kiln::runtime {
 // DLPack's DLDeviceType.
 enum class Place : uint8_t { kHost = 1, kCuda = 2, kPinned = 3, kHip = 10, kHipPinned = 11, kManaged = 13 };
 
+// Elements of memory of which only the address is given: nobody knows where it ends. The address may be 0 if the kernel does not go there.
+inline constexpr int64_t kEndlessElements = int64_t{1} << 40;
+
 struct Tensor {
   uint64_t data = 0;  // address of the first element
   DType dtype{};

@@ -382,9 +382,11 @@ void Verifier::CheckOwnReads(const Op& op) {
   }
 }
 
-Result Verify(const Module& module, Diagnostics& diagnostics) {
+Result Verify(const Module& module, Diagnostics& diagnostics, bool elements) {
   size_t errors = diagnostics.errors();
-  Verifier(module, diagnostics).Run();
+  Verifier verifier(module, diagnostics);
+  verifier.branches = elements ? 0 : 1;
+  verifier.Run();
   if (diagnostics.errors() > errors) return std::unexpected(Failed{});
   return {};
 }

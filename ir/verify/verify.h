@@ -15,7 +15,8 @@ inline constexpr uint32_t kMaxResidentThreads = 2048, kMaxResidentBlocks = 32;  
 inline constexpr uint32_t kMaxStages = 32;
 
 // Whether the module has a meaning: types, spaces, scopes, shapes, and the rules of each operation. Independent of the target. Names every
-// problem with its statement and source line. The module may come from Decode, Parse or a pass.
-Result Verify(const Module& module, Diagnostics& diagnostics);
+// problem with its statement and source line. The module may come from Decode, Parse or a pass. A pass may find that a branch is always taken, and
+// what is in it may be elements that a buffer does not have: `elements`: whether these are a problem.
+Result Verify(const Module& module, Diagnostics& diagnostics, bool elements = true);
 
 }  // namespace kiln::ir

@@ -26,7 +26,8 @@ def parse(arguments):
     parser.add_argument("--scripts", metavar="DIR", help="also run five scripts of this checkout of tile-ai/tilelang")
     parser.add_argument("--precompiled", metavar="FILE",
                         help="kilnd serves this bundle, signed by a key of FILE.keys, and the run fails where kilnd compiles")
-    parser.add_argument("--tilelang", metavar="DIR", help="run the tests and scripts of this checkout of tile-ai/tilelang, and nothing else")
+    parser.add_argument("--tilelang", metavar="DIR", help="run the tests and scripts of this checkout of tile-ai/tilelang, and nothing else; "
+                        "PYTHONPATH names folders of what they import beside")
     parser.add_argument("--tilelang-bless", metavar="REPORT", help="expect from now on what passed in this report of --tilelang; runs nothing")
     parser.add_argument("--tilelang-parallel", type=int, default=16, metavar="N", help="how many of its files at a time")
     parser.add_argument("--tilelang-limit", type=float, default=120, metavar="SECONDS", help="for one of its files")
@@ -171,7 +172,9 @@ def run_tilelang(options, place, start) -> dict:
     """TileLang's own tests and scripts. Gives what the report says of them."""
     import corpus
 
-    found = corpus.Corpus(options.tilelang, place.script_environment, place.scratch / "tilelang", corpus.Expected(), only=options.only,
+    environment = dict(place.script_environment)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), options.packages)))
+    found = corpus.Corpus(options.tilelang, environment, place.scratch / "tilelang", corpus.Expected(), only=options.only,
                           parallel=options.tilelang_parallel, limit=options.tilelang_limit, deadline=start + options.budget)
     found.run()
     print(corpus.table(found.report()), flush=True)

@@ -109,7 +109,7 @@ bool Arguments::ReadScalar(size_t param, PyObject* object) {
 }
 
 bool Arguments::ReadAddress(size_t param, PyObject* address) {
-  static constexpr int64_t kEndless[] = {int64_t{1} << 40};
+  static constexpr int64_t kEndless[] = {kEndlessElements};
   if (Proto(param).shape.size() != 1 || !Proto(param).strides.empty())
     return Mismatch(param, "an address is taken where the kernel wants a tensor of one dimension");
   const uint64_t data = PyLong_AsUnsignedLongLong(address);

@@ -103,8 +103,7 @@ def test_a_call_is_kept_for_a_kernel_that_fits(kernel, calls):
     with pytest.raises(TypeError, match="takes a kernel of this module"):
         keep(calls, len, a)
     for inputs, outputs in (((), ()), (((0, (16,)),), ()), (((0, (16,)), (0, (16,))), (((16,), {}, (16,)),))):
-        with pytest.raises(ValueError, match="an input or an output for each parameter"):
-            calls.keep((a,), kernel, inputs, outputs)
+        assert not calls.keep((a,), kernel, inputs, outputs), "as it takes other things, too"
     with pytest.raises(ValueError, match="an input is no tensor of the call"):
         calls.keep((a,), kernel, ((1, (16,)),), (((16,), {}, (16,)),))
     with pytest.raises(TypeError):

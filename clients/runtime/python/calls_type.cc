@@ -304,6 +304,7 @@ bool ReadOutputs(PyObject* outputs, Known& known) {
   return true;
 }
 
+// Whether an input or an output is given for each parameter of the kernel, which are few, and tensors. Also false with an exception.
 bool Fits(const Known& known) {
   const Kernel* kernel = KernelOf(known.kernel.get());
   if (!kernel) {
@@ -313,10 +314,7 @@ bool Fits(const Known& known) {
   const auto& params = kernel->binder().info().params;
   const bool tensors = std::all_of(params.begin(), params.end(), [](const LaunchParam& param) { return param.tensor; });
   const size_t outputs = kernel->binder().output_count();
-  if (tensors && outputs > 0 && known.outputs.size() == outputs && known.inputs.size() + outputs == params.size() && params.size() <= kMostParams)
-    return true;
-  PyErr_SetString(PyExc_ValueError, "keep takes an input or an output for each parameter of a kernel whose few parameters are tensors");
-  return false;
+  return tensors && outputs > 0 && known.outputs.size() == outputs && known.inputs.size() + outputs == params.size() && params.size() <= kMostParams;
 }
 
 PyObject* Keep(PyObject* self, PyObject* args) {
@@ -330,7 +328,8 @@ PyObject* Keep(PyObject* self, PyObject* args) {
   }
   auto known = std::make_shared<Known>();
   known->kernel = Ref::Borrow(kernel);
-  if (!ReadInputs(inputs, given, size_t(PyTuple_Size(arguments)), *known) || !ReadOutputs(outputs, *known) || !Fits(*known)) return nullptr;
+  if (!ReadInputs(inputs, given, size_t(PyTuple_Size(arguments)), *known) || !ReadOutputs(outputs, *known)) return nullptr;
+  if (!Fits(*known)) return PyErr_Occurred() ? nullptr : PyBool_FromLong(false);
   if (body.known.size() >= kMostCalls) body.known.clear();
   body.known.insert_or_assign(std::vector<uint64_t>(given.key().begin(), given.key().end()), std::move(known));
   return PyBool_FromLong(true);

@@ -24,6 +24,11 @@ def apply_simplify(function, inline_let=False):
     return other
 
 
+def _is_repeated(field) -> bool:
+    """Protobuf 7 has no labels any more."""
+    return field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
+
+
 def _named(module) -> set:
     """The numbers of the buffers that statements and their expressions name."""
     named = {expr.ref for expr in module.exprs if expr.op == type(expr).DESCRIPTOR.fields_by_name["op"].enum_type.values_by_name["LOAD"].number}
@@ -35,7 +40,7 @@ def _named(module) -> set:
                 named.add(message.buffer)
             elif field.message_type is not None:
                 value = getattr(message, field.name)
-                if field.label == field.LABEL_REPEATED:
+                if _is_repeated(field):
                     open_.extend(value)
                 elif message.HasField(field.name):
                     open_.append(value)
