@@ -17,7 +17,7 @@ CASES = {
     "8-bit floats": ((128, 128, 512), (64, 128, 128), 3, 256, "float8_e4m3fn", "float16", ("wgmma", "tensor_loads"), {}),
     "integers": ((128, 128, 512), (64, 128, 128), 3, 256, "int8", "int32", ("wgmma", "tensor_loads"), {}),
     "blocks share tiles": ((64, 192, 3200), (64, 64, 64), 3, 128, "float16", "float16", ("wgmma", "flags"), {"stream_k": ALWAYS}),
-    "pairs of blocks": ((256, 384, 2056), (64, 64, 64), 4, 128, "float16", "float16", ("wgmma", "remote_arrivals"), {}),
+    "pairs of blocks": ((256, 384, 2056), (64, 64, 64), 4, 128, "float16", "float16", ("wgmma", "remote_arrivals"), {"stream_k": NEVER}),
     "halves of k in two blocks": ((100, 200, 2048), (128, 128, 64), 3, 256, "float16", "float32", ("wgmma",), {"stream_k": NEVER}),
     "mma.sync": ((128, 128, 256), (64, 64, 32), 3, 128, "float16", "float32", (), {"wgmma": 0}),
 }

@@ -5,6 +5,7 @@ the programs hold is read back from their messages, so that a statement or a typ
 import cases
 import kiln.language as T
 import numpy as np
+import mma_test
 import pinned_test
 import pytest
 from data import FP8, STORED as FLOATS, decode
@@ -257,7 +258,8 @@ def test_no_statement_and_no_type_is_left_out():
             found |= {word if word == "let" else word.upper() for word in TEXT.split()}
         else:
             statements(messages().Module.FromString(program.serialized), found)
-    for program in (pinned_test.in_one_loop(), pinned_test.with_registers(24, 240)):  # for targets with mbarriers alone
+    # For targets with mbarriers alone, and with instructions of warps that a program may choose.
+    for program in (pinned_test.in_one_loop(), pinned_test.with_registers(24, 240), mma_test.product("float16")):
         statements(messages().Module.FromString(program.serialized), found)
     expected = {field.name for field in messages().Stmt.DESCRIPTOR.oneofs_by_name["op"].fields}
     for name in ENUMS:
