@@ -88,7 +88,8 @@ def test_the_device_library(name, reference, low, high):
     np.testing.assert_allclose(z, reference(x.astype(np.float64)), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name, wanted", [("cyl_bessel_i0", [np.inf, np.inf, 5.1392383e37, 1]), ("cyl_bessel_i1", [np.inf, -np.inf, 5.1106083e37, 0])])
+@pytest.mark.parametrize("name, wanted", [("cyl_bessel_i0", [np.inf, np.inf, 5.1392383e37, 1]),
+                                          ("cyl_bessel_i1", [np.inf, -np.inf, 5.1106083e37, 0])])
 def test_bessel_functions_of_large_numbers(name, wanted):
     x, z = np.array([np.inf, -np.inf, 90, 0], np.float32), np.zeros(4, np.float32)
     elementwise[(1,)](x, z, 4, name)
