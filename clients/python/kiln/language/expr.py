@@ -490,6 +490,9 @@ def unary(op: str, a) -> Expr:
         return const(abs(number), e.dtype)
     if op == "NEG" and e.dtype.kind == "b":
         e = cast(e, dtypes.int32)
+    if op == "NEG" and e.op == "REINTERPRET" and e.dtype.is_float and constant_value(e.args[0]) is not None:
+        bits = e.args[0]  # of a number that no conversion gives: its sign is one of them
+        return make("REINTERPRET", e.dtype, (const(bits.value ^ 1 << e.dtype.bits - 1, bits.dtype),))
     return make(op, e.dtype, (e,))
 
 
