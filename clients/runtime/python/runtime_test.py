@@ -125,21 +125,6 @@ def test_numpy_round_trip(kernel):
     assert kernel(x, out) is None and np.array_equal(out, x)
 
 
-def test_numpy_arrays_that_may_overlap_share_their_memory():
-    fake.kiln_fake_reset()
-    artifact = copy_artifact(output=False)
-    for may_alias, apart in ((False, None), (True, 64)):
-        for param in artifact.launch.params:
-            param.may_alias = may_alias
-        memory = np.arange(64, dtype=np.float32)
-        runtime.load(artifact.SerializeToString())(memory[:32], memory[16:48])
-        x, y = last_launch().params[:2]
-        assert memory.tolist() == [*range(16), *range(32), *range(48, 64)] and (apart is None or y - x == apart)
-    memory = np.arange(64, dtype=np.float32)
-    runtime.load(artifact.SerializeToString())(memory[:32], memory[32:])
-    assert memory.tolist() == [*range(32), *range(32)]
-
-
 def test_numpy_memory_is_given_back(kernel):
     before = fake.kiln_fake_live_allocations()
     for _ in range(10):
