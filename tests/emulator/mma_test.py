@@ -55,6 +55,23 @@ def test_products(emulator, dtype, target):
     assert any(decision.startswith("mma.") for decision in answer["decisions"]), answer["decisions"]
 
 
+def test_slices_begin_where_they_say(emulator):
+    @T.prim_func
+    def program(C: T.Tensor((32, 4), "float32")):
+        with T.Kernel(1, threads=32):
+            a, b, c = T.alloc_local((16,), "float16"), T.alloc_local((4,), "float16"), T.alloc_local((8,), "float32")
+            T.fill(a, 3)
+            T.fill(a[8:16], 1)
+            T.fill(b, 1)
+            T.clear(c)
+            T.ptx_mma("float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32", a[4:16], 4, b, 0, c[4:8], 0)
+            for i in T.serial(4):
+                C[T.get_thread_binding(), i] = c[4 + i]
+
+    after, answer = run(emulator, program, "emu:sm_80", [(np.zeros((32, 4), np.float32), "float32")])
+    assert "error" not in answer and (after[0] == 16).all()
+
+
 @pytest.mark.parametrize("target, words", [("emu:sm_75", "sm_75 has no instruction of a warp that multiplies 16 × 8 × 16 of f16"),
                                            ("emu:gfx942", "gfx942 has no instruction of a warp")])
 def test_targets_without_it_refuse_it(emulator, target, words):

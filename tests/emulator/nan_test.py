@@ -82,3 +82,21 @@ def test_zeros_are_ordered(emulator, target, dtype):
                                    for x in (a, np.ones(32, bits), np.ones(32, bits))], check=1)
     assert "error" not in answer and answer["finished"] and not answer["findings"], answer
     assert (np.ascontiguousarray(after[1]).view(bits) == 0).all() and (np.ascontiguousarray(after[2]).view(bits) == negative).all()
+
+
+@pytest.mark.parametrize("target", ["emu:sm_80", "emu:sm_90a"])
+def test_infinities_of_float8_e5m2(emulator, target):
+    @T.prim_func
+    def program(A: T.Tensor((2,), "float8_e5m2"), B: T.Tensor((4,), "float8_e5m2")):
+        with T.Kernel(1, threads=32):
+            T.annotate_safe_value({A: -T.infinity("float8_e5m2")})
+            tile = T.alloc_shared((4,), "float8_e5m2")
+            T.copy(A[0], tile)
+            tile[0] = T.infinity("float8_e5m2")
+            tile[1] = -T.infinity("float8_e5m2")
+            T.copy(tile, B)
+
+    tensors = [(np.zeros(size, np.uint8), "float8_e5m2") for size in (2, 4)]
+    # a safe value is converted, which gives the largest number
+    (_, b), answer = emulator.call(emulator.module(program.serialized), target, tensors)
+    assert "error" not in answer and [hex(code) for code in b] == ["0x7c", "0xfc", "0xfb", "0xfb"], (b, answer)

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace kiln::runtime::py {
 
@@ -235,14 +236,37 @@ bool Arguments::CurrentStream(void** stream) const {
   return !PyErr_Occurred();
 }
 
+// Arrays that share memory share a copy where the kernel allows for that; elsewhere each has its own.
+void Arguments::JoinHostCopies() {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < host_.size(); ++i) {
+    host_[i].copied = i;
+    if (Proto(host_[i].param).may_alias && host_[i].bytes > 0) order.push_back(i);
+  }
+  std::ranges::sort(order, {}, [&](size_t i) { return host_[i].low; });
+  for (size_t n = 1; n < order.size(); ++n) {
+    HostCopy& copy = host_[order[n]];
+    HostCopy& before = host_[host_[order[n - 1]].copied];
+    if (copy.low >= before.low + before.bytes) continue;
+    copy.copied = before.copied;
+    before.bytes = std::max<uint64_t>(before.bytes, copy.low + copy.bytes - before.low);
+    before.back |= std::exchange(copy.back, false);
+  }
+}
+
 Result<void> Arguments::CopyIn(void* stream) {
+  JoinHostCopies();
   for (HostCopy& copy : host_) {
+    if (&host_[copy.copied] != &copy) continue;
     auto buffer = DeviceBuffer::Allocate(kernel_.shared_device(), copy.bytes);
     if (!buffer) return std::unexpected(buffer.error());
     if (auto ok = buffer->CopyFrom(copy.low, copy.bytes, stream); !ok) return ok;
     copy.buffer = std::move(*buffer);
+  }
+  for (const HostCopy& copy : host_) {
+    const HostCopy& holder = host_[copy.copied];
     Tensor& tensor = args_[copy.param].tensor;
-    tensor.data = copy.bytes ? copy.buffer.address() + (tensor.data - reinterpret_cast<uint64_t>(copy.low)) : 0;
+    tensor.data = copy.bytes ? holder.buffer.address() + (tensor.data - reinterpret_cast<uint64_t>(holder.low)) : 0;
   }
   return {};
 }

@@ -57,6 +57,7 @@ class Arguments {
     uint64_t bytes;
     bool back;
     DeviceBuffer buffer;
+    size_t copied = 0;  // which of the copies holds it
   };
   static constexpr size_t kInline = 16;
 
@@ -74,6 +75,7 @@ class Arguments {
   bool ReadExtents(size_t param, PyObject* shape, PyObject* strides, int64_t unit, Tensor& tensor);
   const DTypeInfo* ArrayDType(size_t param, PyObject* object, PyObject* type_string, bool host);
   bool AddHostCopy(size_t param, const Tensor& tensor, const DTypeInfo& dtype);
+  void JoinHostCopies();
   bool Mismatch(size_t param, const std::string& what) const;  // sets ValueError, returns false
   const LaunchParam& Proto(size_t param) const { return kernel_.binder().info().params[param]; }
 

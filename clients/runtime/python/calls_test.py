@@ -98,6 +98,21 @@ def test_what_is_in_the_way_of_a_known_call(kernel, calls, state):
     assert calls.called((subclass,)) is NotImplemented and calls.launched((subclass,)) is NotImplemented
 
 
+def test_a_call_that_is_forgotten_while_it_is_made(kernel, calls, state):
+    """By what runs meanwhile, as other threads may."""
+    a = plain()
+
+    def forgets():
+        for number in range(5000):
+            keep(calls, kernel, a, number)
+        return False
+
+    calls = runtime.Calls(tensors=(Plain,), constants=(), empty=state.empty, grad_enabled=bool, watched=((forgets, None, (0,)),))
+    keep(calls, kernel, a, "first")
+    assert calls.called((a, "first")) is not NotImplemented
+    assert calls.called((a, "first")) is NotImplemented
+
+
 def test_a_call_is_kept_for_a_kernel_that_fits(kernel, calls):
     a = plain()
     with pytest.raises(TypeError, match="takes a kernel of this module"):

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The type Calls; runtime_module.cc says what it does. Python calls in with the GIL held, which protects the calls that an object knows. A
-// call that is being made holds its Known, because allocating a result runs Python, which may make other calls and forget this one.
+// call that is being made holds its Known, because looking at tensors and allocating a result run Python, which may make other calls and forget
+// this one.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -255,8 +256,9 @@ PyObject* Launched(PyObject* self, PyObject* arguments, bool look) {
   Given given;
   if (!Read(body, arguments, given)) return NotKnown();
   const auto found = body.known.find(given.key());
-  if (found == body.known.end() || (look && !(NothingWatches(body) && TensorsArePlain(body, arguments)))) return NotKnown();
+  if (found == body.known.end()) return NotKnown();
   const std::shared_ptr<const Known> known = found->second;
+  if (look && !(NothingWatches(body) && TensorsArePlain(body, arguments))) return NotKnown();
   return Make(body, *known, given);
 }
 

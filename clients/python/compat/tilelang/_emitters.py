@@ -40,6 +40,10 @@ class TensorCoreIntrinEmitter:
         if warp_row_tiles % 16 or warp_col_tiles % 8 or warp_row_tiles < 16 or warp_col_tiles < 8:
             raise ValueError(f"a warp's part of {warp_row_tiles} × {warp_col_tiles}: an instruction has 16 rows and 8 columns")
         self.k_dim = self.micro_size_k = min(256 // as_dtype(a_dtype).bits, chunk)
+        self._each = 32 // as_dtype(a_dtype).bits  # elements of a word, of which each of a row's four lanes has one or two
+        self._halves = self.k_dim // (4 * self._each)
+        if self._halves * 4 * self._each != self.k_dim or not self._halves:
+            raise ValueError(f"a chunk of {chunk} {a_dtype}: an instruction takes {4 * self._each} or {8 * self._each} steps of k")
         self.n_dim = self.micro_size_y = 16 if warp_col_tiles % 16 == 0 else 8
         self.micro_size_x = self.M_DIM
         self.warp_rows, self.warp_cols = warp_row_tiles // 16, warp_col_tiles // self.n_dim
@@ -65,16 +69,15 @@ class TensorCoreIntrinEmitter:
     def _words(self, rows_of_eight: int):
         """(word, row, first k) of what a lane holds of a matrix with that many times 8 rows, as PTX lays out mma.sync's operands: by rows, then k."""
         lane = self.get_thread_binding() % self.WARP_SIZE
-        each = self.k_dim // 8  # elements of a word: half of a row's eight lanes' share
-        for word in range(2 * rows_of_eight):
+        for word in range(self._halves * rows_of_eight):
             block, half = word % rows_of_eight, word // rows_of_eight
-            yield word, lane // 4 + 8 * block, lane % 4 * each + self.k_dim // 2 * half
+            yield word, lane // 4 + 8 * block, (lane % 4 + 4 * half) * self._each
 
     def _load(self, local, tile, along, transposed, ki, rk, parts, size, rows_of_eight, order):
         """Each lane's words, from shared memory."""
         region = operand(tile, "the shared tile")
         first = [T.as_expr(offset) for offset in region.offsets]
-        each = self.k_dim // 8
+        each = self._each
         for part in range(parts):
             for word, row, k in self._words(rows_of_eight):
                 for lane in T.vectorized(each):
@@ -94,7 +97,7 @@ class TensorCoreIntrinEmitter:
         _, warp_n, _ = self.extract_thread_binding(self.get_thread_binding())
         blocks = self.n_dim // 8
         self._load(B_local_buf, B_shared_buf, warp_n * self.warp_col_tiles, not self.b_transposed, ki, rk, self.warp_cols, self.local_size_b, blocks,
-                   lambda word: word % blocks * 2 + word // blocks)
+                   lambda word: word % blocks * self._halves + word // blocks)
 
     def mma(self, A_local_buf, B_local_buf, C_local_buf, k_inner=0):
         """All products of the warp."""

@@ -185,6 +185,8 @@ class Region(object):
         key += [slice(None)] * (len(self.dims) - len(key))
         offsets, extents, dims = list(self.offsets), list(self.extents), []
         for d, k in zip(self.dims, key):
+            if isinstance(extents[d], RunTimeExtent) and not (isinstance(k, slice) and k.start is None and k.stop is None):
+                raise extents[d].refusal
             if isinstance(k, slice):
                 start, extents[d] = self._slice(d, k)
                 dims.append(d)

@@ -484,12 +484,12 @@ def unary(op: str, a) -> Expr:
     if e.dtype == scales.NAME:
         e = cast(e, dtypes.float32)
     number = constant_value(e)
-    if number is not None and op == "NEG":
-        return const(-number, e.dtype if e.dtype.kind != "b" else dtypes.int32)
-    if number is not None and op == "ABS":
-        return const(abs(number), e.dtype)
+    if number is not None and op in ("NEG", "ABS"):
+        return const(abs(number) if op == "ABS" else -number, dtypes.int32 if op == "NEG" and e.dtype.kind == "b" else e.dtype)
     if op == "NEG" and e.dtype.kind == "b":
         e = cast(e, dtypes.int32)
+    if op == "NEG" and e.op == "REINTERPRET" and e.dtype.is_float and (bits := constant_value(e.args[0])) is not None:
+        return make("REINTERPRET", e.dtype, (const(bits ^ 1 << e.dtype.bits - 1, e.args[0].dtype),))  # the sign is one of the bits
     return make(op, e.dtype, (e,))
 
 

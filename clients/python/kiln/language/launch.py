@@ -288,10 +288,17 @@ def annotate_safe_value(values: dict):
     Shapes: a dictionary of tensors and scalars. Dtypes: a constant number, converted to the tensor's dtype. Targets: all. Errors:
     TraceError for a value that is no constant."""
     for buffer, value in values.items():
-        number = constant_value(as_expr(value))
+        number = _number(as_expr(value))
         if number is None:
             raise tr.error(f"the safe value of {buffer.name} must be a constant, not {value!r}")
         buffer.pad_value = float(number)
+
+
+def _number(e):
+    """That of a constant, also of T.infinity of an 8-bit float, which is made of its bits."""
+    if e.op == "REINTERPRET" and e.dtype == "float8_e5m2" and constant_value(e.args[0]) in (0x7C, 0xFC):
+        return math.inf if e.args[0].value == 0x7C else -math.inf
+    return constant_value(e)
 
 
 def annotate_restrict_buffers(*buffers):

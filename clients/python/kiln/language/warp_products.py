@@ -22,6 +22,8 @@ def _part(name: str, value, offset, elements: int, abbreviation: str) -> Region:
         raise error(f"operand {name} of T.ptx_mma is the data of a T.alloc_local of one dimension, not {value!r}")
     if str(buffer.dtype) != _TYPES.get(abbreviation):
         raise error(f"operand {name} of T.ptx_mma is said to be {abbreviation!r}, and {buffer.name} is {buffer.dtype}; known: {', '.join(_TYPES)}")
+    if isinstance(value, Region):
+        offset = as_expr(value.offsets[0]) + offset
     return Region(buffer, (as_expr(offset),), (elements,), range(1))
 
 
@@ -30,9 +32,9 @@ def ptx_mma(dtype, shape, A_layout, B_layout, A_dtype, B_dtype, C_dtype, multipl
     """c += a · b by one instruction of each warp (PTX's mma.sync), on what the warp's threads hold in arrays of their own: from ``a_index``,
     ``b_index`` and ``c_index`` on, in the order of the instruction's registers. ``shape``, as "m16n8k16", and the operands' types name it.
     T.gemm is shorter, and the compiler chooses for it what the target is best at.
-    Shapes: ``multiplicand_a``, ``multiplicand_b`` and ``accumulator`` are T.alloc_local of one dimension, or their ``data``; a thread's part of
-    m × k, n × k and m × n is a 32nd. ``A_layout`` is "row", ``B_layout`` "col". Dtypes: "fp16", "bf16", "int8", "uint8", "e4m3" or "e5m2" for a
-    and b, "fp16", "fp32" or "int32" for c, as the arrays have. Targets: those that have the instruction. Errors: TraceError for other layouts,
+    Shapes: ``multiplicand_a``, ``multiplicand_b`` and ``accumulator`` are T.alloc_local of one dimension, their ``data`` or slices; a thread's part
+    of m × k, n × k and m × n is a 32nd. ``A_layout`` is "row", ``B_layout`` "col". Dtypes: "fp16", "bf16", "int8", "uint8", "e4m3" or "e5m2" for
+    a and b, "fp16", "fp32" or "int32" for c, as the arrays have. Targets: those that have the instruction. Errors: TraceError for other layouts,
     ``saturate`` or ``operator``. CompileError where the target has no such instruction, or threads come that are not whole warps."""
     found = re.fullmatch(r"m(\d+)n(\d+)k(\d+)", shape)
     if found is None:

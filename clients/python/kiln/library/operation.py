@@ -202,7 +202,6 @@ class _Ready:
             made = [finish(o, r) for o, r in zip(outputs if isinstance(outputs, list) else [outputs], self.plan.results)]
         return made[0] if len(made) == 1 else tuple(made)
 
-
     def keep(self, calls, arguments, target: str) -> None:
         """Has ``calls`` make the next calls with arguments like these."""
         if self.how is None:
@@ -213,15 +212,18 @@ class _Ready:
 
 def _how(plan: Plan, kernel, arguments, target: str) -> tuple:
     """(the kernel as the extension holds it, its inputs, its outputs) as Calls.keep takes them. Empty where there is more to do than to launch:
-    results are filled, tensors are copied first, the kernel is not for this device."""
+    results are filled, tensors are copied first, the kernel writes more than the results, or is not for this device."""
     device = arguments[0].device if is_torch(arguments[0]) else None
     if device is None or device.type != "cuda" or kernel is None or targets.device_target(device.index) != target:
         return ()
     if any(not _is_taken_as_it_is(arguments[view.index], view) for view in plan.inputs):
         return ()
     loaded = kernel.loaded(device.index)
+    shapes = loaded.output_shapes(*[_torch_view(arguments[v.index], v) for v in plan.inputs])
+    if len(shapes) != len(plan.results):
+        return ()
     outputs = []
-    for result, (_, shape, _) in zip(plan.results, loaded.output_shapes(*[_torch_view(arguments[v.index], v) for v in plan.inputs])):
+    for result, (_, shape, _) in zip(plan.results, shapes):
         dtype = as_dtype(result.dtype)
         if dtype.bits < 8 or math.prod(result.shape) != math.prod(shape):
             return ()

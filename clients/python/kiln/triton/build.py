@@ -225,10 +225,11 @@ class Builder:
             raise Refusal(f"a cast of {x.element} to {element}: only an argument's pointer, and what is added to it, may be cast to elements of "
                           "another width; pass the tensor with the type that the kernel reads (tensor.view(dtype), or triton.reinterpret(tensor, "
                           "dtype))")
-        view = self.views.get((pointer, element.element_ty))
+        argument = next((argument for (argument, _), view in self.views.items() if view is pointer), pointer)
+        view = argument if argument.element.element_ty == element.element_ty else self.views.get((argument, element.element_ty))
         if view is None:
-            view = self.views[pointer, element.element_ty] = self.body.argument(element)
-            view.name = f"{pointer.name}_as_{element.element_ty}"
+            view = self.views[argument, element.element_ty] = self.body.argument(element)
+            view.name = f"{argument.name}_as_{element.element_ty}"
         width, other = x.element.element_ty.itemsize, element.element_ty.itemsize
         place = self.binary("*", offset, width // other) if width > other else self.binary("//", offset, other // width)
         return self.emit("tt.addptr", [view, place], [(element, ())]).result

@@ -47,7 +47,8 @@ class CompiledKernel:
 
     def launched(self, arguments: list, sizes) -> None:
         """A launch with what the kernel takes, over a grid of these sizes."""
-        arguments = [*arguments, *(seen_as(arguments[i], element) for i, element in self._views), *sizes]
+        views = [memory if isinstance(memory := arguments[i], int) else seen_as(memory, element) for i, element in self._views]
+        arguments = [*arguments, *views, *sizes]
         if self._messages is None:
             self.kernel(*arguments)
         else:

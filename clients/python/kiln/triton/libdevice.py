@@ -274,7 +274,9 @@ _I1_FAR = constexpr((-0.00420059, 0.01787654, -0.02895312, 0.02282967, -0.010315
 def _bessel(size, near: tl.constexpr, far: tl.constexpr):
     t = size / 3.75
     above = tl.where(t < 1.0, 1.0, t)
-    return tl.where(t < 1.0, _polynomial(t * t, near), tl.exp(size) / tl.sqrt(above * 3.75) * _polynomial(1.0 / above, far))
+    root = tl.exp(0.5 * size)  # of the power, which may be infinite where the result is not
+    large = tl.where(size == float("inf"), size, root / tl.sqrt(above * 3.75) * _polynomial(1.0 / above, far) * root)
+    return tl.where(t < 1.0, _polynomial(t * t, near), large)
 
 
 @jit

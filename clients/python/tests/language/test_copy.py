@@ -71,6 +71,8 @@ def test_a_row_is_broadcast_over_a_tile():
     (lambda A, s, b: T.copy(A[0, 0, 0, 0.5], s), "is no integer"),
     (lambda A, s, b: T.copy("A", s), "must be a buffer"),
     (lambda A, s, b: T.reduce_sum(A[0, b : b * 2, 0, :], s), "is not a compile-time constant"),
+    (lambda A, s, b: T.copy(A[0, b : b * 2, 0, :][2:, :], s), "is not a compile-time constant"),
+    (lambda A, s, b: T.copy(A[0, b : b * 2, 0, :][-1, 0:64], s), "is not a compile-time constant"),
     (lambda A, s, b: T.gemm(A[0, 0, 0:8, 0:64], s, s), "the inner sizes differ"),
     (lambda A, s, b: T.gemm(A[0:2, 0:32, 0, 0:64], s, s), "must be a matrix"),
     (lambda A, s, b: T.reduce_sum(s, s, dim=3), "over dimension 3"),

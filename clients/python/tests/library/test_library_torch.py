@@ -266,6 +266,16 @@ def test_calls_with_more_to_do_than_a_launch_are_not_kept(torch, known, monkeypa
     assert len(norms.kept) == 1, "for another target than the device's own"
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_kept_is_what_the_kernel_takes(torch, known, name):
+    kept = known(name).kept
+    OPERATIONS[name](*calls(tensors(torch))[name])
+    for kernel, inputs, outputs in kept.values():
+        assert [len(inputs), len(outputs)] == [sum(param.output is output for param in kernel.launch.params) for output in (False, True)]
+    if name in ("attention_backward", "scaled_attention"):
+        assert not kept, "its kernel writes sums of its own as well"
+
+
 def test_schemas():
     assert parse("f(Tensor x, Tensor? y, float eps) -> (Tensor, Tensor)")[0] == "f"
     parameters = parse("f(Tensor x, Tensor? y) -> Tensor")[1]

@@ -61,6 +61,22 @@ def test_products(tilelang, client, warps, transposed_a, transposed_b, is_m_firs
     np.testing.assert_array_equal(c, a.astype(np.int64) @ b.astype(np.int64))
 
 
+@pytest.mark.parametrize("dtype, wide, chunk", [("float16", "float32", 8), ("int8", "int32", 16)])
+@pytest.mark.parametrize("columns", [24, 16])
+def test_instructions_of_half_as_many_steps(tilelang, client, dtype, wide, chunk, columns):
+    from tilelang.cuda.intrinsics import TensorCoreIntrinEmitter
+
+    emitter = TensorCoreIntrinEmitter(a_dtype=dtype, b_dtype=dtype, accum_dtype=wide, b_transposed=True, block_col_warps=48 // columns,
+                                      warp_row_tiles=32, warp_col_tiles=columns, chunk=chunk)
+    random = np.random.default_rng(7)
+    a, b = (random.integers(-4, 5, shape).astype(dtype) for shape in ((64, 64), (48, 64)))
+    c = np.zeros((64, 48), wide)
+    kernel = kiln.compile(product(emitter, dtype, wide, False, True), target="emu:sm_80", client=client)
+    with kiln.emulation(check=True):
+        kernel(a, b, c)
+    np.testing.assert_array_equal(c, a.astype(np.int64) @ b.astype(np.int64).T)
+
+
 def test_what_emitters_refuse(tilelang):
     from tilelang.cuda.intrinsics import TensorCoreIntrinEmitter, mma_store_index_map
 
@@ -69,5 +85,7 @@ def test_what_emitters_refuse(tilelang):
         TensorCoreIntrinEmitter(a_dtype="float64")
     with pytest.raises(ValueError, match="16 rows and 8 columns"):
         TensorCoreIntrinEmitter(warp_row_tiles=8)
+    with pytest.raises(ValueError, match="a chunk of 12 float16: an instruction takes 8 or 16 steps of k"):
+        TensorCoreIntrinEmitter(warp_row_tiles=16, chunk=12)
     with pytest.raises(NotImplementedError, match="make_mma_store_layout is not part of Kiln: use T.gemm"):
         TensorCoreIntrinEmitter(warp_row_tiles=16).make_mma_store_layout

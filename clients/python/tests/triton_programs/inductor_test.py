@@ -264,6 +264,25 @@ def test_on_a_gpu_a_launch_passes_addresses():
         assert kernel.kernel.told == ((4096, 4096, 4096, 4096, 1, 100, 3, 2, 1), 77)
 
 
+@triton.jit
+def telling(W, Z, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(Z + at, tl.load(W.to(tl.pointer_type(tl.int32)) + at))
+    tl.device_print("done", tl.program_id(0))
+
+
+def test_on_a_gpu_a_kernel_that_prints_takes_addresses(monkeypatch):
+    class Telling(OnGpu):
+        def __call__(self, *args):
+            self.told = args
+
+    monkeypatch.setattr("kiln.triton.messages._zeros", lambda kernel, arguments, count: np.zeros(count, np.int32))
+    kernel = triton.compile(ASTSource(telling, {"W": "*u8", "Z": "*i32", "N": "constexpr"}, {(2,): 16}, {}), GPUTarget("cuda", 90, 32), {})
+    kernel.kernel = Telling()
+    kernel.run(3, 2, 1, 0, None, None, None, None, None, Tensor(), Tensor(), 16)
+    assert kernel.kernel.told[:-1] == (4096, 4096, 4096, 3, 2, 1)
+
+
 def test_hooks_are_told_of_a_launch():
     x, index, bits, out = np.zeros(100, np.float32), np.zeros(1, np.int64), np.zeros(100, np.uint64), np.zeros(100, np.int32)
     kernel = compiled(found, ["*fp32", "*i64", "*u64", "*i32", "i32", "i32", "constexpr"], {"XBLOCK": 1})

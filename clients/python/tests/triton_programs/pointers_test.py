@@ -179,6 +179,20 @@ def of_many_widths(W, X, Z, place, N: tl.constexpr):
         tl.store(Z + at, tl.load(X.to(tl.pointer_type(tl.uint8)) + at))
 
 
+@triton.jit
+def there_and_back(W, Z, N: tl.constexpr):
+    at = tl.arange(0, N)
+    words = W.to(tl.pointer_type(tl.int32)) + 1
+    z = tl.load(words.to(tl.pointer_type(tl.uint8)) + at).to(tl.int32)
+    tl.store(Z + at, z + (tl.load((words + 1).to(tl.pointer_type(tl.int16)) + at).to(tl.int32) << 8))
+
+
+def test_a_pointer_that_was_cast_is_cast_again():
+    w, z = np.arange(64, dtype=np.uint8), np.zeros(8, np.int32)
+    there_and_back[(1,)](w, z, N=8)
+    assert z.tolist() == (w[4:12].astype(np.int32) + (w[8:24].view(np.int16).astype(np.int32) << 8)).tolist()
+
+
 def test_an_argument_has_elements_of_several_widths():
     w, x, z = np.zeros(251, np.uint8), np.arange(1000, 1016, dtype=np.int32), np.zeros(16, np.uint8)
     of_many_widths[(3,)](w, x, z, 8, N=16)

@@ -88,6 +88,14 @@ def test_the_device_library(name, reference, low, high):
     np.testing.assert_allclose(z, reference(x.astype(np.float64)), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name, wanted", [("cyl_bessel_i0", [np.inf, np.inf, 5.1392383e37, 1]),
+                                          ("cyl_bessel_i1", [np.inf, -np.inf, 5.1106083e37, 0])])
+def test_bessel_functions_of_large_numbers(name, wanted):
+    x, z = np.array([np.inf, -np.inf, 90, 0], np.float32), np.zeros(4, np.float32)
+    elementwise[(1,)](x, z, 4, name)
+    np.testing.assert_allclose(z, wanted, rtol=1e-5)
+
+
 def bisected(function, y):
     """The x for which a rising function gives y."""
     low, high = -6.0, 6.0
