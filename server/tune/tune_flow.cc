@@ -79,7 +79,6 @@ std::optional<Failure> TuneFlow::Check(const v1::TuneStart& start) const {
   }
   if (start.refresh() && start.known_only())
     return Malformed("a tuning that measures anew (refresh) cannot be one that measures nothing (known_only)");
-  if (!v1::TuneMode_IsValid(start.mode())) return Malformed(fmt::format("{} is no mode of a tuning that this kilnd knows", int{start.mode()}));
   if (start.known_only() && start.mode() != v1::TUNE_WAIT) return Malformed("what is only looked up (known_only) is waited for (TUNE_WAIT)");
   if (start.reference() > start.candidates()) {
     return Malformed(fmt::format("the reference is candidate {} of {}", start.reference(), start.candidates()));

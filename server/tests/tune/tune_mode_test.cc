@@ -156,7 +156,7 @@ TEST_F(TuneModeTest, NothingThatCompilesIsRefusedAtOnce) {
   known.start().set_known_only(true);
   EXPECT_EQ(known.Run(*daemon_).status.error_code(), StatusCode::INVALID_ARGUMENT);
   TuneClient strange = Client(static_cast<v1::TuneMode>(77));
-  EXPECT_EQ(strange.Run(*daemon_).status.error_message(), "77 is no mode of a tuning that this kilnd knows");
+  EXPECT_NE(strange.Run(*daemon_).status.error_message().find("TuneStart.mode cannot be 77"), std::string::npos);
 }
 
 // Another driver: what was measured with the first is used at once, and measured again.
