@@ -184,7 +184,8 @@ class Decoupler {
     parts.threads = {ir::ThreadRange{0, kGroupThreads}, ir::ThreadRange{kGroupThreads, kGroupThreads + kernel_.threads},
                      ir::ThreadRange{kGroupThreads + kernel_.threads, kGroupThreads + kernel_.threads + kProducers}};
     if (parts.threads[kFilling].end > uint32_t(context_.target->max_threads)) return false;
-    if (!FindCrossing(parts) || !OwnersAreClear(loop.body, parts, at) || !Fits(parts, loop) || !HaveRegisters(parts, loop.body)) return false;
+    if (!FindCrossing(parts) || !MayHaveVersions(loop.body, parts) || !OwnersAreClear(loop.body, parts, at)) return false;
+    if (!Fits(parts, loop) || !HaveRegisters(parts, loop.body)) return false;
     plan.after = products;
     for (const auto& part : {first, last}) plan.after = std::max(plan.after, Products(loop.body, part) + Arithmetic(loop.body, part));
     plan.after += context_.target->costs.step;
@@ -206,16 +207,39 @@ class Decoupler {
     return !parts.crossing.empty();
   }
 
-  // Whether each fragment of the loop's belongs to one part: what both use crosses, and a statement before the loop touches only those of one part
-  // and writes nothing else. Behind the loop, all is the last part's.
+  // Whether every statement works on a version of what has several: a reduction takes a whole buffer. Of a fragment that crosses, the last part's
+  // copy has them.
+  bool MayHaveVersions(const Block& body, const Parts& parts) const {
+    for (const Part part : {kFirst, kLast, kFilling}) {
+      for (const size_t i : parts.statements[part]) {
+        if (ir::IsOneOf<ir::For, ir::Gemm, ir::Copy, ir::Fill>(body[i].op)) continue;
+        const auto has = [&](BufferId id) { return touches_[i].Has(id) && (part != kFirst || module_[id].space == Space::kShared); };
+        if (std::ranges::any_of(parts.tiles, has) || std::ranges::any_of(parts.crossing, has)) return false;
+      }
+    }
+    return true;
+  }
+
+  // Whether each fragment of the loop's belongs to one part: what both use crosses, and a statement before the loop touches only those of one part,
+  // writes nothing else, and reads nothing that one behind it writes. Behind the loop, all is the last part's.
   bool OwnersAreClear(const Block& body, Parts& parts, size_t at) const {
     for (const size_t i : parts.statements[kLast])
       for (const BufferId id : touches_[i].reads)
         if (OwnerOf(module_, body, parts, id) == kFirst && !parts.crossing.contains(id)) return false;
-    for (size_t i = 0; i < at; ++i)
-      if (!IsClear(body, parts, TouchesOf(module_, kernel_.body[i]))) return false;
+    std::set<BufferId> read, written;  // by the first part; in front of the loop, by what the parts take behind the other statements
+    for (const size_t i : parts.statements[kFirst]) Add(touches_[i], read, written);
+    std::set<BufferId> late;
+    for (size_t i = 0; i < at; ++i) {
+      const Touches touches = TouchesOf(module_, kernel_.body[i]);
+      if (!IsClear(body, parts, touches) || MeetsAny(touches.writes, late)) return false;
+      if (!IsOwned(body, parts, touches)) continue;
+      for (const BufferId id : touches.reads)
+        if (module_[id].space == Space::kGlobal) late.insert(module_.RootOf(id));
+    }
+    read.insert(late.begin(), late.end());
     for (size_t i = at + 1; i < kernel_.body.size(); ++i) {
       const Touches touches = TouchesOf(module_, kernel_.body[i]);
+      parts.awaited |= MeetsAny(touches.reads, written) || MeetsAny(touches.writes, written) || MeetsAny(touches.writes, read);
       for (const auto& ids : {touches.reads, touches.writes})
         for (const BufferId id : ids) {
           if (module_[id].space == Space::kShared && parts.crossing.contains(id)) return false;
@@ -223,6 +247,22 @@ class Decoupler {
         }
     }
     return true;
+  }
+
+  // Adds the memory that threads share.
+  void Add(const Touches& touches, std::set<BufferId>& read, std::set<BufferId>& written) const {
+    for (const BufferId id : touches.reads)
+      if (module_[id].space != Space::kFragment) read.insert(module_.RootOf(id));
+    for (const BufferId id : touches.writes)
+      if (module_[id].space != Space::kFragment) written.insert(module_.RootOf(id));
+  }
+  bool MeetsAny(const std::set<BufferId>& ids, const std::set<BufferId>& roots) const {
+    return std::ranges::any_of(ids, [&](BufferId id) { return roots.contains(module_.RootOf(id)); });
+  }
+
+  bool IsOwned(const Block& body, const Parts& parts, const Touches& touches) const {
+    const auto is_owned = [&](BufferId id) { return OwnerOf(module_, body, parts, id).has_value(); };
+    return std::ranges::any_of(touches.reads, is_owned) || std::ranges::any_of(touches.writes, is_owned);
   }
 
   // Of a statement before the loop.
@@ -239,8 +279,7 @@ class Decoupler {
       if (owner) owners.insert(owner);
       elsewhere |= !owner && module_[id].space != Space::kGlobal;
     }
-    const bool is_owned = std::ranges::any_of(owners, [](const auto& owner) { return owner.has_value(); });
-    return !is_owned || (owners.size() == 1 && !elsewhere && !crosses);
+    return !IsOwned(body, parts, touches) || (owners.size() == 1 && !elsewhere && !crosses);
   }
 
   // --- what it costs ---
