@@ -334,7 +334,7 @@ class Decoupler {
   }
 
   // Shares out the registers: the threads of the last part get what their fragments need, spread evenly, and what they need beside them; those of the
-  // first part get what is left. False if that is not enough for theirs.
+  // first part get what is left of those that the block starts with. False if that is not enough for theirs.
   bool HaveRegisters(Parts& parts, const Block& body) const {
     const auto need = [&](Part part) {
       std::set<BufferId> fragments;
@@ -346,11 +346,11 @@ class Decoupler {
       for (const BufferId id : fragments) words += std::max<int64_t>(1, BytesOf(id) / 4 / parts.threads[part].Count());
       return (words + 7) / 8 * 8;
     };
-    const int64_t all = int64_t(context_.target->registers_per_multiprocessor), last = need(kLast);
+    parts.at_start = std::min<int64_t>(int64_t(context_.target->registers_per_multiprocessor) / parts.threads[kFilling].end / 8 * 8, 256);
+    const int64_t all = parts.at_start * parts.threads[kFilling].end, last = need(kLast);
     const int64_t rest = all - last * parts.threads[kLast].Count() - kGatheringRegisters * parts.threads[kFilling].Count();
     const int64_t first = std::min(rest / int64_t(parts.threads[kFirst].Count()) / 8 * 8, kMostRegisters);
     parts.registers = {first, last, kGatheringRegisters};
-    parts.at_start = std::min<int64_t>(all / parts.threads[kFilling].end / 8 * 8, 256);
     return last <= kMostRegisters && first >= need(kFirst);
   }
 
