@@ -87,12 +87,14 @@ class Decoupler {
     return pipelined == 1 && !TellsThreadsApart();
   }
 
-  // Statements of one thread, or of a range: such a program has its own idea of who does what.
+  // Statements of one thread, of a range, or of each thread for itself: such a program has its own idea of who does what.
   bool TellsThreadsApart() const {
     bool tells = false;
     ir::Walk(kernel_.body, [&](const Stmt& stmt) {
       const auto* branch = std::get_if<ir::If>(&stmt.op);
       tells |= branch != nullptr && branch->IsNarrowed();
+      const auto* atomic = std::get_if<ir::Atomic>(&stmt.op);
+      tells |= atomic != nullptr && atomic->each_thread;
       ir::ForEachExpr(stmt.op, [&](ExprId id) {
         tells |= Contains(module_.exprs, id, [&](ExprId part) {
           const ir::ExprNode& node = module_.exprs[part];

@@ -8,9 +8,9 @@ import pytest
 ROWS, STEPS, EACH, TARGET = 64, 3, 64, "emu:sm_90a"
 
 
-def attention(width, overwritten=False, scores=False):
-    """Over gathered rows. `overwritten`: the largest scores begin at values that are overwritten before the loop. `scores`: the last ones are kept
-    in shared memory, when nobody waits for them any more."""
+def attention(width, overwritten=False, counted=False, scores=False):
+    """Over gathered rows. `overwritten`: the largest scores begin at values that are overwritten before the loop. `counted`: each thread adds to a
+    number. `scores`: the last ones are kept in shared memory, when nobody waits for them any more."""
     @T.prim_func
     def program(Q: T.Tensor((ROWS, width), "float16"), KV: T.Tensor((1000, width), "float16"), rows: T.Tensor((STEPS * EACH,), "int32"),
                 M: T.Tensor((ROWS,), "float32"), O: T.Tensor((ROWS, width), "float32"), S: T.Tensor((ROWS, EACH), "float16")):
@@ -24,6 +24,8 @@ def attention(width, overwritten=False, scores=False):
             T.clear(o)
             if overwritten:
                 T.fill(M, 1000.0)
+            if counted:
+                T.atomic_add(S[0, 0], 1.0)
             for k in T.Pipelined(STEPS, num_stages=2):
                 for i, j in T.Parallel(EACH, width):
                     kv[i, j] = KV[rows[k * EACH + i], j]
@@ -69,6 +71,11 @@ def test_parts(emulator, width):
 def test_a_value_is_read_before_it_is_overwritten(emulator):
     after, _, _ = call(emulator, attention(512, overwritten=True))
     assert (after[3] == 1000).all()
+
+
+def test_each_thread_counts_once(emulator):
+    after, _, _ = call(emulator, attention(512, counted=True))
+    assert after[5][0, 0] == 256
 
 
 @pytest.mark.parametrize("seed", [0, 1])
