@@ -209,9 +209,13 @@ class Decoupler {
     return !parts.crossing.empty();
   }
 
-  // Whether every statement works on a version of what has several: a reduction takes a whole buffer. Of a fragment that crosses, the last part's
-  // copy has them.
+  // Whether every tile has users, which say when it is free, and every statement works on a version of what has several: a reduction takes a whole
+  // buffer. Of a fragment that crosses, the last part's copy has them.
   bool MayHaveVersions(const Block& body, const Parts& parts) const {
+    for (const BufferId tile : parts.tiles) {
+      const auto uses = [&](size_t i) { return touches_[i].Has(tile); };
+      if (std::ranges::none_of(parts.statements[kFirst], uses) && std::ranges::none_of(parts.statements[kLast], uses)) return false;
+    }
     for (const Part part : {kFirst, kLast, kFilling}) {
       for (const size_t i : parts.statements[part]) {
         if (ir::IsOneOf<ir::For, ir::Gemm, ir::Copy, ir::Fill>(body[i].op)) continue;
@@ -228,13 +232,17 @@ class Decoupler {
     for (const size_t i : parts.statements[kLast])
       for (const BufferId id : touches_[i].reads)
         if (OwnerOf(module_, body, parts, id) == kFirst && !parts.crossing.contains(id)) return false;
-    std::set<BufferId> read, written;  // by the first part; in front of the loop, by what the parts take behind the other statements
+    std::set<BufferId> read, written;  // by the first part, and in front of the loop by either
     for (const size_t i : parts.statements[kFirst]) Add(touches_[i], read, written);
-    std::set<BufferId> late;
+    std::set<BufferId> late, held;  // read behind statements that stay; fragments of all threads
     for (size_t i = 0; i < at; ++i) {
       const Touches touches = TouchesOf(module_, kernel_.body[i]);
       if (!IsClear(body, parts, touches) || MeetsAny(touches.writes, late)) return false;
-      if (!IsOwned(body, parts, touches)) continue;
+      if (!IsOwned(body, parts, touches)) {
+        held.insert(touches.writes.begin(), touches.writes.end());
+        continue;
+      }
+      if (ir::IsOneOf<ir::Let, ir::Assume>(kernel_.body[i].op)) return false;  // what they say is everybody's
       for (const BufferId id : touches.reads)
         if (module_[id].space == Space::kGlobal) late.insert(module_.RootOf(id));
     }
@@ -245,6 +253,7 @@ class Decoupler {
       for (const auto& ids : {touches.reads, touches.writes})
         for (const BufferId id : ids) {
           if (module_[id].space == Space::kShared && parts.crossing.contains(id)) return false;
+          if (module_[id].space == Space::kFragment && held.contains(id)) return false;
           if (OwnerOf(module_, body, parts, id) == kFirst) parts.left.insert(id);
         }
     }

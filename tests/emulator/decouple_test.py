@@ -8,9 +8,10 @@ import pytest
 ROWS, STEPS, EACH, TARGET = 64, 3, 64, "emu:sm_90a"
 
 
-def attention(width, overwritten=False, counted=False, scores=False):
+def attention(width, overwritten=False, counted=False, scores=False, held=False):
     """Over gathered rows. `overwritten`: the largest scores begin at values that are overwritten before the loop. `counted`: each thread adds to a
-    number. `scores`: the last ones are kept in shared memory, when nobody waits for them any more."""
+    number. `scores`: the last ones are kept in shared memory, when nobody waits for them any more. `held`: a
+    fragment has its value over the loop, which does not use it."""
     @T.prim_func
     def program(Q: T.Tensor((ROWS, width), "float16"), KV: T.Tensor((1000, width), "float16"), rows: T.Tensor((STEPS * EACH,), "int32"),
                 M: T.Tensor((ROWS,), "float32"), O: T.Tensor((ROWS, width), "float32"), S: T.Tensor((ROWS, EACH), "float16")):
@@ -21,6 +22,9 @@ def attention(width, overwritten=False, counted=False, scores=False):
             kept = T.alloc_shared((ROWS, EACH), "float16")
             T.copy(Q, q)
             T.copy(M, m)
+            other = T.alloc_fragment((ROWS,), "float32")
+            if held:
+                T.copy(M, other)
             T.clear(o)
             if overwritten:
                 T.fill(M, 1000.0)
@@ -41,6 +45,9 @@ def attention(width, overwritten=False, counted=False, scores=False):
                 for i, j in T.Parallel(ROWS, width):
                     o[i, j] *= scale[i]
                 T.gemm(w, kv, o, policy=T.GemmWarpPolicy.FullCol)
+            if held:
+                for i in T.Parallel(ROWS):
+                    M[i] = other[i] + m[i]
             T.copy(o, O)
             if scores:
                 T.copy(kept, S)
@@ -60,7 +67,7 @@ def call(emulator, program, seed=0):
     s = q.astype(np.float64) @ k.T
     expected = np.exp2(s - np.maximum(s.max(1), m)[:, None]) @ k
     np.testing.assert_allclose(after[4], expected, rtol=2e-2, atol=2e-2)
-    return after, s, any("gather" in decision for decision in answer["decisions"])
+    return [*after, m], s, any("gather" in decision for decision in answer["decisions"])
 
 
 @pytest.mark.parametrize("width", [256, 512])  # for 256, only a division whose last part reduces the first one's scores fills shared memory
@@ -76,6 +83,11 @@ def test_a_value_is_read_before_it_is_overwritten(emulator):
 def test_each_thread_counts_once(emulator):
     after, _, _ = call(emulator, attention(512, counted=True))
     assert after[5][0, 0] == 256
+
+
+def test_a_fragment_that_all_threads_hold(emulator):
+    after, s, _ = call(emulator, attention(512, held=True))
+    np.testing.assert_allclose(after[3], after[6] + np.maximum(s.max(1), after[6]), rtol=1e-5)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
