@@ -192,7 +192,8 @@ TEST_F(DurableStoreTest, APutThatWasAcknowledgedSurvivesAKill) {
     ASSERT_TRUE(status.ok()) << status.error_message();
   }
   daemon_->Start();
-  for (uint32_t round = 2; round < 2 + Kills(); ++round) EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kAnswer, round)).reply.origin(), v1::DISK) << round;
+  for (uint32_t round = 2; round < 2 + Kills(); ++round)
+    EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kAnswer, round)).reply.origin(), v1::DISK) << round;
 }
 
 TEST_F(DurableStoreTest, AReplySaysWhenTheStoreCannotTakeIt) {

@@ -4,6 +4,7 @@ inside another one (a tile function made by a helper) does not see the outer."""
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import sys
 import threading
@@ -31,29 +32,44 @@ class DeclarationsDone(Exception):
 
 
 _state = threading.local()
-_traced_code: set = set()
+_traced_code: dict = {}  # by id: a hash of a code object takes time in proportion to its length
 _LOAD = frozenset(("LOAD",))
 _INLINE_SIZE = 64
 
 
+class _Lines:
+    """The lines of a code object's instructions; f_lineno takes time in proportion to the code."""
+
+    def __init__(self, code):
+        self.code, self.starts, self.lines = code, None, None  # the code object lives on, so that its id stays its own
+
+    def at(self, frame) -> int:
+        if self.starts is None:
+            spans = list(self.code.co_lines())
+            self.starts, self.lines = [start for start, _, _ in spans], [line for _, _, line in spans]
+        line = self.lines[bisect.bisect_right(self.starts, frame.f_lasti) - 1]
+        return frame.f_lineno if line is None else line
+
+
 def register_code(code) -> None:
     """Marks a code object, and those nested in it, as written by the user."""
-    _traced_code.add(code)
+    _traced_code[id(code)] = _Lines(code)
     for constant in code.co_consts:
         if hasattr(constant, "co_code"):
             register_code(constant)
 
 
 def is_traced(code) -> bool:
-    return code in _traced_code
+    return id(code) in _traced_code
 
 
 def here() -> ir.Location:
     """The innermost line of traced source that is being executed."""
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_code in _traced_code:
-            return ir.Location(frame.f_code.co_filename, frame.f_lineno)
+        lines = _traced_code.get(id(frame.f_code))
+        if lines is not None:
+            return ir.Location(frame.f_code.co_filename, lines.at(frame))
         frame = frame.f_back
     return ir.Location()
 
