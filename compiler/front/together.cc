@@ -119,9 +119,10 @@ bool HoldsOthersElements(const ir::Module& module, const IndexSteps& indices, co
 // number to them, so a loop up to it is theirs, and may hold further ranges.
 class Round {
  public:
-  Round(ir::Module& module, ir::Kernel& kernel)
+  Round(ir::Module& module, ir::Kernel& kernel, const target::Target& target)
       : module_(module),
         kernel_(kernel),
+        target_(target),
         divergence_(module, kernel),
         sets_(module, divergence_),
         indices_(module.exprs),
@@ -202,9 +203,11 @@ class Round {
   // to the If, or it is not known.
   std::optional<ir::ThreadRange> RangeOf(ir::ExprId cond, bool value, const ir::Block& body, const Scope& scope) const {
     if (scope.reason || !divergence_.Differs(cond, scope.threads)) return std::nullopt;
-    if (!HoldsOneOfBlock(body) && !HoldsAnExchange(module_, body) && !HoldsOthersElements(module_, indices_, body) && !HasSignals(body))
-      return std::nullopt;
-    return sets_.Where(cond, value, scope.threads);
+    const bool together = HoldsOneOfBlock(body) || HoldsAnExchange(module_, body) || HasSignals(body);
+    if (!together && !HoldsOthersElements(module_, indices_, body)) return std::nullopt;
+    const std::optional<ir::ThreadRange> range = sets_.Where(cond, value, scope.threads);
+    // They may each keep to elements of their own, and then need not wait: only where they can does it help to be a range.
+    return together || !range || WhyNoBarrier(*range, target_).empty() ? range : std::nullopt;
   }
 
   void Tell(const ir::Stmt& stmt, ir::ExprId cond, bool value, const ir::ThreadRange& range) {
@@ -274,6 +277,7 @@ class Round {
 
   const ir::Module& module_;
   ir::Kernel& kernel_;
+  const target::Target& target_;
   const Divergence divergence_;
   const ThreadSets sets_;
   const IndexSteps indices_;
@@ -285,9 +289,9 @@ class Round {
 // Ranges may depend on each other in a chain of any length. Where one still changes after so many rounds, what they leave unknown is refused.
 constexpr int kMostRounds = 8;
 
-void FindTogether(ir::Module& module, ir::Kernel& kernel, ir::Diagnostics& diagnostics) {
+void FindTogether(ir::Module& module, ir::Kernel& kernel, const target::Target& target, ir::Diagnostics& diagnostics) {
   for (int rounds = 1;; ++rounds) {
-    Round round(module, kernel);
+    Round round(module, kernel, target);
     if (rounds <= kMostRounds && round.Assign()) continue;
     return round.Report(diagnostics);
   }
@@ -295,9 +299,9 @@ void FindTogether(ir::Module& module, ir::Kernel& kernel, ir::Diagnostics& diagn
 
 }  // namespace
 
-ir::Result Together(ir::Module& module, const Context&, ir::Diagnostics& diagnostics) {
+ir::Result Together(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
   const size_t errors = diagnostics.errors();
-  for (ir::Kernel& kernel : module.kernels) FindTogether(module, kernel, diagnostics);
+  for (ir::Kernel& kernel : module.kernels) FindTogether(module, kernel, *context.target, diagnostics);
   if (diagnostics.errors() > errors) return std::unexpected(ir::Failed{});
   return {};
 }

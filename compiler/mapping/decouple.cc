@@ -87,12 +87,14 @@ class Decoupler {
     return pipelined == 1 && !TellsThreadsApart();
   }
 
-  // Statements of one thread, or of a range: such a program has its own idea of who does what.
+  // Statements of one thread, of a range, or of each thread for itself: such a program has its own idea of who does what.
   bool TellsThreadsApart() const {
     bool tells = false;
     ir::Walk(kernel_.body, [&](const Stmt& stmt) {
       const auto* branch = std::get_if<ir::If>(&stmt.op);
       tells |= branch != nullptr && branch->IsNarrowed();
+      const auto* atomic = std::get_if<ir::Atomic>(&stmt.op);
+      tells |= atomic != nullptr && atomic->each_thread;
       ir::ForEachExpr(stmt.op, [&](ExprId id) {
         tells |= Contains(module_.exprs, id, [&](ExprId part) {
           const ir::ExprNode& node = module_.exprs[part];
@@ -184,7 +186,8 @@ class Decoupler {
     parts.threads = {ir::ThreadRange{0, kGroupThreads}, ir::ThreadRange{kGroupThreads, kGroupThreads + kernel_.threads},
                      ir::ThreadRange{kGroupThreads + kernel_.threads, kGroupThreads + kernel_.threads + kProducers}};
     if (parts.threads[kFilling].end > uint32_t(context_.target->max_threads)) return false;
-    if (!FindCrossing(parts) || !OwnersAreClear(loop.body, parts, at) || !Fits(parts, loop) || !HaveRegisters(parts, loop.body)) return false;
+    if (!FindCrossing(parts) || !MayHaveVersions(loop.body, parts) || !OwnersAreClear(loop.body, parts, at)) return false;
+    if (!Fits(parts, loop) || !HaveRegisters(parts, loop.body)) return false;
     plan.after = products;
     for (const auto& part : {first, last}) plan.after = std::max(plan.after, Products(loop.body, part) + Arithmetic(loop.body, part));
     plan.after += context_.target->costs.step;
@@ -206,23 +209,71 @@ class Decoupler {
     return !parts.crossing.empty();
   }
 
-  // Whether each fragment of the loop's belongs to one part: what both use crosses, and a statement before the loop touches only those of one part
-  // and writes nothing else. Behind the loop, all is the last part's.
+  // Whether every tile has users, which say when it is free, and every statement works on a version of what has several: a reduction takes a whole
+  // buffer. Of a fragment that crosses, the last part's copy has them.
+  bool MayHaveVersions(const Block& body, const Parts& parts) const {
+    for (const BufferId tile : parts.tiles) {
+      const auto uses = [&](size_t i) { return touches_[i].Has(tile); };
+      if (std::ranges::none_of(parts.statements[kFirst], uses) && std::ranges::none_of(parts.statements[kLast], uses)) return false;
+    }
+    for (const Part part : {kFirst, kLast, kFilling}) {
+      for (const size_t i : parts.statements[part]) {
+        if (ir::IsOneOf<ir::For, ir::Gemm, ir::Copy, ir::Fill>(body[i].op)) continue;
+        const auto has = [&](BufferId id) { return touches_[i].Has(id) && (part != kFirst || module_[id].space == Space::kShared); };
+        if (std::ranges::any_of(parts.tiles, has) || std::ranges::any_of(parts.crossing, has)) return false;
+      }
+    }
+    return true;
+  }
+
+  // Whether each fragment of the loop's belongs to one part: what both use crosses, and a statement before the loop touches only those of one part,
+  // writes nothing else, and reads nothing that one behind it writes. Behind the loop, all is the last part's.
   bool OwnersAreClear(const Block& body, Parts& parts, size_t at) const {
     for (const size_t i : parts.statements[kLast])
       for (const BufferId id : touches_[i].reads)
         if (OwnerOf(module_, body, parts, id) == kFirst && !parts.crossing.contains(id)) return false;
-    for (size_t i = 0; i < at; ++i)
-      if (!IsClear(body, parts, TouchesOf(module_, kernel_.body[i]))) return false;
+    std::set<BufferId> read, written;  // by the first part, and in front of the loop by either
+    for (const size_t i : parts.statements[kFirst]) Add(touches_[i], read, written);
+    std::set<BufferId> late, held;  // read behind statements that stay; fragments of all threads
+    for (size_t i = 0; i < at; ++i) {
+      const Touches touches = TouchesOf(module_, kernel_.body[i]);
+      if (!IsClear(body, parts, touches) || MeetsAny(touches.writes, late)) return false;
+      if (!IsOwned(body, parts, touches)) {
+        held.insert(touches.writes.begin(), touches.writes.end());
+        continue;
+      }
+      if (ir::IsOneOf<ir::Let, ir::Assume>(kernel_.body[i].op)) return false;  // what they say is everybody's
+      for (const BufferId id : touches.reads)
+        if (module_[id].space == Space::kGlobal) late.insert(module_.RootOf(id));
+    }
+    read.insert(late.begin(), late.end());
     for (size_t i = at + 1; i < kernel_.body.size(); ++i) {
       const Touches touches = TouchesOf(module_, kernel_.body[i]);
+      parts.awaited |= MeetsAny(touches.reads, written) || MeetsAny(touches.writes, written) || MeetsAny(touches.writes, read);
       for (const auto& ids : {touches.reads, touches.writes})
         for (const BufferId id : ids) {
           if (module_[id].space == Space::kShared && parts.crossing.contains(id)) return false;
+          if (module_[id].space == Space::kFragment && held.contains(id)) return false;
           if (OwnerOf(module_, body, parts, id) == kFirst) parts.left.insert(id);
         }
     }
     return true;
+  }
+
+  // Adds the memory that threads share.
+  void Add(const Touches& touches, std::set<BufferId>& read, std::set<BufferId>& written) const {
+    for (const BufferId id : touches.reads)
+      if (module_[id].space != Space::kFragment) read.insert(module_.RootOf(id));
+    for (const BufferId id : touches.writes)
+      if (module_[id].space != Space::kFragment) written.insert(module_.RootOf(id));
+  }
+  bool MeetsAny(const std::set<BufferId>& ids, const std::set<BufferId>& roots) const {
+    return std::ranges::any_of(ids, [&](BufferId id) { return roots.contains(module_.RootOf(id)); });
+  }
+
+  bool IsOwned(const Block& body, const Parts& parts, const Touches& touches) const {
+    const auto is_owned = [&](BufferId id) { return OwnerOf(module_, body, parts, id).has_value(); };
+    return std::ranges::any_of(touches.reads, is_owned) || std::ranges::any_of(touches.writes, is_owned);
   }
 
   // Of a statement before the loop.
@@ -239,8 +290,7 @@ class Decoupler {
       if (owner) owners.insert(owner);
       elsewhere |= !owner && module_[id].space != Space::kGlobal;
     }
-    const bool is_owned = std::ranges::any_of(owners, [](const auto& owner) { return owner.has_value(); });
-    return !is_owned || (owners.size() == 1 && !elsewhere && !crosses);
+    return !IsOwned(body, parts, touches) || (owners.size() == 1 && !elsewhere && !crosses);
   }
 
   // --- what it costs ---
@@ -295,7 +345,7 @@ class Decoupler {
   }
 
   // Shares out the registers: the threads of the last part get what their fragments need, spread evenly, and what they need beside them; those of the
-  // first part get what is left. False if that is not enough for theirs.
+  // first part get what is left of those that the block starts with. False if that is not enough for theirs.
   bool HaveRegisters(Parts& parts, const Block& body) const {
     const auto need = [&](Part part) {
       std::set<BufferId> fragments;
@@ -307,11 +357,11 @@ class Decoupler {
       for (const BufferId id : fragments) words += std::max<int64_t>(1, BytesOf(id) / 4 / parts.threads[part].Count());
       return (words + 7) / 8 * 8;
     };
-    const int64_t all = int64_t(context_.target->registers_per_multiprocessor), last = need(kLast);
+    parts.at_start = std::min<int64_t>(int64_t(context_.target->registers_per_multiprocessor) / parts.threads[kFilling].end / 8 * 8, 256);
+    const int64_t all = parts.at_start * parts.threads[kFilling].end, last = need(kLast);
     const int64_t rest = all - last * parts.threads[kLast].Count() - kGatheringRegisters * parts.threads[kFilling].Count();
     const int64_t first = std::min(rest / int64_t(parts.threads[kFirst].Count()) / 8 * 8, kMostRegisters);
     parts.registers = {first, last, kGatheringRegisters};
-    parts.at_start = std::min<int64_t>(all / parts.threads[kFilling].end / 8 * 8, 256);
     return last <= kMostRegisters && first >= need(kFirst);
   }
 

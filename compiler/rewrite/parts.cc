@@ -116,10 +116,10 @@ class Writer {
     return starts;
   }
 
-  // What each part does behind its loop: the first one leaves its fragments in shared memory, where the last one uses them.
+  // What each part does behind its loop: the first one leaves its fragments in shared memory, where the last one uses them, and says when.
   std::array<Block, 3> Ends(Block behind) {
     std::array<Block, 3> ends;
-    if (!parts_.left.empty()) {
+    if (!parts_.left.empty() || parts_.awaited) {
       const Barriers left = Made(1, parts_.threads[kFirst].Count(), "left");
       for (const BufferId id : parts_.left) {
         const BufferId copy = FreshLike(module_, id, Space::kShared, "_left");

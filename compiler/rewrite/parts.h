@@ -24,6 +24,7 @@ struct Parts {
   std::set<ir::BufferId> tiles;     // that the third part fills
   std::set<ir::BufferId> crossing;  // what the last part reads in each iteration and the first one writes
   std::set<ir::BufferId> left;      // fragments of the first part that are used behind the loop
+  bool awaited = false;             // the last part goes on behind the loop only when the first one has left its own
   int64_t stages = 2;               // of the tiles
   int64_t versions = 1;             // of what crosses
 };

@@ -165,6 +165,13 @@ def reads_in_a_branch_of_a_loop(A, s, tx):
             A[tx + 128] = s[tx // 2]
 
 
+def own_two_apart_in_no_whole_warps(A, s, tx):
+    if tx < 80:
+        s[tx] = tx
+        s[tx + 128] = 2
+        A[tx] = s[tx] + s[tx + 128]
+
+
 def others_of_other_iterations(A, s, tx):
     for u in T.serial(4):
         A[tx + u * 32] = u * 1000 + tx
@@ -211,7 +218,7 @@ def own_pairs_of_both_branches(A, s, tx):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("statements", [own_again, own_digits, reads_before, reads_in_while, reads_in_a_branch_of_a_loop,
-                                        others_of_other_iterations, within_a_warp, within_the_last_warp, back_to_all,
+                                        own_two_apart_in_no_whole_warps, others_of_other_iterations, within_a_warp, within_the_last_warp, back_to_all,
                                         own_pairs_of_both_branches], ids=lambda f: f.__name__)
 def test_threads_meet_where_they_must_and_can(emulator, target, statements):
     program, expected = of_threads(T.macro(statements))
