@@ -63,7 +63,8 @@ def test_agrees_with_its_reference(emulator, name):
     result = np.full((m, n), -1, np.int64).astype(STORED[out])
     result.view(np.uint8)[...] = 0xFF
     after, answer = emulator.call(emulator.module(program.serialized), "emu:sm_90a", [(a, dtype), (b, dtype), (result, out)], seed=SEED % 1000,
-                                  check=1, seeds=2, stream_k=1 if name.startswith(("halves", "pairs")) else 0)  # never, where blocks would rather share tiles
+                                  check=1, seeds=2,
+                                  stream_k=1 if name.startswith(("halves", "pairs")) else 0)  # never, where blocks would rather share tiles
     where = f"{name}, KILN_SEED={SEED}"
     assert "error" not in answer, f"{where}: {answer['error']}"
     assert answer["finished"] and not answer["findings"], f"{where}: {[f['message'] for f in answer['findings']]}"
