@@ -131,6 +131,13 @@ func @f(%A: global f16[64], %B: global bf16[64], %C: global bool[64], %D: global
   }
 }
 )");
+  CompilesEverywhere(R"(kiln 1
+func @f(%C: global bool[64], %a: f16) outputs(0) thread(%t) {
+  kernel @k grid(1) threads 64 blocks(%b) {
+    store %C[%t] = reinterpret.bf16(%a) == 0.0:bf16
+  }
+}
+)");
 }
 
 // LLVM 22's AMDGPUPromoteAlloca uses what it has deleted.

@@ -346,10 +346,14 @@ bool IsNarrow(const llvm::Type& type) { return type.getScalarType()->isHalfTy() 
 // Whether an f16 may be compared as a bf16, or a bf16 as an f16.
 bool MayMistakeHalves(const llvm::Module& module) {
   bool compares = false, has_half = false, has_bfloat = false;
+  const auto see = [&](const llvm::Type& type) {
+    has_half |= type.getScalarType()->isHalfTy();
+    has_bfloat |= type.getScalarType()->isBFloatTy();
+  };
   for (const llvm::Function& function : module) {
     for (const llvm::Instruction& instruction : llvm::instructions(function)) {
-      has_half |= instruction.getType()->getScalarType()->isHalfTy();
-      has_bfloat |= instruction.getType()->getScalarType()->isBFloatTy();
+      see(*instruction.getType());
+      for (const llvm::Use& operand : instruction.operands()) see(*operand->getType());  // also a parameter of the kernel
       compares |= llvm::isa<llvm::FCmpInst>(instruction) && IsNarrow(*instruction.getOperand(0)->getType());
     }
   }

@@ -68,7 +68,7 @@ def _tile(kind: str, dst, value, order: str) -> None:
             source_dims = [d for d, e in enumerate(source.extents) if e != 1]
             operand_value = as_expr(source.buffer[shifted(source, dict(zip(source_dims, index)))])
         indices = shifted(region, dict(zip(dims, index)))
-        change = lambda each: ir.Atomic(kind, region.buffer, list(indices), cast(operand_value, region.dtype), each, order=order)  # noqa: E731
+        change = lambda apart: ir.Atomic(kind, region.buffer, list(indices), cast(operand_value, region.dtype), apart, order=order)  # noqa: E731
         if source is None or source.buffer.space != "LOCAL" or not _of_each_thread() or any(may_differ(offset) for offset in region.offsets):
             emit(change(_of_each_thread()))
             continue
