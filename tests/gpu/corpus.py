@@ -75,7 +75,7 @@ def _tests_in(path) -> list[str]:
     return found
 
 
-def _is_program(path) -> bool:
+def is_program(path) -> bool:
     return not path.name.startswith(("test_", "conftest")) and "__main__" in path.read_text(encoding="utf-8", errors="replace")
 
 
@@ -141,7 +141,7 @@ class Corpus:
 
     def files(self) -> list:
         """Examples first: these take longest."""
-        found = sorted(self.root.glob("examples/**/test_*.py")) + sorted(p for p in self.root.glob("examples/**/*.py") if _is_program(p))
+        found = sorted(self.root.glob("examples/**/test_*.py")) + sorted(p for p in self.root.glob("examples/**/*.py") if is_program(p))
         return found + sorted(self.root.glob("testing/python/**/test_*.py"))
 
     def jobs(self, path, reasons: dict) -> list:

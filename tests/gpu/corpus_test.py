@@ -201,3 +201,35 @@ def test_the_page_says_what_passes_and_what_does_not():
     assert "| compare text | 1 |  |" in lines
     assert "| examples/gemm | 1 | 1 | 0 | 0 | 0 | 50.0 % |" in lines and "| examples | 1 | 0 | 0 | 0 | 0 | 100.0 % |" in lines
     assert not any(line.startswith("| testing/python/ir") for line in lines)
+
+
+def test_figures():
+    """What scripts print, of their kernel and of the reference beside it."""
+    import corpus_figures
+
+    log = "torch: 12.00 ms\ntorch: 1.00 TFlops\n\x1b[91mtilelang: 6.00 ms\x1b[0m\ntilelang: 2.00 TFlops\n/a/b.py:17: time 3 ms\n"
+    assert [(f["label"], f["value"], f["unit"], f["rate"]) for f in corpus_figures.figures(log)] == [
+        ("torch", 12.0, "ms", False), ("torch", 1.0, "tflops", True), ("tilelang", 6.0, "ms", False), ("tilelang", 2.0, "tflops", True)]
+    assert corpus_figures.ratios(log) == [2.0]
+    assert corpus_figures.ratios("fla_time: 1.0\ntilelang_time: 4.0\nTorch Latency: 3.0 ms\nTileLang Latency: 1.5 ms") == [0.25, 2.0]
+    assert corpus_figures.ratios("Kernel execution time: 1 ms\nFA kernel execution time: 3 ms\nSpeedup: 3.01x") == [3.01]
+    assert corpus_figures.ratios("Latency: 3.0 ms") == [], "no reference"
+
+
+def test_the_largest_scripts_that_time_themselves(checkout, tmp_path):
+    import corpus_figures
+
+    examples = tmp_path / "checkout" / "examples"
+    (examples / "a/timed.py").write_text("if __name__ == '__main__':\n    import tilelang\n    latency = 1\n"
+                                         "    print('ref: 3.0 ms')\n    print('tilelang: 2.0 ms')\n")
+    (examples / "a/longer.py").write_text("# latency\n\n\n\n\n\nif __name__ == '__main__':\n    import tilelang\n    raise ValueError('no')\n")
+    (examples / "b/foreign.py").write_text("if __name__ == '__main__':\n    import tilelang\n" + "    latency = 1\n" * 9)
+    found = corpus_figures.Figures(tmp_path / "checkout", {**os.environ, "PYTHONPATH": str(tmp_path / "ours")}, tmp_path / "scratch",
+                                   corpus.Expected(checkout.expected), most=2, limit=20, deadline=time.monotonic() + corpus.KEPT + 60)
+    assert [path.name for path in found.files()] == ["longer.py", "timed.py"]
+    found.run()
+    report = found.report()
+    assert [(row["case"], row["outcome"], row["ratios"]) for row in report["rows"]] == [
+        ("examples/a/longer.py", "failed", []), ("examples/a/timed.py", "passed", [1.5])]
+    assert not report["regressions"]
+    assert "examples/a/timed.py" in corpus_figures.table(report) and "1.50" in corpus_figures.table(report)

@@ -30,6 +30,8 @@ def parse(arguments):
                         "PYTHONPATH names folders of what they import beside")
     parser.add_argument("--tilelang-bless", metavar="REPORT", help="expect from now on what passed in this report of --tilelang; runs nothing")
     parser.add_argument("--tilelang-parallel", type=int, default=16, metavar="N", help="how many of its files at a time")
+    parser.add_argument("--tilelang-figures", type=int, metavar="N", help="with --tilelang: its N largest scripts that time themselves, one after "
+                        "another, and how fast each says it is beside its reference")
     parser.add_argument("--tilelang-limit", type=float, default=120, metavar="SECONDS", help="for one of its files")
     parser.add_argument("--triton", metavar="DIR",
                         help="run the tutorials and language tests of this checkout of triton-lang/triton, and nothing else")
@@ -171,13 +173,20 @@ def run_all(options, place, report, start):
 def run_tilelang(options, place, start) -> dict:
     """TileLang's own tests and scripts. Gives what the report says of them."""
     import corpus
+    import corpus_figures
 
     environment = dict(place.script_environment)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), options.packages)))
-    found = corpus.Corpus(options.tilelang, environment, place.scratch / "tilelang", corpus.Expected(), only=options.only,
-                          parallel=options.tilelang_parallel, limit=options.tilelang_limit, deadline=start + options.budget)
-    found.run()
-    print(corpus.table(found.report()), flush=True)
+    shared = {"only": options.only, "limit": options.tilelang_limit, "deadline": start + options.budget}
+    place_of = (options.tilelang, environment, place.scratch / "tilelang", corpus.Expected())
+    if options.tilelang_figures:
+        found = corpus_figures.Figures(*place_of, most=options.tilelang_figures, **shared)
+        found.run()
+        print(corpus_figures.table(found.report()), flush=True)
+    else:
+        found = corpus.Corpus(*place_of, parallel=options.tilelang_parallel, **shared)
+        found.run()
+        print(corpus.table(found.report()), flush=True)
     return found.report()
 
 
