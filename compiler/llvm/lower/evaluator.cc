@@ -191,7 +191,7 @@ bool Evaluator::MayNotLoad(ExprId id) const {
   std::vector<compiler::Access> loads;
   compiler::CollectLoads(pool(), id, loads);
   return std::ranges::any_of(loads, [&](const compiler::Access& load) {
-    if (compiler::HasGaps(module(), load.buffer)) return true;
+    if (compiler::HasGaps(module(), load.buffer) || WatchesReads(load.buffer)) return true;
     const bool dynamic = module()[load.buffer].space == Space::kShared || target().emulated;
     return dynamic && module()[load.buffer].space != Space::kGlobal && !compiler::ProvablyInside(module(), facts(), load.buffer, load.indices);
   });
