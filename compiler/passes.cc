@@ -26,6 +26,7 @@
 #include "compiler/loops/rings.h"
 #include "compiler/loops/scale_sums.h"
 #include "compiler/loops/schedule.h"
+#include "compiler/loops/skip_steps.h"
 #include "compiler/loops/split_k.h"
 #include "compiler/loops/split_operands.h"
 #include "compiler/loops/split_ranges.h"
@@ -86,6 +87,7 @@ constexpr Pass kPasses[] = {
     {"rings", Inferred<Rings>},               // needs: sizes of shared buffers, that is layouts
     {"prefetch", Inferred<Prefetch>},         // needs: rings
     {"overlap", Inferred<Overlap>},           // needs: bodies that prefetch repeated
+    {"skip_steps", Inferred<SkipSteps>},      // needs: rings, and layouts; before loops are taken apart
     {"schedule", Inferred<Schedule>},         // needs: rings, and what overlap left in order
     {"release", Inferred<Release>},           // needs: loops that schedule has taken apart
     {"stream_k", Inferred<StreamK>},          // needs: rings; before blocks are paired, for it deals steps to single ones

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "compiler/analysis/contains.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -20,11 +21,20 @@ Growth Together(Growth a, Growth b) {
   return b == Growth::kNone || a == b ? a : Growth::kUnknown;
 }
 
+// Whether threads of a block have values of their own.
+bool TellsThreadsApart(const ir::Module& module, ir::ExprId id) {
+  return Contains(module.exprs, id, [&](ir::ExprId part) {
+    const ir::ExprNode& node = module.exprs[part];
+    return node.op == ExprOp::kVar && module[ir::VarId(node.ref)].kind == ir::VarKind::kThread;
+  });
+}
+
 }  // namespace
 
 Growths::Growths(const ir::Module& module, const ir::Block& body) : module_(module) {
   ir::Walk(body, [&](const ir::Stmt& stmt) {
-    if (const auto* let = std::get_if<ir::Let>(&stmt.op)) values_.emplace(let->var, let->value);
+    const auto* let = std::get_if<ir::Let>(&stmt.op);
+    if (let != nullptr && !TellsThreadsApart(module, let->value)) values_.emplace(let->var, let->value);
   });
 }
 

@@ -21,7 +21,7 @@ enum class Growth {
 
 class Growths {
  public:
-  // Variables that `body` binds stand for their values.
+  // Variables that `body` binds stand for their values, but those in which threads of one block differ, which count as none of the block's.
   Growths(const ir::Module& module, const ir::Block& body);
 
   Growth Of(ir::ExprId id, ir::VarId var) { return Of(id, var, 0); }

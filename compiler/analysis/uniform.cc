@@ -40,33 +40,40 @@ std::optional<Linear> AtLeastZero(const ir::ExprPool& pool, const Facts& facts, 
 
 }  // namespace
 
-std::optional<std::vector<Linear>> HoldsEverywhere(const ir::Module& module, const Facts& facts, ExprId cond, const ir::For& loop) {
-  const ir::ExprPool& pool = module.exprs;
-  const ir::ExprNode& node = pool[cond];
+std::optional<std::vector<Linear>> SumsOf(const ir::Module& module, const Facts& facts, ExprId cond) {
+  const ir::ExprNode& node = module.exprs[cond];
   if (node.op == ExprOp::kAnd) {
-    auto first = HoldsEverywhere(module, facts, node.args[0], loop);
-    const auto second = first ? HoldsEverywhere(module, facts, node.args[1], loop) : std::nullopt;
+    auto first = SumsOf(module, facts, node.args[0]);
+    const auto second = first ? SumsOf(module, facts, node.args[1]) : std::nullopt;
     if (!second) return std::nullopt;
     first->insert(first->end(), second->begin(), second->end());
     return first;
   }
-  std::optional<Linear> sum = AtLeastZero(pool, facts, node);
-  if (!sum) return std::nullopt;
-  for (size_t v = 0; v < loop.vars.size(); ++v) {
-    const std::optional<int64_t> extent = pool.ConstInt(loop.extents[v]);
-    if (!extent || *extent <= 0) return std::nullopt;
-    std::erase_if(sum->terms, [&](const auto& term) {
-      const ir::ExprNode& factor = pool[ExprId(term.first)];
-      if (factor.op != ExprOp::kVar || ir::VarId(factor.ref) != loop.vars[v]) return false;
-      sum->constant += std::min<int64_t>(0, term.second) * (*extent - 1);
-      return true;
-    });
-  }
+  std::optional<Linear> sum = AtLeastZero(module.exprs, facts, node);
+  return sum ? std::optional(std::vector{*std::move(sum)}) : std::nullopt;
+}
+
+std::optional<std::vector<Linear>> HoldsEverywhere(const ir::Module& module, const Facts& facts, ExprId cond, const ir::For& loop) {
+  const ir::ExprPool& pool = module.exprs;
+  std::optional<std::vector<Linear>> sums = SumsOf(module, facts, cond);
+  if (!sums) return std::nullopt;
   const std::set<ir::VarId> own(loop.vars.begin(), loop.vars.end());
-  for (const auto& [term, coefficient] : sum->terms)
-    if (ContainsVar(pool, ExprId(term), own) || !ir::LoadsOf(pool, ExprId(term)).empty()) return std::nullopt;
-  if (!IsWithin(RangeOf(facts, *sum))) return std::nullopt;
-  return std::vector{*std::move(sum)};
+  for (Linear& sum : *sums) {
+    for (size_t v = 0; v < loop.vars.size(); ++v) {
+      const std::optional<int64_t> extent = pool.ConstInt(loop.extents[v]);
+      if (!extent || *extent <= 0) return std::nullopt;
+      std::erase_if(sum.terms, [&](const auto& term) {
+        const ir::ExprNode& factor = pool[ExprId(term.first)];
+        if (factor.op != ExprOp::kVar || ir::VarId(factor.ref) != loop.vars[v]) return false;
+        sum.constant += std::min<int64_t>(0, term.second) * (*extent - 1);
+        return true;
+      });
+    }
+    for (const auto& [term, coefficient] : sum.terms)
+      if (ContainsVar(pool, ExprId(term), own) || !ir::LoadsOf(pool, ExprId(term)).empty()) return std::nullopt;
+    if (!IsWithin(RangeOf(facts, sum))) return std::nullopt;
+  }
+  return sums;
 }
 
 std::optional<bool> Decided(const ir::Module& module, const Facts& facts, ExprId cond) {

@@ -12,6 +12,10 @@
 
 namespace kiln::compiler {
 
+// The sums that are all at least 0 exactly where the condition, comparisons of integers joined by "and", holds. nullopt: the condition is of another
+// form, or its arithmetic may wrap as far as `facts` can tell.
+std::optional<std::vector<Linear>> SumsOf(const ir::Module& module, const Facts& facts, ir::ExprId cond);
+
 // The sums that are all at least 0 exactly where the condition, comparisons of integers joined by "and", holds in every iteration of `loop`,
 // whose extents are constants. No sum has the loop's variables, and none leaves the 32-bit integers. nullopt: the condition is of another form,
 // or its arithmetic may wrap as far as `facts`, into which the loop was entered, can tell.

@@ -114,4 +114,5 @@ struct AtomicCall {
   KILN_EMU_CALL(claim_global, v, kMemory, g, i)               \
   KILN_EMU_CALL(claim_end, v, kMemory, i)                     \
   KILN_EMU_CALL(time_over, v, kMemory, i)                     \
-  KILN_EMU_CALL(index_outside, v, kMemory, i, p, i, i, i, i)
+  KILN_EMU_CALL(index_outside, v, kMemory, i, p, i, i, i, i)  \
+  KILN_EMU_CALL(unwritten, v, kMemory, i, p, i, i, i)

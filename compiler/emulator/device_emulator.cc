@@ -206,7 +206,6 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     return form.gives_old ? builder().CreateLoad(llvm_ir::ValueType(builder().getContext(), form.dtype), Words()) : nullptr;
   }
 
-  // The indices, then the extents.
   void Allocate(uint32_t buffer) override { CallRuntime(k_allocate, {I32(buffer)}); }
 
   Value* BeginClaim(uint32_t threads) override {
@@ -219,14 +218,15 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   void EndClaim() override { CallRuntime(k_claim_end, {Location()}); }
 
   void StopOutside(const Outside& outside) override {
-    const auto rank = uint32_t(outside.index.size());
-    for (uint32_t d = 0; d < rank; ++d) {
-      builder().CreateStore(outside.index[d], Word(2 * d));
-      builder().CreateStore(builder().getInt64(uint64_t(outside.shape[d])), Word(2 * (rank + d)));
-    }
-    CallRuntime(k_index_outside, {builder().getInt32(outside.buffer), Words(), I32(int(rank)), I32(outside.bytes), I32(outside.write), Location()})
+    PutPlace(outside);
+    CallRuntime(k_index_outside, {builder().getInt32(outside.buffer), Words(), I32(int(outside.index.size())), I32(outside.bytes),
+                                  I32(outside.write), Location()})
         ->setDoesNotReturn();
     builder().CreateUnreachable();
+  }
+  void ReportUnwritten(const Outside& element) override {
+    PutPlace(element);
+    CallRuntime(k_unwritten, {builder().getInt32(element.buffer), Words(), I32(int(element.index.size())), I32(element.bytes), Location()});
   }
 
  protected:
@@ -239,6 +239,15 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   std::string_view DeviceScope() const override { std::abort(); }
 
  private:
+  // The indices, then the extents.
+  void PutPlace(const Outside& place) {
+    const auto rank = uint32_t(place.index.size());
+    for (uint32_t d = 0; d < rank; ++d) {
+      builder().CreateStore(place.index[d], Word(2 * d));
+      builder().CreateStore(builder().getInt64(uint64_t(place.shape[d])), Word(2 * (rank + d)));
+    }
+  }
+
   Value* I32(int value) { return builder().getInt32(uint32_t(value)); }
   Value* Location() { return builder().getInt32(location_); }
   Value* Site() { return builder().getInt32(++sites_); }

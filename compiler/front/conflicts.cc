@@ -29,6 +29,8 @@ constexpr const char* kHint =
 constexpr size_t kMaxSteps = 64;
 // How many pairs of accesses of one loop are examined at most.
 constexpr int64_t kMaxPairs = 1'000'000;
+// How many accesses of iterations of one loop are followed at most, apart from those of its first step.
+constexpr size_t kMaxTraced = 1'000'000;
 
 // The steps from one iteration to another that may lead to the same element.
 class Steps {
@@ -221,8 +223,10 @@ class Finder {
     if (steps.empty()) return;
     if (!scratch_) scratch_ = module_;
     const auto& loop = std::get<ir::For>(stmt.op);
+    traced_ = 0;
     for (const Iteration& step : steps) {
       if (const auto conflict = Find(loop, step)) return Report(*conflict, loop);
+      if (traced_ > kMaxTraced) return;
     }
   }
 
@@ -264,6 +268,7 @@ class Finder {
         other.push_back(at[v] + step[v]);
       }
       const auto a = TraceIteration(*scratch_, loop, at), b = TraceIteration(*scratch_, loop, other);
+      traced_ += a.size() + b.size();
       const Elements of_a = ElementsOf(a), of_b = ElementsOf(b);
       if (const auto met = Meet(*scratch_, a, of_a, of_b)) return Conflict{met->first, met->second, at, other};
       if (const auto met = Meet(*scratch_, b, of_b, of_a)) return Conflict{met->first, met->second, other, at};
@@ -294,6 +299,7 @@ class Finder {
   const ir::Module& module_;
   ir::Diagnostics& diagnostics_;
   std::optional<ir::Module> scratch_;  // whose pool takes what iterations compute
+  size_t traced_ = 0;                  // accesses of the loop's iterations that were followed
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/facts.h"
+#include "compiler/analysis/ordinary.h"
 #include "compiler/analysis/uniform.h"
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/repeat.h"
@@ -30,8 +31,6 @@ using ir::Stmt;
 // A choice: a body is written twice or three times only if that saves so much of an iteration.
 constexpr double kLeastSaved = 1.0 / 32;
 constexpr int64_t kFewIterations = 3;
-// Larger sizes of tensors are not ordinary: a loop over them keeps its masks, and index arithmetic on ordinary ones stays within 32 bits.
-constexpr int64_t kOrdinary = int64_t{1} << 28;
 
 // Whether the body may stand in the program several times. Not if the loop may end before its count, which would then end one of its parts, nor
 // if it declares a buffer.
@@ -52,7 +51,8 @@ class Splitter {
 
   void Run() {
     Known known{Facts(module_), Facts(module_)};
-    Bounded(known.sized);
+    ordinary_ = AssumeOrdinary(module_, kernel_, known.sized);
+    known.sized.EnterKernel(kernel_);
     known.always.EnterKernel(kernel_);
     Visit(kernel_.body, std::move(known));
   }
@@ -69,27 +69,6 @@ class Splitter {
     std::vector<ExprId> from, until;
     bool none() const { return from.empty() && until.empty(); }
   };
-
-  // Assumes that every size which the kernel computes with is an ordinary one, and finds the condition for it.
-  void Bounded(Facts& facts) {
-    std::set<ir::VarId> sizes;
-    const auto find = [&](ExprId id) {
-      (void)Contains(module_.exprs, id, [&](ExprId part) {
-        const ir::ExprNode& node = module_.exprs[part];
-        if (node.op == ExprOp::kVar && module_[ir::VarId(node.ref)].kind == ir::VarKind::kSymbol) sizes.insert(ir::VarId(node.ref));
-        return false;
-      });
-    };
-    std::ranges::for_each(kernel_.grid, find);
-    ir::Walk(kernel_.body, [&](const Stmt& stmt) { ir::ForEachExpr(stmt.op, find); });
-    ordinary_ = module_.exprs.Bool(true);
-    for (const ir::VarId size : sizes) {
-      const ExprId is_ordinary = Made(ExprOp::kLe, module_.VarRef(size), module_.exprs.Int(kOrdinary, module_[size].dtype));
-      facts.Assume(is_ordinary);
-      ordinary_ = Made(ExprOp::kAnd, ordinary_, is_ordinary);
-    }
-    facts.EnterKernel(kernel_);
-  }
 
   void Visit(Block& block, Known known) {
     Block result;
@@ -200,13 +179,6 @@ class Splitter {
   ExprId Int(int64_t value) { return module_.exprs.Int(value); }
   ExprId Made(ExprOp op, ExprId a, ExprId b) { return module_.exprs.Make(op, {a, b}); }
 
-  ExprId Written(const Linear& sum) {
-    ExprId value = Int(sum.constant);
-    for (const auto& [term, coefficient] : sum.terms)
-      value = module_.exprs.Add(value, module_.exprs.Mul(module_.exprs.Cast(ir::DType::kI32, ExprId(term)), Int(coefficient)));
-    return value;
-  }
-
   // Adds where sums that grow or fall with `var` alone become 0. False, and nothing is added, if some sum depends on it otherwise or not at all:
   // whether such a mask holds is no matter of the iteration.
   bool AddTo(Ranges& ranges, ir::VarId var, const Facts& facts, const std::vector<Linear>& sums) {
@@ -226,12 +198,12 @@ class Splitter {
       }
       moves = true;
       if (step < 0) {  // holds while var ≤ sum / −step
-        found.until.push_back(module_.exprs.Add(Made(ExprOp::kFloorDiv, Written(sum), Int(-step)), Int(1)));
+        found.until.push_back(module_.exprs.Add(Made(ExprOp::kFloorDiv, Written(module_, sum), Int(-step)), Int(1)));
       } else {  // holds from var ≥ −sum / step
         Linear opposite;
         opposite.Add(sum, -1);
         opposite.constant += step - 1;
-        found.from.push_back(Made(ExprOp::kFloorDiv, Written(opposite), Int(step)));
+        found.from.push_back(Made(ExprOp::kFloorDiv, Written(module_, opposite), Int(step)));
       }
     }
     if (!moves) return false;

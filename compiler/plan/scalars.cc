@@ -30,6 +30,11 @@ void Scalars::Set(ir::VarId var, int64_t value) {
   ++now_;
 }
 
+void Scalars::SetThread(int64_t number) {
+  for (uint32_t id = 0; id < module_->vars.size(); ++id)
+    if (module_->vars[id].kind == ir::VarKind::kThread) Set(ir::VarId(id), number);
+}
+
 std::optional<int64_t> Scalars::Of(ir::ExprId id) const {
   const ir::ExprNode& node = module_->exprs[id];
   if (node.op == ExprOp::kConstInt) return node.int_value;

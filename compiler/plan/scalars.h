@@ -16,6 +16,8 @@ class Scalars {
   explicit Scalars(const ir::Module& module) : module_(&module), vars_(module.vars.size()) {}
 
   void Set(ir::VarId var, int64_t value);
+  // The thread's number, wherever the program asks for it.
+  void SetThread(int64_t number);
   // nullopt: it depends on memory, or on a variable without a value.
   std::optional<int64_t> Of(ir::ExprId id) const;
   int64_t Or(ir::ExprId id, int64_t otherwise) const { return Of(id).value_or(otherwise); }

@@ -184,6 +184,8 @@ void EnterBlock(const ir::Kernel& kernel, std::span<const int64_t> grid, int64_t
     scalars.Set(kernel.block_vars[axis], number % extent);
     number /= extent;
   }
+  // Groups of warps that begin a loop in different iterations take as long together as if all began where the middle one does.
+  if (kernel.producers != 0) scalars.SetThread(int64_t(kernel.threads) / 2);
 }
 
 std::map<const ir::Stmt*, Reading> ReadingsOf(const ir::Module& module, const ir::Kernel& kernel, const Scalars& scalars, int64_t blocks,

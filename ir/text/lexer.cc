@@ -98,8 +98,11 @@ std::string_view Lexer::UntilClosed() {
 }
 
 std::string_view Lexer::Line(uint32_t number) const {
-  size_t start = 0;
-  for (uint32_t i = 1; i < number; ++i) start = std::min(text_.find('\n', start), text_.size() - 1) + 1;
+  if (line_starts_.empty()) {
+    line_starts_.push_back(0);
+    for (size_t end = text_.find('\n'); end != std::string_view::npos; end = text_.find('\n', end + 1)) line_starts_.push_back(end + 1);
+  }
+  const size_t start = number <= line_starts_.size() ? line_starts_[std::max(number, 1u) - 1] : text_.size();
   return text_.substr(start, std::min(text_.find('\n', start), start + 200) - start);
 }
 

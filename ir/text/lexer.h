@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kiln::ir {
 
@@ -43,6 +44,7 @@ class Lexer {
   size_t at_ = 0;
   uint32_t line_ = 1;
   size_t line_start_ = 0;
+  mutable std::vector<size_t> line_starts_;  // empty until Line is called
 };
 
 // As an error message shows it.

@@ -335,6 +335,36 @@ def blocks_write_one_value():
     return program.with_outputs(-1)
 
 
+def local_never_written():
+    """One element of a thread's array is left out, by some threads."""
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            few = T.alloc_local((2, 4), "float32")
+            for i in T.serial(8):
+                if i != 6 or tx % 2 == 0:
+                    few[i // 4, i % 4] = A[i, 0]
+            for i, j in T.Parallel(64, 64):
+                C[i, j] = few[1, j % 4]  # planted
+
+    return program.with_outputs(-1)
+
+
+def variable_never_written():
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            one = T.alloc_var("float32")
+            if A[0, 0] > 1e6:
+                one = 3.0
+            if tx < 64:
+                C[tx, 0] = one  # planted
+
+    return program.with_outputs(-1)
+
+
 # The kind, what the message speaks of, and the buffer.
 PLANTED = [(overlapping_rows, "race", "tile[0, ", "tile"), (one_row_too_far, "out of bounds", "reads tile[64, ", "tile"),
            (blocks_share_an_output, "race", "of block (", "tensor 1"), (never_written, "uninitialised read", "tile[", "tile"),
@@ -343,7 +373,8 @@ PLANTED = [(overlapping_rows, "race", "tile[0, ", "tile"), (one_row_too_far, "ou
            (part_of_a_tile_too_far, "out of bounds", "index 6", "tile"), (operand_too_far, "out of bounds", "of dimension 1, which has 64", "tile"),
            (local_too_far, "out of bounds", "writes few[1000000]", "few"),
            (local_read_too_far, "out of bounds", "of dimension 0, which has 4", "few"),
-           (left_by_another_tile, "uninitialised read", "(second[", "second"),
+           (local_never_written, "uninitialised read", "of few[1, 2], which nobody wrote", "few"),
+           (variable_never_written, "uninitialised read", "of one", "one"), (left_by_another_tile, "uninitialised read", "(second[", "second"),
            (left_by_an_earlier_iteration, "uninitialised read", "(tile[", "tile"),
            (blocks_share_a_workspace, "race", "of workspace 0[2, ", "workspace 0"), (blocks_write_what_others_read, "race", "of block (", "tensor 1"),
            (blocks_write_one_value, "race", "of block (", "tensor 1")]

@@ -84,7 +84,8 @@ std::optional<std::vector<Digit>> ThreadsAlong(const ir::Module& module, int64_t
 
 }  // namespace
 
-Encounters::Encounters(const ir::Module& module, const ir::Kernel& kernel) : module_(module), kernel_(kernel) {
+Encounters::Encounters(const ir::Module& module, const ir::Kernel& kernel) : module_(module), kernel_(kernel), facts_(module) {
+  facts_.EnterKernel(kernel);
   FindNarrowed(kernel.body, std::nullopt);
 }
 
@@ -110,8 +111,7 @@ ir::ThreadRange Encounters::ThreadsOf(const ir::Stmt& stmt) const {
 const std::vector<Range>& Encounters::Reach(const Occurrence& at) const {
   const auto [it, added] = reaches_.try_emplace({&at.stmt, at.access.indices, at.access.extents});
   if (!added) return it->second;
-  Facts facts(module_);
-  facts.EnterKernel(kernel_);
+  Facts facts = facts_;
   const auto* loop = std::get_if<ir::For>(&at.stmt.op);
   if (loop != nullptr && loop->kind == ir::LoopKind::kParallel) facts.EnterLoop(*loop);
   for (size_t d = 0; d < at.access.indices.size(); ++d) {

@@ -262,6 +262,12 @@ void kiln_emu_index_outside(uint32_t buffer, void* numbers, uint32_t rank, uint3
   StopOutside(Current(), {"%b" + std::to_string(buffer), all.first(rank), all.last(rank), bytes, write != 0}, location);
 }
 
+// The same numbers.
+void kiln_emu_unwritten(uint32_t buffer, void* numbers, uint32_t rank, uint32_t bytes, uint32_t location) {
+  const auto all = std::span(static_cast<const int64_t*>(numbers), size_t{2} * rank);
+  ReportUnwritten(Current(), {"%b" + std::to_string(buffer), all.first(rank), all.last(rank), bytes, /*write=*/false}, location);
+}
+
 }  // extern "C"
 }  // namespace calls
 

@@ -197,6 +197,7 @@ Value* Device::BeginClaim(uint32_t) { std::abort(); }
 void Device::Claim(Value*, int) { std::abort(); }
 void Device::EndClaim() { std::abort(); }
 void Device::StopOutside(const Outside&) { std::abort(); }
+void Device::ReportUnwritten(const Outside&) { std::abort(); }
 void Device::TensorPrefetch(Value*) {}
 Value* Device::ClusterRank() { std::abort(); }
 void Device::ClusterBarrier() { std::abort(); }

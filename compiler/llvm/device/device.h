@@ -185,6 +185,8 @@ class Device {
     bool write;
   };
   virtual void StopOutside(const Outside& outside);
+  // On the emulator: the thread reads an element of its own array that nothing has written.
+  virtual void ReportUnwritten(const Outside& element);
 
   // c + Σ a.i8[j] · b.i8[j]; `is_signed` of both. Where !Has(kDp4a): the same by plain arithmetic.
   virtual llvm::Value* Dp4a(llvm::Value* a, llvm::Value* b, llvm::Value* c, bool a_signed, bool b_signed) = 0;

@@ -8,6 +8,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/threads/vector_width.h"
 #include "compiler/llvm/lower/arithmetic.h"
+#include "compiler/rules/roles.h"
 
 namespace kiln::llvm_ir {
 
@@ -72,8 +73,20 @@ Value* Evaluator::EvalNode(ExprId id, const ExprNode& node) {
     case ExprOp::kOr: return MayNotLoad(node.args[1]) ? EvalSelect(node) : EvalOperation(node);
     case ExprOp::kNot:
     case ExprOp::kBitNot: return b().CreateNot(Eval(node.args[0]));
-    default: return EvalOperation(node);
+    default: break;
   }
+  Value* group = EvalGroup(node);
+  return group != nullptr ? group : EvalOperation(node);
+}
+
+// The thread's number divided by that of a group's threads, or of several groups: a value that the backend knows to be one number for all of a warp.
+// nullptr for another expression.
+Value* Evaluator::EvalGroup(const ExprNode& node) {
+  if (threads().warp_group == nullptr || node.op != ExprOp::kFloorDiv) return nullptr;
+  const ExprNode& number = pool()[node.args[0]];
+  const int64_t divisor = pool().ConstInt(node.args[1]).value_or(1), group = compiler::kGroupThreads;
+  if (number.op != ExprOp::kVar || module().vars[number.ref].kind != ir::VarKind::kThread || divisor <= 0 || divisor % group != 0) return nullptr;
+  return b().CreateZExtOrTrunc(b().CreateUDiv(threads().warp_group, I32(divisor / group)), ValueType(llvm(), node.dtype));
 }
 
 // An operation on all of its arguments, whose type they share.
@@ -191,7 +204,7 @@ bool Evaluator::MayNotLoad(ExprId id) const {
   std::vector<compiler::Access> loads;
   compiler::CollectLoads(pool(), id, loads);
   return std::ranges::any_of(loads, [&](const compiler::Access& load) {
-    if (compiler::HasGaps(module(), load.buffer)) return true;
+    if (compiler::HasGaps(module(), load.buffer) || WatchesReads(load.buffer)) return true;
     const bool dynamic = module()[load.buffer].space == Space::kShared || target().emulated;
     return dynamic && module()[load.buffer].space != Space::kGlobal && !compiler::ProvablyInside(module(), facts(), load.buffer, load.indices);
   });

@@ -74,6 +74,7 @@ class Evaluator : Part {
 
  private:
   Value* EvalNode(ir::ExprId id, const ir::ExprNode& node);
+  Value* EvalGroup(const ir::ExprNode& node);
   Value* EvalOperation(const ir::ExprNode& node);
   Value* EvalBinary(const ir::ExprNode& node, ir::DType dtype, Value* left, Value* right);
   Value* EvalSelect(const ir::ExprNode& node);  // and "and", "or"

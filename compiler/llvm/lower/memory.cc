@@ -15,6 +15,12 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Space;
 
+namespace {
+
+constexpr int64_t kMostChecked = 100'000;  // instructions of the kernel, behind which reads of unwritten elements are not looked for
+
+}  // namespace
+
 Value* Memory::Load(BufferId id, std::span<const ExprId> indices, Value* condition) {
   const ir::Buffer& buffer = module()[id];
   if (ir::Bits(buffer.dtype) < 8) {
@@ -23,13 +29,17 @@ Value* Memory::Load(BufferId id, std::span<const ExprId> indices, Value* conditi
   }
   CheckInside(id, indices, condition, /*write=*/false);
   Value* pointer = ElementPointer(id, indices);
+  CheckWritten(id, indices, condition);
   return LoadGuarded(id, MemoryType(llvm(), buffer.dtype), pointer, condition, AlignOf(id, 1), PadValue(buffer), /*once=*/false);
 }
 
 void Memory::Store(BufferId id, std::span<const ExprId> indices, Value* v, Value* condition) {
   CheckInside(id, indices, condition, /*write=*/true);
-  Value* pointer = ElementPointer(id, indices);
-  When(condition, [&] { b().CreateAlignedStore(v, pointer, AlignOf(id, 1)); });
+  Value *pointer = ElementPointer(id, indices), *written = WrittenByte(id, indices);
+  When(condition, [&] {
+    b().CreateAlignedStore(v, pointer, AlignOf(id, 1));
+    if (written != nullptr) b().CreateStore(b().getInt8(1), written);
+  });
 }
 
 void Memory::Update(const ir::Atomic& atomic, Value* condition) {
@@ -134,6 +144,28 @@ void Memory::StopWhere(Value* outside, BufferId id, std::span<Value* const> inde
   b().SetInsertPoint(stop);
   device().StopOutside({ir::Index(id), index, module().ShapeOf(id), ir::Bytes(module()[id].dtype), write});
   b().SetInsertPoint(inside);
+}
+
+Value* Memory::WrittenByte(BufferId id, std::span<const ExprId> indices) {
+  Value* written = places_.Written(id);
+  return written == nullptr ? nullptr : b().CreateGEP(b().getInt8Ty(), written, FlatOffset(id, indices));
+}
+
+void Memory::NoteWritten(const ir::Region& region) {
+  Value* written = WrittenByte(region.buffer, region.offsets);
+  if (written == nullptr) return;
+  b().CreateMemSet(written, b().getInt8(1), uint64_t(region.extents.empty() ? 1 : region.extents.back()), llvm::MaybeAlign());
+}
+
+void Memory::CheckWritten(BufferId id, std::span<const ExprId> indices, Value* condition) {
+  if (places_.Written(id) == nullptr || context().Code() > kMostChecked) return;
+  Value* written = WrittenByte(id, indices);
+  Values index;
+  for (ExprId i : indices) index.push_back(evaluator_.EvalIndex(i));
+  When(condition, [&] {
+    When(b().CreateICmpEQ(b().CreateLoad(b().getInt8Ty(), written), b().getInt8(0)),
+         [&] { device().ReportUnwritten({ir::Index(id), index, module().ShapeOf(id), ir::Bytes(module()[id].dtype), /*write=*/false}); });
+  });
 }
 
 bool Memory::MayBeEmpty(BufferId id) const {

@@ -39,6 +39,9 @@ class Memory : Part {
   bool MayLeave(ir::BufferId buffer, std::span<const ir::ExprId> indices) const { return MayLeave(buffer, indices, facts()); }
   void CheckInside(ir::BufferId buffer, std::span<const ir::ExprId> indices, Value* exists, bool write);
 
+  // On the emulator, of a thread's array, elsewhere nothing: notes that a region without strides is written.
+  void NoteWritten(const ir::Region& region);
+
   // `once`: past the first cache.
   Value* LoadGuarded(ir::BufferId buffer, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align, Value* otherwise, bool once);
   llvm::Align AlignOf(ir::BufferId buffer, int64_t elements) const;
@@ -57,6 +60,10 @@ class Memory : Part {
  private:
   Value* FlatOffset(ir::BufferId buffer, std::span<const ir::ExprId> indices);  // in elements
   void StopWhere(Value* outside, ir::BufferId buffer, std::span<Value* const> index, bool write);
+  // The byte that says whether the element has been written; nullptr: nothing does.
+  Value* WrittenByte(ir::BufferId buffer, std::span<const ir::ExprId> indices);
+  // The emulator's check that the element has been written, where `condition` holds.
+  void CheckWritten(ir::BufferId buffer, std::span<const ir::ExprId> indices, Value* condition);
   bool MayBeEmpty(ir::BufferId global) const;
 
   Evaluator& evaluator_;

@@ -31,6 +31,9 @@ class Part {
   void Unsupported(std::string message, std::string hint = {}) const;
   void Internal(std::string message) const { context_.diagnostics().Internal(std::move(message), context_.loc()); }
 
+  // Whether the emulator reports reads of what nothing has written there, so that none may take place that the program does not ask for.
+  bool WatchesReads(ir::BufferId buffer) const { return target().emulated && module()[buffer].space == ir::Space::kLocal; }
+
   Value* I32(int64_t value) const { return b().getInt32(uint32_t(value)); }
   Value* I64(int64_t value) const { return b().getInt64(uint64_t(value)); }
   Value* AddTo(Value* sum, Value* more) const;       // nullptr is zero

@@ -33,6 +33,14 @@ void Places::Allocate(ir::BufferId id) {
   if (!target().emulated) return;
   // Fills registers with NaN, in any type, so that results computed from unset registers show.
   b().CreateMemSet(memory, b().getInt8(0xff), uint64_t(count) * uint64_t(ir::Bits(buffer.dtype)) / 8, llvm::MaybeAlign());
+  if (buffer.space != Space::kLocal) return;
+  Value* written = written_[ir::Index(id)] = Alloca(b().getInt8Ty(), count, "written");
+  b().CreateMemSet(written, b().getInt8(0), uint64_t(count), llvm::MaybeAlign());
+}
+
+Value* Places::Written(ir::BufferId buffer) const {
+  const auto it = written_.find(ir::Index(buffer));
+  return it == written_.end() ? nullptr : it->second;
 }
 
 Value* Places::Alloca(llvm::Type* type, int64_t count, const char* name) {

@@ -26,12 +26,15 @@ class Places : Part {
 
   // A tensor's pointer, or the array of a fragment or a local buffer.
   Value* Of(ir::BufferId buffer) const { return memory_.at(ir::Index(buffer)); }
+  // On the emulator, of a thread's array: a byte for each element, 1 once the element has been written. Else nullptr.
+  Value* Written(ir::BufferId buffer) const;
   Value* Shared() const { return shared_; }  // where the block's shared memory starts
 
  private:
   void Allocate(ir::BufferId buffer);
 
   std::map<uint32_t, Value*> memory_;
+  std::map<uint32_t, Value*> written_;
   Value* shared_ = nullptr;
 };
 

@@ -76,6 +76,13 @@ std::string Deed(const Block& block, const Access& access, uint32_t bytes) {
   return block.ThreadName(access.thread) + Verb(access.touch) + Number(bytes) + " bytes of ";
 }
 
+// The element's number in its buffer, row by row.
+int64_t NumberOf(const Outside& of) {
+  int64_t number = 0;
+  for (size_t d = 0; d < of.index.size(); ++d) number = number * of.shape[d] + of.index[d];
+  return number;
+}
+
 bool IsMisaligned(const std::byte* data, uint32_t align) { return reinterpret_cast<uintptr_t>(data) % align != 0; }
 
 [[noreturn]] void FaultMisaligned(Block& block, const Access& access, uint32_t bytes, uint32_t align, NamedPlace at) {
@@ -186,12 +193,21 @@ void Own(Block& block, const std::byte* data, uint32_t bytes, Touch touch) {
   if (owners != nullptr && !owners->Note(block.gang().number(), data, bytes, touch)) block.gang().Abandon();
 }
 
+void ReportUnwritten(Block& block, const Outside& element, uint32_t location) {
+  const About about{block.thread().index, location, 0};
+  if (block.shadow() == nullptr || !block.Wants(FindingKind::kUninitialized, about)) return;
+  const int64_t number = NumberOf(element);
+  block.Add(FindingKind::kUninitialized, about,
+            block.ThreadName(about.thread) + " reads " + Number(element.bytes) + " bytes of " + element.buffer + IndexText(element.index) +
+                ", which nobody wrote",
+            {.address = uint64_t(number) * element.bytes, .elements = {{element.buffer, uint64_t(number)}}});
+}
+
 void StopOutside(Block& block, const Outside& outside, uint32_t location) {
   const size_t wrong =
       size_t(std::ranges::mismatch(outside.index, outside.shape, [](int64_t i, int64_t extent) { return i >= 0 && i < extent; }).in1 -
              outside.index.begin());
-  int64_t element = 0;
-  for (size_t d = 0; d < outside.index.size(); ++d) element = element * outside.shape[d] + outside.index[d];
+  const int64_t element = NumberOf(outside);
   const auto slot = std::ranges::find(block.grid().slots, outside.buffer, &SharedSlot::name);
   const uint64_t first = slot == block.grid().slots.end() ? 0 : slot->offset;
   Place place{.address = first + uint64_t(element * outside.bytes), .elements = {{outside.buffer, uint64_t(element)}}};

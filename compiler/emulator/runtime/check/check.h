@@ -31,6 +31,8 @@ struct Outside {
   bool write;
 };
 [[noreturn]] void StopOutside(Block& block, const Outside& outside, uint32_t location);
+// An element of the running thread's own array that nothing has written, and that it reads.
+void ReportUnwritten(Block& block, const Outside& element, uint32_t location);
 // The destination of an asynchronous copy of one thread, when it starts and when it is waited for.
 void CheckStart(Block& block, uint32_t thread, const AsyncCopy& copy);
 void CheckLand(Block& block, uint32_t thread, const AsyncCopy& copy);

@@ -46,7 +46,7 @@ Value* Elements::Load(ExprId load, Value* arm, Value* mask) {
 Value* Elements::WhereLoaded(ir::BufferId id, std::span<const ExprId> indices, Value* arm) {
   const Space space = module()[id].space;
   Value* condition = memory_.ElementExists(id, indices);
-  const bool may_leave = memory_.MayLeave(id, indices);
+  const bool may_leave = WatchesReads(id) || memory_.MayLeave(id, indices);
   if (space != Space::kLocal) condition = Both(condition, iterations_.guard());
   if (space == Space::kLocal && (may_leave || iterations_.IsOfPadding(indices))) condition = iterations_.guard();
   return space == Space::kShared || compiler::HasGaps(module(), id) || may_leave ? Both(condition, arm) : condition;

@@ -15,6 +15,7 @@ class ChosenProduct : Part {
     const target::MmaInstruction& row = *RowOf(op, module(), target());
     const Values a = Words(op.a), w = Words(op.b), c = Elements(op.c), sums = device().Mma(row, a, w, c);
     for (size_t i = 0; i < sums.size(); ++i) b().CreateAlignedStore(sums[i], At(op.c, i), memory_.AlignOf(op.c.buffer, 1));
+    memory_.NoteWritten(op.c);
   }
 
  private:
