@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "compiler/artifact.h"
+#include "compiler/front/unpack.h"
 #include "compiler/key.h"
 #include "compiler/llvm/assemble.h"
 #include "compiler/llvm/codegen.h"
@@ -89,6 +90,7 @@ class Compilation {
     if (!module) return false;
     files_ = module->files;
     const std::vector<Assumptions> assumptions = AssumptionsOf(*module);
+    const std::vector<ir::Buffer> declared = module->buffers;
     if (context_.target->emulated) numbers_ = NumberStatements(*module);
     if (!RunPasses(*module, context_, request_.explain(), hooks_, diagnostics_, result_, numbers_)) return false;
     if (request_.explain().has_estimate()) {
@@ -102,6 +104,7 @@ class Compilation {
     if (!llvm_ir::Generate(*module, context_, request_.explain(), hooks_, diagnostics_, result_, artifact_, generated)) return false;
     const std::vector<std::set<uint32_t>> users = context_.target->emulated ? UsersOfBuffers(*module) : std::vector<std::set<uint32_t>>();
     RestoreLocations(*module);
+    RestoreDeclared(*module, declared);
     if (!request_.has_explain()) DropNames(*module);
     artifact_.set_target(std::string(context_.target->name));
     *artifact_.mutable_launch() = MakeLaunchInfo(*module, context_);

@@ -13,6 +13,7 @@
 #include "compiler/front/conflicts.h"
 #include "compiler/front/hand_over.h"
 #include "compiler/front/together.h"
+#include "compiler/front/unpack.h"
 #include "compiler/grid/multicast.h"
 #include "compiler/grid/persist.h"
 #include "compiler/grid/split_pairs.h"
@@ -68,6 +69,7 @@ ir::Result Inferred(ir::Module& module, const Context& context, ir::Diagnostics&
 constexpr Pass kPasses[] = {
     {"verify", Verify},
     {"canonicalize", Canonicalize},
+    {"unpack", Unpack},                   // needs: folded indices; from here on elements are whole bytes
     {"together", Together},               // which threads reach what; needs: folded conditions
     {"bounds", Bounds},                   // needs: folded expressions, lets in their places
     {"conflicts", Conflicts},             // needs: the same, and indices that are inside

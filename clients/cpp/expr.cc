@@ -15,7 +15,7 @@ using ir::ExprOp;
 using ir::TypeRule;
 
 static_assert(int(DType::kBool) == int(ir::DType::kBool) && int(DType::kF16) == int(ir::DType::kF16));
-static_assert(int(DType::kF8E5M2FNUZ) == int(ir::DType::kF8E5M2FNUZ) && int(DType::kU4) == int(ir::DType::kU4));
+static_assert(int(DType::kF8E5M2FNUZ) == int(ir::DType::kF8E5M2FNUZ) && int(DType::kF4E2M1) == int(ir::DType::kF4E2M1));
 
 std::optional<DType> Expr::dtype() const { return BuilderState::TypeOf(*this); }
 

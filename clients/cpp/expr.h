@@ -38,6 +38,7 @@ enum class DType : std::uint8_t {
   kF8E5M2FNUZ,
   kI4,
   kU4,
+  kF4E2M1,
 };
 
 struct BuilderState;  // inside

@@ -11,7 +11,7 @@
 namespace kiln {
 namespace {
 
-static_assert(int(DType::kF16) == int(runtime::DType::kF16) && int(DType::kU4) == int(runtime::DType::kU4));
+static_assert(int(DType::kF16) == int(runtime::DType::kF16) && int(DType::kF4E2M1) == int(runtime::DType::kF4E2M1));
 
 Error ToError(const runtime::Error& error) {
   if (error.kind != runtime::Error::Kind::kDriver) return {.code = ErrorCode::kInvalid, .message = error.message};

@@ -29,6 +29,7 @@ constexpr DTypeInfo kTable[] = {
     {DType::kF8E5M2FNUZ, "float8_e5m2fnuz", 8, DlCode::kF8E5M2FNUZ, "|u1"},
     {DType::kI4, "int4", 4, DlCode::kInt, "|i1"},
     {DType::kU4, "uint4", 4, DlCode::kUint, "|u1"},
+    {DType::kF4E2M1, "float4_e2m1fn", 4, DlCode::kF4E2M1FN, "|u1"},
 };
 
 template <class Predicate>
@@ -84,8 +85,8 @@ const DTypeInfo* FindDType(std::string_view name) {
   return FindIf([&](const DTypeInfo& info) { return info.name == name; });
 }
 const DTypeInfo* FindDType(uint8_t dl_code, uint8_t bits, uint16_t lanes) {
-  constexpr uint8_t kScale = 14, kFloat4 = 17;  // DLPack's kDLFloat8_e8m0fnu, kDLFloat4_e2m1fn
-  if (dl_code == kFloat4 && bits == 4 && lanes == 2) return Find(DType::kU8);
+  constexpr uint8_t kScale = 14;  // DLPack's kDLFloat8_e8m0fnu
+  if (DlCode(dl_code) == DlCode::kF4E2M1FN && bits == 4 && lanes == 2) return Find(DType::kU8);
   if (dl_code == kScale && bits == 8 && lanes == 1) return Find(DType::kU8);
   if (lanes != 1) return nullptr;
   return FindIf([&](const DTypeInfo& info) { return uint8_t(info.dl_code) == dl_code && info.bits == bits; });
@@ -107,8 +108,8 @@ bool IsInteger(DType dtype) { return Find(dtype) && !IsFloat(dtype); }
 
 bool Accepts(DType expected, DType given) {
   if (expected == given) return true;
-  if (expected == DType::kI4 || expected == DType::kU4)
-    return given == DType::kI8 || given == DType::kU8 || given == DType::kI4 || given == DType::kU4;
+  const auto packed = [](DType dtype) { return dtype == DType::kI4 || dtype == DType::kU4 || dtype == DType::kF4E2M1; };
+  if (packed(expected)) return given == DType::kI8 || given == DType::kU8 || packed(given);
   return Family(expected) != 0 && Family(expected) == Family(given);
 }
 

@@ -22,6 +22,7 @@ enum class DlCode : uint8_t {
   kF8E4M3FNUZ = 11,
   kF8E5M2 = 12,
   kF8E5M2FNUZ = 13,
+  kF4E2M1FN = 17,
 };
 
 struct DTypeInfo {

@@ -23,6 +23,7 @@ Format FormatOf(DType type) {
     case DType::kBF16: return {7, -126, 0x1.fep127, false, true};
     case DType::kTF32: return {10, -126, 0x1.ffcp127, false, true};
     case DType::kF32: return {23, -126, 0x1.fffffep127, false, true};
+    case DType::kF4E2M1: return {1, 0, 6.0, true, true};
     case DType::kF8E4M3: return {3, -6, 448.0, true, true};
     case DType::kF8E5M2: return {2, -14, 57344.0, true, true};
     case DType::kF8E4M3FNUZ: return {3, -7, 240.0, true, false};

@@ -42,8 +42,8 @@ void CheckShapes(Verifier& verifier, const Gemm& op) {
 bool TypesAgree(DType a, DType b, DType c) {
   if (IsInteger(a)) return IsInteger(b) && Bits(a) == Bits(b) && Bits(a) <= 8 && c == DType::kI32;
   if (!IsFloat(a) || !IsFloat(b) || !IsFloat(c)) return false;
-  bool both_fp8 = IsFp8(a) && IsFp8(b);
-  return (a == b || both_fp8) && Bits(c) >= Bits(a) && Bits(c) >= 16;
+  bool both_small = Bits(a) <= 8 && Bits(b) <= 8;
+  return (a == b || both_small) && Bits(c) >= Bits(a) && Bits(c) >= 16;
 }
 
 void CheckSpaces(Verifier& verifier, const Gemm& op) {

@@ -21,7 +21,7 @@ from .language.dtypes import DType, as_dtype
 PIECE = 1 << 20  # bytes of data in one message
 
 # numpy lacks these types: arrays of the other hold their bits.
-_STAND_INS = {"bfloat16": "uint16", "tfloat32": "float32", "int4": "int8", "uint4": "uint8",
+_STAND_INS = {"bfloat16": "uint16", "tfloat32": "float32", "int4": "int8", "uint4": "uint8", "float4_e2m1fn": "uint8",
               **{name: "uint8" for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")}}
 
 _options = contextvars.ContextVar("kiln.emulation", default=None)  # None: outside of it

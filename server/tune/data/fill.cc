@@ -53,6 +53,7 @@ std::array<std::uint64_t, 64> SmallValues(const runtime::DTypeInfo& type) {
       case DlCode::kF8E4M3FNUZ: bits = (word & 1) << 7 | (4 + (word >> 1 & 3)) << 3 | (word >> 3); break;
       case DlCode::kF8E5M2:
       case DlCode::kF8E5M2FNUZ: bits = (word & 1) << 7 | (12 + (word >> 1 & 3)) << 2 | (word >> 3 & 3); break;
+      case DlCode::kF4E2M1FN: bits = word & 15; break;
       case DlCode::kUint: bits = word % 5; break;
       case DlCode::kInt: bits = static_cast<std::uint64_t>(static_cast<std::int64_t>(word % 9) - 4); break;
     }

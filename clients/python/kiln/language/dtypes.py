@@ -102,7 +102,7 @@ _ROWS = (
     ("float8_e8m0fnu", "", 8, "f"),
     ("float6_e2m3fn", "", 6, "f"),
     ("float6_e3m2fn", "", 6, "f"),
-    ("float4_e2m1fn", "", 4, "f"),
+    ("float4_e2m1fn", "F4E2M1", 4, "f"),
 )
 for _row in _ROWS:
     _define(*_row)

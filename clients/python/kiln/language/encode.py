@@ -79,16 +79,7 @@ class _Encoder:
     def enum(self, name: str, value: str) -> int:
         return self.pb.enums[name].values_by_name[value].number
 
-    def element_type(self, buffer) -> int:
-        """Of a tensor: four-bit floats are stored as four-bit integers, two in a byte. Their elements have no values here."""
-        if buffer.dtype == "float4_e2m1fn" and buffer.space == "GLOBAL" and not buffer.workspace:
-            return self.enum("DType", "U4")
-        return self.dtype(buffer.dtype)
-
     def dtype(self, dtype) -> int:
-        if dtype == "float4_e2m1fn":
-            raise EncodeError(f"{self.func.name}: an element or tile of {dtype}: a tensor of it may be declared and passed, and its elements share "
-                              "bytes; declare it as uint8, two elements in each, and take them apart with shifts")
         if dtype.lanes > 1:
             raise EncodeError(f"{self.func.name}: {dtype} is a vector type; buffers have elements of one number, and the compiler makes vectors of "
                               "neighbours: write the type without its x")
@@ -111,7 +102,7 @@ class _Encoder:
         shape = [self.expr(d) for d in buffer.shape]
         strides = [self.expr(s) for s in buffer.strides or ()]
         index = self.buffers[buffer] = len(self.buffers)
-        message = self.module.buffers.add(space=self.enum("Space", buffer.space), dtype=self.element_type(buffer), shape=shape,
+        message = self.module.buffers.add(space=self.enum("Space", buffer.space), dtype=self.dtype(buffer.dtype), shape=shape,
                                           strides=strides, workspace=buffer.workspace)
         if buffer.pad_value is not None:
             message.pad_value = buffer.pad_value

@@ -8,7 +8,6 @@ import kiln
 import kiln.language as T
 from kiln.client import Client
 from kiln.errors import CompileError
-from kiln.language.encode import EncodeError
 from needs import needs_kilnd as pytestmark  # noqa: F401
 
 TARGETS = ("emu:sm_90a", "emu:gfx942")
@@ -278,14 +277,6 @@ def test_tensors_of_four_bit_floats_are_passed_as_bytes(client):
     wide, out = np.zeros((8, 16), "uint8"), np.zeros(2, "int32")
     run(client, main, "emu:sm_90a", wide[::2, :8], out)
     assert out.tolist() == [16, 64]
-
-    @T.prim_func
-    def reads(A: T.Tensor((4, 16), T.float4_e2m1fn), Out: T.Tensor((2,), T.float32)):
-        with T.Kernel(1, threads=32):
-            Out[0] = A[0, 0]
-
-    with pytest.raises(EncodeError, match="share bytes; declare it as uint8"):
-        kiln.compile(reads, target="emu:sm_90a", client=client)
 
 
 def test_sizes_of_packed_tensors_count_elements():
