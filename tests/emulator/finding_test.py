@@ -503,7 +503,7 @@ def test_planted_mistake_is_found_at_its_line(emulator, target, build, kind, wha
     found = answer["findings"][0]
     assert found["kind"] == kind, found
     assert what in found["message"] and re.search(r"in thread \d+ of block \(\d, 0, 0\)", found["message"]), found
-    assert buffer in (None, found["buffer"]) and found["address"] + found["element"] > 0, found
+    assert buffer in (None, found["buffer"]) and (found["address"] + found["element"] > 0 or buffer == "one"), found
     assert not missing(found), (missing(found), found)
     assert re.search(rf"{re.escape(pathlib.Path(__file__).name)}:{line}\b", found["message"]), (line, found)
 

@@ -12,7 +12,8 @@ SHAPES = [(7, 61), (2, 8), (4, 128), (5, 33), (61, 7), (3, 100)]
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("check", [0, 1])
-def test_an_array_that_nobody_set(call, target, shape, check):
+def test_an_array_that_nobody_set(emulator, target, shape, check):
+    """What is read there goes nowhere; a checked run says that it is read."""
     @T.prim_func
     def program(A: T.Tensor((128,), "float32"), B: T.Tensor((128,), "float32")):
         with T.Kernel(1, threads=128):
@@ -22,8 +23,35 @@ def test_an_array_that_nobody_set(call, target, shape, check):
                 few[i, j] = few[i, j] * T.cast(i, "float32")
             B[tx] = A[tx]
 
-    a, b = call(program, target, np.arange(128, dtype=np.float32), np.zeros(128, np.float32), check=check)
-    assert (a == b).all()
+    given = [(np.arange(128, dtype=np.float32), "float32"), (np.zeros(128, np.float32), "float32")]
+    (a, b), answer = emulator.call(emulator.module(program.serialized), target, given, check=check)
+    assert answer["finished"] and (a == b).all()
+    assert {(found["kind"], found["buffer"]) for found in answer["findings"]} == ({("uninitialised read", "few")} if check else set())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_elements_that_are_not_read_need_no_value(call, target):
+    """Behind a condition, in an arm of a choice, behind the first operand of `and`, and in a parallel loop."""
+    @T.prim_func
+    def program(A: T.Tensor((256,), "float32"), B: T.Tensor((256,), "float32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            few, last, count = T.alloc_local((4,), "float32"), T.alloc_var("float32"), T.alloc_var("int32", 0)
+            for i in T.serial(4):
+                if A[tx * 4 + i] > 0.0:
+                    few[count] = A[tx * 4 + i]
+                    count += 1
+            for i in T.serial(4):
+                B[tx * 4 + i] = T.if_then_else(i < count, few[i], 0.0)
+                if i > 0 and i <= count and last > few[i - 1]:
+                    B[tx * 4 + i] += 1.0
+                last = A[tx * 4 + i]
+            for i in T.Parallel(100):
+                if count > 3:
+                    B[i] += few[i % 4] * 0.0
+
+    data = np.where(np.arange(256) % 3 == 0, -1.0, np.arange(256)).astype(np.float32)
+    call(program, target, data, np.zeros(256, np.float32), check=1)
 
 
 @pytest.mark.parametrize("target", TARGETS)

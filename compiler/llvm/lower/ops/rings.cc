@@ -114,6 +114,7 @@ void Rings::SetPosition(ir::BufferId position, Value* stage, Value* parity) cons
   Value* place = places_.Of(position);
   b().CreateStore(stage, place);
   b().CreateStore(parity, b().CreateConstGEP1_32(b().getInt32Ty(), place, 1));
+  if (Value* written = places_.Written(position)) b().CreateMemSet(written, b().getInt8(1), 2, llvm::MaybeAlign());
 }
 
 void Rings::Lower(const ir::RingStep& step) {
