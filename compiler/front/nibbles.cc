@@ -20,14 +20,14 @@ struct Step {
   double most;
   bool inclusive;
 };
-constexpr std::array<Step, 7> kSteps = {{{0x00, 0.25, true},    // 0
-                                         {0x30, 0.75, false},   // 0.5
-                                         {0x38, 1.25, true},    // 1
-                                         {0x3c, 1.75, false},   // 1.5
-                                         {0x40, 2.5, true},     // 2
-                                         {0x44, 3.5, false},    // 3
-                                         {0x48, 5.0, true}}};   // 4
-constexpr int64_t kMost = 0x4c;                                 // 6
+constexpr std::array<Step, 7> kSteps = {{{0x00, 0.25, true},   // 0
+                                         {0x30, 0.75, false},  // 0.5
+                                         {0x38, 1.25, true},   // 1
+                                         {0x3c, 1.75, false},  // 1.5
+                                         {0x40, 2.5, true},    // 2
+                                         {0x44, 3.5, false},   // 3
+                                         {0x48, 5.0, true}}};  // 4
+constexpr int64_t kMost = 0x4c;                                // 6
 
 }  // namespace
 
@@ -65,9 +65,7 @@ ExprId Nibbles::Odd(ExprId index) {
   return exprs_.Make(ExprOp::kFloorMod, {index, exprs_.Int(2, node.dtype)});
 }
 
-ExprId Nibbles::Shift(ExprId index) {
-  return exprs_.Cast(DType::kU8, exprs_.Mul(Odd(index), exprs_.Int(4, exprs_.Type(index))));
-}
+ExprId Nibbles::Shift(ExprId index) { return exprs_.Cast(DType::kU8, exprs_.Mul(Odd(index), exprs_.Int(4, exprs_.Type(index)))); }
 
 ExprId Nibbles::Of(ExprId byte, ExprId index) { return And(exprs_.Make(ExprOp::kShr, {byte, Shift(index)}), 15); }
 

@@ -81,7 +81,8 @@ class Unpacker {
     if (IsPacked(id)) {
       kernel.decisions.push_back({"unpack", id, fmt::format("bytes of two {}", type), "half of a byte has no address"});
     } else {
-      kernel.decisions.push_back({"unpack", id, fmt::format("held as {}", ir::Name(module_[id].dtype)), fmt::format("it has all values of {}", type)});
+      kernel.decisions.push_back(
+          {"unpack", id, fmt::format("held as {}", ir::Name(module_[id].dtype)), fmt::format("it has all values of {}", type)});
     }
   }
 

@@ -360,12 +360,6 @@ def test_an_unused_tensor_may_be_absent():
         used(None, runtime.Array(16, "float32"))
 
 
-@pytest.mark.parametrize("dtype", ["U4", "F4E2M1"])
-def test_a_byte_of_numpy_holds_two_elements_of_four_bits(dtype):
-    kernel = runtime.load(copy_artifact(dtype, output=False).SerializeToString())
-    assert kernel.symbols(np.zeros(8, np.uint8), np.zeros(8, np.uint8)) == {"n": 16}
-
-
 @pytest.mark.parametrize("sees_a_gpu", [True, False])
 def test_outputs_are_of_torch_where_it_is_loaded(monkeypatch, sees_a_gpu):
     made = []
@@ -383,20 +377,6 @@ def test_outputs_are_of_torch_where_it_is_loaded(monkeypatch, sees_a_gpu):
     out = without_inputs()(None, stream=0)
     assert isinstance(out, TorchLike if sees_a_gpu else runtime.Array)
     assert made == ([((16,), "torch.float32", "cuda:0")] if sees_a_gpu else [])
-
-
-@pytest.mark.parametrize("names", [("int8",), ("int8", "float4_e2m1fn_x2")])
-def test_outputs_of_four_bit_floats_are_of_torchs_pairs(monkeypatch, names):
-    made = []
-
-    def empty(shape, dtype, device):
-        made.append((shape, dtype))
-        return TorchLike(runtime.Array(shape, "uint8"))
-
-    members = {"cuda": type("cuda", (), {"is_available": staticmethod(lambda: True)}), "empty": staticmethod(empty), **{name: name for name in names}}
-    monkeypatch.setitem(sys.modules, "torch", type("FakeTorch", (), members))
-    without_inputs("F4E2M1")(None, stream=0)
-    assert made == [((8,), names[-1])]
 
 
 def test_cuda_array_interface(kernel):
