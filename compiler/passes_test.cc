@@ -108,13 +108,13 @@ TEST_P(GoldenPass, Reports) {
 }
 
 // But for verify, which ir/text/text_test.cc tests, and canonicalize, which canonicalize_test.cc does.
-std::vector<std::string> PassesFromTogetherOn() {
+std::vector<std::string> PassesFromUnpackOn() {
   std::vector<std::string> names;
   for (const Pass& pass : Passes().subspan(2)) names.emplace_back(pass.name);
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Passes, GoldenPass, testing::ValuesIn(PassesFromTogetherOn()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Passes, GoldenPass, testing::ValuesIn(PassesFromUnpackOn()), [](const auto& info) { return info.param; });
 
 // Where, in what statement, what meets what, and what to try.
 TEST(Passes, ConflictsTeach) {

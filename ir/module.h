@@ -7,8 +7,8 @@
 // that the program pins between threads of different branches (Arrive in ir/op.h). Loads
 // outside a global buffer's shape give the pad value, stores there do nothing; an index outside a shared, fragment or local buffer is an
 // error of the program. Two accesses race, and the result is unspecified, if two iterations of a parallel loop or two blocks touch one
-// element, at least one of them writes it, and not both are Atomic. If a kernel writes a tensor, it does not overlap the tensor of another
-// parameter, unless both are `may_alias`. Fragments and locals start with unspecified values; so does shared memory.
+// element (of 4 bits: a byte of a tensor), at least one of them writes it, and not both are Atomic. If a kernel writes a tensor, it does not
+// overlap that of another parameter, unless both are `may_alias`. Fragments and locals start with unspecified values; so does shared memory.
 #pragma once
 
 #include <cstdint>

@@ -39,6 +39,8 @@ TEST(DType, AcceptsWhatTileLangDoes) {
   EXPECT_TRUE(Accepts(DType::kF8E4M3, DType::kF8E4M3FNUZ));
   EXPECT_TRUE(Accepts(DType::kTF32, DType::kF32));
   EXPECT_TRUE(Accepts(DType::kI4, DType::kU8));
+  EXPECT_TRUE(Accepts(DType::kF4E2M1, DType::kI8));
+  EXPECT_FALSE(Accepts(DType::kF4E2M1, DType::kF8E4M3));
   EXPECT_EQ(FindDType("float4_e2m1fn_x2")->dtype, DType::kU8);  // two in a byte
   EXPECT_EQ(FindDType(17, 4, 2)->dtype, DType::kU8);
   EXPECT_EQ(FindDType(17, 4, 1), nullptr);

@@ -20,24 +20,52 @@ struct Step {
   double most;
   bool inclusive;
 };
-constexpr std::array<Step, 7> kSteps = {{{0x00, 0.25, true},    // 0
-                                         {0x30, 0.75, false},   // 0.5
-                                         {0x38, 1.25, true},    // 1
-                                         {0x3c, 1.75, false},   // 1.5
-                                         {0x40, 2.5, true},     // 2
-                                         {0x44, 3.5, false},    // 3
-                                         {0x48, 5.0, true}}};   // 4
-constexpr int64_t kMost = 0x4c;                                 // 6
+constexpr std::array<Step, 7> kSteps = {{{0x00, 0.25, true},   // 0
+                                         {0x30, 0.75, false},  // 0.5
+                                         {0x38, 1.25, true},   // 1
+                                         {0x3c, 1.75, false},  // 1.5
+                                         {0x40, 2.5, true},    // 2
+                                         {0x44, 3.5, false},   // 3
+                                         {0x48, 5.0, true}}};  // 4
+constexpr int64_t kMost = 0x4c;                                // 6
 
 }  // namespace
 
-ExprId Nibbles::Half(ExprId index) { return exprs_.Make(ExprOp::kFloorDiv, {index, exprs_.Int(2, exprs_.Type(index))}); }
-
-ExprId Nibbles::Shift(ExprId index) {
-  const DType type = exprs_.Type(index);
-  const ExprId odd = exprs_.Make(ExprOp::kFloorMod, {index, exprs_.Int(2, type)});
-  return exprs_.Cast(DType::kU8, exprs_.Mul(odd, exprs_.Int(4, type)));
+std::optional<ExprId> Nibbles::ExactHalf(ExprId index) {
+  const ir::ExprNode node = exprs_[index];
+  if (node.op == ExprOp::kConstInt && node.int_value % 2 == 0) return exprs_.Int(node.int_value / 2, node.dtype);
+  if (node.op == ExprOp::kMul) {
+    if (const std::optional<ExprId> half = ExactHalf(node.args[1])) return exprs_.Mul(node.args[0], *half);
+    if (const std::optional<ExprId> half = ExactHalf(node.args[0])) return exprs_.Mul(*half, node.args[1]);
+  }
+  if (node.op == ExprOp::kAdd) {
+    const std::optional<ExprId> a = ExactHalf(node.args[0]), b = ExactHalf(node.args[1]);
+    if (a && b) return exprs_.Add(*a, *b);
+  }
+  return std::nullopt;
 }
+
+ExprId Nibbles::Half(ExprId index) {
+  if (const std::optional<ExprId> half = ExactHalf(index)) return *half;
+  const ir::ExprNode node = exprs_[index];
+  if (node.op == ExprOp::kAdd) {
+    if (const std::optional<ExprId> a = ExactHalf(node.args[0])) return exprs_.Add(*a, Half(node.args[1]));
+    if (const std::optional<ExprId> b = ExactHalf(node.args[1])) return exprs_.Add(Half(node.args[0]), *b);
+  }
+  return exprs_.Make(ExprOp::kFloorDiv, {index, exprs_.Int(2, node.dtype)});
+}
+
+ExprId Nibbles::Odd(ExprId index) {
+  const ir::ExprNode node = exprs_[index];
+  if (ExactHalf(index)) return exprs_.Int(0, node.dtype);
+  if (node.op == ExprOp::kAdd) {
+    if (ExactHalf(node.args[0])) return Odd(node.args[1]);
+    if (ExactHalf(node.args[1])) return Odd(node.args[0]);
+  }
+  return exprs_.Make(ExprOp::kFloorMod, {index, exprs_.Int(2, node.dtype)});
+}
+
+ExprId Nibbles::Shift(ExprId index) { return exprs_.Cast(DType::kU8, exprs_.Mul(Odd(index), exprs_.Int(4, exprs_.Type(index)))); }
 
 ExprId Nibbles::Of(ExprId byte, ExprId index) { return And(exprs_.Make(ExprOp::kShr, {byte, Shift(index)}), 15); }
 

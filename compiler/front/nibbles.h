@@ -3,6 +3,8 @@
 // Expressions for values of 4 bits: i4 and u4, and f4e2m1, for which an f8e4m3 of the same value stands.
 #pragma once
 
+#include <optional>
+
 #include "ir/expr/expr.h"
 
 namespace kiln::compiler {
@@ -35,6 +37,8 @@ class Nibbles {
   ir::ExprId Left(ir::ExprId a, int64_t count) { return exprs_.Make(ir::ExprOp::kShl, {a, Byte(count)}); }
   ir::ExprId Right(ir::ExprId a, int64_t count) { return exprs_.Make(ir::ExprOp::kShr, {a, Byte(count)}); }
   ir::ExprId Bits(ir::ExprId value, ir::DType type);
+  std::optional<ir::ExprId> ExactHalf(ir::ExprId index);  // of what is even as it is written
+  ir::ExprId Odd(ir::ExprId index);                       // 1 or 0
   ir::ExprId Shift(ir::ExprId index);
 
   ir::ExprPool& exprs_;

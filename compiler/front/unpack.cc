@@ -68,11 +68,24 @@ class Unpacker {
     for (ir::Kernel& kernel : module_.kernels) {
       Facts facts(module_);
       facts.EnterKernel(kernel);
+      values_.clear();
+      used_.clear();
       kernel.body = Rewritten(kernel.body, facts);
+      for (const BufferId id : used_) Report(kernel, id);
     }
   }
 
  private:
+  void Report(ir::Kernel& kernel, BufferId id) const {
+    const std::string_view type = ir::Name(Declared(id));
+    if (IsPacked(id)) {
+      kernel.decisions.push_back({"unpack", id, fmt::format("bytes of two {}", type), "half of a byte has no address"});
+    } else {
+      kernel.decisions.push_back(
+          {"unpack", id, fmt::format("held as {}", ir::Name(module_[id].dtype)), fmt::format("it has all values of {}", type)});
+    }
+  }
+
   // --- buffers ---
 
   bool IsPacked(BufferId id) const {
@@ -159,6 +172,7 @@ class Unpacker {
   ExprId Element(BufferId id, std::span<const ExprId> indices, std::optional<std::pair<ExprId, ExprId>> mask) {
     ir::ExprPool& exprs = module_.exprs;
     const DType declared = Declared(id), stored = module_[id].dtype;
+    if (IsPacked(id)) used_.insert(id);
     const auto load = [&](std::span<const ExprId> at, ExprId other) {
       const ExprId element = exprs.Load(id, stored, at);
       if (!mask) return element;
@@ -197,6 +211,7 @@ class Unpacker {
     if (const auto* store = std::get_if<ir::Store>(&stmt.op)) return AppendStore(*store, stmt.loc, out);
     if (std::optional<ir::For> elements = AsLoop(stmt.op)) return AppendLoop(*elements, stmt.loc, facts, out);
     Check(stmt.op);
+    if (const auto* alloc = std::get_if<ir::Alloc>(&stmt.op); alloc != nullptr && IsShort(Declared(alloc->buffer))) used_.insert(alloc->buffer);
     Stmt rewritten = stmt;
     ir::ForEachExpr(rewritten.op, [&](ExprId& id) { id = Value(id); });
     if (auto* fill = std::get_if<ir::Fill>(&rewritten.op)) fill->value = module_.exprs.Cast(module_[fill->dst.buffer].dtype, fill->value);
@@ -267,6 +282,7 @@ class Unpacker {
     if (!IsPacked(store.buffer)) {
       stored.value = module_.exprs.Cast(module_[store.buffer].dtype, value);
     } else {
+      used_.insert(store.buffer);
       const ExprId half = stored.indices.back();
       stored.indices = ByteOf(stored.indices);
       const ExprId byte = module_.exprs.Load(store.buffer, DType::kU8, stored.indices);
@@ -387,6 +403,7 @@ class Unpacker {
       return;
     }
     const DType type = Declared(store.buffer);
+    used_.insert(store.buffer);
     Exprs indices;
     for (ExprId index : first.indices) indices.push_back(Value(index));
     const ExprId byte = nibbles_.Pair(nibbles_.Encoded(Value(first.value), type), nibbles_.Encoded(Value(second.value), type));
@@ -402,6 +419,7 @@ class Unpacker {
   Nibbles nibbles_;
   std::vector<DType> declared_;  // of the buffers that the program has
   std::unordered_map<uint32_t, ExprId> values_;
+  std::set<BufferId> used_;  // by the kernel, of short elements
   const Stmt* stmt_ = nullptr;
 };
 

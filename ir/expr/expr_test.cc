@@ -182,6 +182,11 @@ TEST(ExprPool, SubstituteReachesLoadIndices) {
 }
 
 TEST(Numeric, RoundsToNearestEven) {
+  EXPECT_EQ(RoundTo(DType::kF4E2M1, 0.25), 0);
+  EXPECT_EQ(RoundTo(DType::kF4E2M1, 0.75), 1);
+  EXPECT_EQ(RoundTo(DType::kF4E2M1, -2.5), -2);
+  EXPECT_EQ(RoundTo(DType::kF4E2M1, 5), 4);
+  EXPECT_EQ(RoundTo(DType::kF4E2M1, kInf), 6);
   EXPECT_EQ(RoundTo(DType::kF16, 2049), 2048);
   EXPECT_EQ(RoundTo(DType::kF16, 2051), 2052);
   EXPECT_EQ(RoundTo(DType::kF16, 65519), 65504);

@@ -21,8 +21,8 @@ const std::vector<ExprOp> kIntBinary = {ExprOp::kAdd,      ExprOp::kSub,      Ex
                                         ExprOp::kBitOr,    ExprOp::kBitXor,   ExprOp::kShl, ExprOp::kShr};
 const std::vector<ExprOp> kIntUnary = {ExprOp::kNeg, ExprOp::kAbs, ExprOp::kBitNot};
 const std::vector<ExprOp> kCompare = {ExprOp::kEq, ExprOp::kNe, ExprOp::kLt, ExprOp::kLe, ExprOp::kGt, ExprOp::kGe};
-const std::vector<DType> kFloats = {DType::kF16,    DType::kBF16,   DType::kF32,        DType::kF64,
-                                    DType::kF8E4M3, DType::kF8E5M2, DType::kF8E4M3FNUZ, DType::kTF32};
+const std::vector<DType> kFloats = {DType::kF16,    DType::kBF16,       DType::kF32,  DType::kF64,   DType::kF8E4M3,
+                                    DType::kF8E5M2, DType::kF8E4M3FNUZ, DType::kTF32, DType::kF4E2M1};
 const std::vector<DType> kInts = {DType::kI8, DType::kI16, DType::kI32, DType::kI64, DType::kU8, DType::kU32, DType::kU64, DType::kI4, DType::kU4};
 
 }  // namespace

@@ -309,9 +309,12 @@ class RemoteKernel:
 
         name = str(self.dtypes[output.param])
         array = numpy.frombuffer(content, dtype=_STAND_INS.get(name, name))
-        array = array.reshape(tuple(output.tensor.shape))
+        shape = [int(extent) for extent in output.tensor.shape]
+        if self.dtypes[output.param].bits < 8 and shape:
+            shape[-1] //= 2  # two elements to a byte
+        array = array.reshape(tuple(shape))
         if not any(hasattr(a, "data_ptr") for a in args):
             return array
         import torch
 
-        return torch.from_numpy(array.view(numpy.uint8)).view(self.dtypes[output.param].as_torch()).reshape(tuple(output.tensor.shape))
+        return torch.from_numpy(array.view(numpy.uint8)).view(self.dtypes[output.param].as_torch()).reshape(tuple(shape))

@@ -46,6 +46,13 @@ const DTypeInfo& Storage(const DTypeInfo& dtype, bool torch) {
   return torch ? dtype : *FindDTypeOfArray(dtype.array);
 }
 
+// As the module, torch or numpy, calls the type of an array that holds such elements.
+std::string NameIn(PyObject* module, const DTypeInfo& dtype, bool torch) {
+  if (torch && dtype.dtype == DType::kF4E2M1) return PyObject_HasAttrString(module, "float4_e2m1fn_x2") ? "float4_e2m1fn_x2" : "int8";
+  const std::string name(Storage(dtype, torch).name);
+  return name == "bool" && !torch ? "bool_" : name;
+}
+
 // torch where the process has imported it and torch sees a GPU, else nothing; no exception is set.
 Ref LoadedTorch() {
   PyObject* modules = PyImport_GetModuleDict();  // borrowed
@@ -73,8 +80,7 @@ Ref Allocate(const Arguments& arguments, const Kernel& kernel, const OutputShape
   Ref extents(ShapeTuple(shape));
   Ref module(loaded ? std::move(loaded) : Ref(PyImport_ImportModule(torch ? "torch" : "numpy")));
   if (!extents || !module) return Ref();
-  const std::string name(Storage(dtype, torch).name);
-  Ref type(PyObject_GetAttrString(module.get(), name == "bool" && !torch ? "bool_" : name.c_str()));
+  Ref type(PyObject_GetAttrString(module.get(), NameIn(module.get(), dtype, torch).c_str()));
   if (!type) return Ref();
   Ref function(alike ? PyObject_GetAttrString(like, "new_empty") : PyObject_GetAttrString(module.get(), "empty"));
   Ref args(PyTuple_Pack(1, extents.get()));

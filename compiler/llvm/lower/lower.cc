@@ -26,7 +26,6 @@ class KernelLowering : Part {
  private:
   llvm::Function* CreateFunction(std::string_view entry);
   void MarkReadOnly(llvm::Function* function) const;
-  bool ElementsAreWhole();
   void BindParameters(llvm::Function* function);
   void BindBlocks();
   void LowerBody();
@@ -46,7 +45,6 @@ bool KernelLowering::Run(std::string_view entry) {
   context().EnterFunction(function);
   memory_.places().AllocateShared(entry);
   context().facts().EnterKernel(kernel());
-  if (!ElementsAreWhole()) return false;
   BindParameters(function);
   BindBlocks();
   memory_.places().AllocateThread();
@@ -99,20 +97,6 @@ void KernelLowering::MarkReadOnly(llvm::Function* function) const {
     function->addParamAttr(argument, llvm::Attribute::NoAlias);
     function->addParamAttr(argument, llvm::Attribute::ReadOnly);
   }
-}
-
-// Whether all elements are whole bytes: smaller ones have no address.
-bool KernelLowering::ElementsAreWhole() {
-  std::set<ir::BufferId> seen;
-  ir::Walk(kernel().body, [&](const ir::Stmt& stmt) {
-    for (const compiler::Access& access : compiler::AccessesOf(module(), stmt)) {
-      const ir::Buffer& buffer = module()[access.buffer];
-      if (ir::Bits(buffer.dtype) >= 8 || !seen.insert(access.buffer).second) continue;
-      context().diagnostics().Unsupported(fmt::format("'{}' has elements of {}, which share bytes", buffer.name, ir::Name(buffer.dtype)),
-                                          "pass the packed bytes as u8 and unpack them with shifts", stmt.loc);
-    }
-  });
-  return !context().diagnostics().HasErrors();
 }
 
 void KernelLowering::BindParameters(llvm::Function* function) {

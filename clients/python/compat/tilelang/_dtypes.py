@@ -19,6 +19,18 @@ class _TorchNames(dict):
 _TORCH_DTYPE_TO_STR = _TorchNames()
 
 
+def is_float4(value) -> bool:
+    return as_dtype(value).is_float4()
+
+
+def is_float4_e2m1fn(value) -> bool:
+    return as_dtype(value).is_float4_e2m1fn()
+
+
+def is_float4_e2m1_unpacked(value) -> bool:
+    return as_dtype(value).is_float4_e2m1_unpacked()
+
+
 def resolve_torch_storage_dtype(value) -> DType:
     """The type of the elements of a torch tensor that holds this type."""
     return as_dtype(str(as_dtype(value).as_torch()).removeprefix("torch."))

@@ -26,10 +26,12 @@ _SCALARS = {name: f"kiln.language:{name}" for name in (
 
 # module: {name: "module:name" of Kiln's, or ("instead",)}
 _MODULES = {
+    "_ffi_api": {},
     "backend": {},
     "backend.target": {"determine_target": "tilelang.utils.target:determine_target"},
     "carver.matmul_analysis": {"check_sm_version": "tilelang.carver.arch.cuda:check_sm_version"},
     "carver.roller": {name: (_TILES,) for name in ("Edge", "Hint", "OutputNode", "PrimFuncNode")},
+    "carver.roller.hint": {"Hint": (_TILES,), "IntrinInfo": "tilelang.carver.templates:IntrinInfo"},
     "carver.roller.rasterization": {
         "NoRasterization": "tilelang.carver.templates:NoRasterization",
         **{name: (_TILES,) for name in ("Rasterization", "Rasterization2DColumn", "Rasterization2DRow")}},
@@ -58,7 +60,8 @@ _MODULES = {
     "jit.kernel": {"JITKernel": "tilelang:JITKernel"},
     "intrinsics": _EMITTERS,
     "language.dtypes": {name: f"tilelang._dtypes:{name}" for name in (
-        "DType", "dtype", "_TORCH_DTYPE_TO_STR", "_all_dtypes", "resolve_torch_storage_dtype")},
+        "DType", "dtype", "_TORCH_DTYPE_TO_STR", "_all_dtypes", "is_float4", "is_float4_e2m1_unpacked", "is_float4_e2m1fn",
+        "resolve_torch_storage_dtype")},
     "language.eager": {},
     "language.eager.ast": {"mutate": ("functions are traced; T.prim_func and tilelang.jit do it",)},
     "language.tir": {**_SCALARS, "prim_func": "kiln.language:prim_func", "macro": "kiln.language:macro"},

@@ -56,6 +56,22 @@ class DType(str):
     def is_int(self) -> bool:
         return self.kind in "iu"
 
+    @property
+    def type_code(self) -> int:
+        """DLPack's number for the kind of type; 131 for TileLang's own, which stands between packed and computed with."""
+        if self == _UNPACKED:
+            return 131
+        return _CODES.get(str(self.element), {"i": 0, "u": 1, "f": 2, "b": 6}[self.kind])
+
+    def is_float4_e2m1fn(self) -> bool:
+        return self.element == "float4_e2m1fn"
+
+    def is_float4_e2m1_unpacked(self) -> bool:
+        return self == _UNPACKED
+
+    def is_float4(self) -> bool:
+        return self.is_float4_e2m1fn() or self.is_float4_e2m1_unpacked()
+
     def as_torch(self):
         """The torch dtype that holds elements of this type."""
         import torch
@@ -113,7 +129,15 @@ for _name, _, _bits, _kind in _ROWS:
         for _lanes in (2, 4, 8, 16, 32, 64):
             _define(f"{_name}x{_lanes}", "", _bits * _lanes, _kind, _lanes)
 
+# Four bits in a byte each, as Blackwell's copies leave them in shared memory. Programs may name it; nothing here has elements of it.
+_UNPACKED = "custom[float4_e2m1_unpacked]8"
+_define(_UNPACKED, "", 8, "f")
+
+_CODES = {"bfloat16": 4, "float8_e3m4": 7, "float8_e4m3b11fnuz": 9, "float8_e4m3fn": 10, "float8_e4m3fnuz": 11, "float8_e5m2": 12,
+          "float8_e5m2fnuz": 13, "float8_e8m0fnu": 14, "float6_e2m3fn": 15, "float6_e3m2fn": 16, "float4_e2m1fn": 17}
+
 _ALIASES = {
+    "float4_e2m1_unpacked": _UNPACKED,
     "short": "int16",
     "int": "int32",
     "uint": "uint32",

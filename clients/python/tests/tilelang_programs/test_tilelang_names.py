@@ -251,6 +251,33 @@ def test_requirements(tilelang, monkeypatch):
             ran(decorate)
 
 
+def test_four_bit_floats_say_how_they_are_stored():
+    from tilelang.language.dtypes import is_float4, is_float4_e2m1_unpacked, is_float4_e2m1fn
+
+    packed, unpacked = T.float4_e2m1fn, T.float4_e2m1_unpacked
+    assert (packed.bits, packed.type_code, unpacked.bits, unpacked.type_code) == (4, 17, 8, 131)
+    assert packed.is_float4_e2m1fn() and T.float4_e2m1fnx2.is_float4_e2m1fn() and not unpacked.is_float4_e2m1fn()
+    assert unpacked.is_float4_e2m1_unpacked() and not packed.is_float4_e2m1_unpacked() and not hasattr(T, "float4_e2m1_unpackedx2")
+    assert is_float4("float4_e2m1fn") and is_float4(str(unpacked)) and not is_float4(T.float16)
+    assert is_float4_e2m1fn(packed) and is_float4_e2m1_unpacked(unpacked)
+
+    @T.prim_func
+    def main(A: T.Tensor((64,), T.float4_e2m1fn)):
+        with T.Kernel(1):
+            T.copy(A, T.alloc_shared((64,), T.float4_e2m1_unpacked))
+
+    with pytest.raises(EncodeError, match="float4_e2m1_unpacked.* is not supported"):
+        main.serialized
+
+
+def test_intrinsics_of_hints():
+    from tilelang.carver.roller.hint import IntrinInfo
+
+    info = IntrinInfo("float16", out_dtype="float32", trans_b=True, input_transform_kind=1, weight_transform_kind=2)
+    assert "input_transform_kind=1" in repr(info) and info.trans_b and not info.trans_a and not info.is_input_8bit()
+    assert (info.inter_transform_a, info.smooth_a, info.inter_transform_b, info.smooth_b) == (True, False, True, True)
+
+
 def test_vectors_have_names():
     assert T.float32x2 is T.DType("float32x2") and T.float32x2.lanes == 2 and T.float32x2.bits == 64 and T.float32.lanes == 1
     assert T.DType("float4_e2m1fn_x2") is T.float4_e2m1fnx2

@@ -20,6 +20,38 @@ class NoRasterization:
         return "NoRasterization()"
 
 
+@dataclasses.dataclass
+class IntrinInfo:
+    """What a hint says of a product's instruction: the types and the orders of its operands. A kind of transform of 1 or more lays the operand out
+    in blocks of the instruction; one of 2 or more orders those, too."""
+
+    in_dtype: str
+    out_dtype: str
+    trans_b: bool
+    input_transform_kind: int = 0
+    weight_transform_kind: int = 0
+    trans_a: bool = dataclasses.field(default=False, init=False)
+
+    def is_input_8bit(self) -> bool:
+        return as_dtype(self.in_dtype).bits == 8
+
+    @property
+    def smooth_a(self) -> bool:
+        return self.input_transform_kind >= 2
+
+    @property
+    def smooth_b(self) -> bool:
+        return self.weight_transform_kind >= 2
+
+    @property
+    def inter_transform_a(self) -> bool:
+        return self.input_transform_kind >= 1
+
+    @property
+    def inter_transform_b(self) -> bool:
+        return self.weight_transform_kind >= 1
+
+
 @dataclasses.dataclass(frozen=True)
 class Hint:
     """Sizes: of a block's part of the result and a warp's, of a step along what is summed. ``microseconds``: what the planner expects."""
