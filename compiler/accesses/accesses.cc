@@ -128,10 +128,19 @@ class Planner {
       if ((inside && !LoadsToDecide(read)) || !selects)
         load = read.mask ? MaskedVectorsOf(module_, facts, loop, read, context_.pointer_alignment())
                          : VectorsOf(module_, facts, loop, from, node.Args(), context_.pointer_alignment());
+      if (plan.form == ir::StoreForm::kTransposed && load.form == ir::LoadForm::kSame && !IsSameDown(loop, facts, read)) load = {.buffer = from};
       if (store.async && read.value == store.value) load.form = ir::LoadForm::kVector, load.width = int32_t(loop.run);
       load.once = once_.contains(from) && !store.async && load.width * ir::Bits(node.dtype) == 128;
       plan.loads.push_back(load);
     }
+  }
+
+  // Whether neighbours along the variable before the last, which a transposed store takes together, read one element.
+  bool IsSameDown(const ThreadLoop& loop, const Facts& facts, const ir::Read& read) const {
+    const ir::ExprNode& node = module_.exprs[read.load];
+    const size_t rows = loop.loop->vars.size() - 2;
+    if (VectorWidthIn(module_, facts, *loop.loop, rows, ir::BufferId(node.ref), node.Args(), 2, context_.pointer_alignment()) != 0) return false;
+    return !read.mask || MaskWidth(module_, facts, *loop.loop, rows, *read.mask, 2) == 2;
   }
 
   // Whether the mask, or what stands in for the element, is loaded from where an index outside reaches other data. As part of a vector it

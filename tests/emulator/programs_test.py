@@ -338,7 +338,34 @@ def transposed(order):
     return case
 
 
+def turned(masked):
+    """A product's sums go turned into shared memory, each with a factor of its row there: matrices take neighbours of two rows together."""
+
+    def case(rng):
+        n, k = 64, 16
+
+        @T.prim_func
+        def turn(a: T.Tensor((n, k), HALF), b: T.Tensor((k, k), HALF), factors: T.Tensor((k,), "float32"), y: T.Tensor((k, n), HALF)):
+            with T.Kernel(1, threads=128):
+                a_tile, b_tile, out = T.alloc_shared((n, k), HALF), T.alloc_shared((k, k), HALF), T.alloc_shared((k, n), HALF)
+                sums = T.alloc_fragment((n, k), "float32")
+                T.copy(a, a_tile)
+                T.copy(b, b_tile)
+                T.gemm(a_tile, b_tile, sums, clear_accum=True)
+                for i, j in T.Parallel(k, n):
+                    out[i, j] = sums[j, i] * (T.if_then_else(i < 5, factors[i], 3.0) if masked else factors[i])
+                T.copy(out, y)
+
+        a, b, factors = random_array(rng, (n, k), HALF), random_array(rng, (k, k), HALF), rng.standard_normal(k).astype(np.float32)
+        rows = np.where(np.arange(k) < 5, factors, 3) if masked else factors
+        expected = (decode(a, HALF) @ decode(b, HALF)).T * rows[:, None]
+        return turn.with_outputs(-1), [(a, HALF), (b, HALF), (factors, "float32")], [(HALF, expected)]
+
+    return case
+
+
 CASES = {
+    "turned": turned(False), "turned_under_a_mask": turned(True),
     "transpose_ij": transposed("ij"), "transpose_ji": transposed("ji"),
     "batched": batched, "with_epilogue": with_epilogue, "residual_of_many_tiles": lambda rng: with_epilogue(rng, (1500, 776, 72)),
     "quantized_product": quantized_product, "grouped": grouped, "block_scaled": block_scaled,

@@ -9,6 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 _NARROW = (torch.float16, torch.bfloat16)
+_SUMMED_NARROWLY = ("cross_entropy", "nll_loss", "log_softmax")  # the CPU adds narrow numbers of these as narrow ones, the GPU as float32
 
 
 def _wide(x):
@@ -32,14 +33,15 @@ class _OnCpu(TorchFunctionMode):
             return args[0]
         if name == "to":
             args = tuple(map(self._here, args))
-        try:
-            return function(*args, **kwargs)
-        except RuntimeError as problem:
-            narrow = next((x.dtype for x in args if isinstance(x, torch.Tensor) and x.dtype in _NARROW), None)
-            if "not implemented for" not in str(problem) or narrow is None:
-                raise
-            result = function(*map(_wide, args), **{name: _wide(x) for name, x in kwargs.items()})
-            return result.to(narrow) if isinstance(result, torch.Tensor) and result.dtype == torch.float32 else result
+        narrow = next((x.dtype for x in args if isinstance(x, torch.Tensor) and x.dtype in _NARROW), None)
+        if narrow is None or name not in _SUMMED_NARROWLY:
+            try:
+                return function(*args, **kwargs)
+            except RuntimeError as problem:
+                if "not implemented for" not in str(problem) or narrow is None:
+                    raise
+        result = function(*map(_wide, args), **{name: _wide(x) for name, x in kwargs.items()})
+        return result.to(narrow) if isinstance(result, torch.Tensor) and result.dtype == torch.float32 else result
 
 
 class _Event:

@@ -13,7 +13,7 @@ from ..bench import do_bench
 from ..errors import NoEffectWarning
 from .blocks import TensorDescriptor
 from .builtin import unwrapped
-from .runtime import KernelInterface
+from .runtime import KernelInterface, others_may_serve
 from .specialize import TensorWrapper, element_of, emulated, is_tensor
 
 
@@ -164,6 +164,8 @@ class Autotuner(_Around):
                 return config
         compiled, failures = self._compiled(configs, args, kwargs, given, grid)
         if not compiled:
+            compiled, failures = self._compiled(configs, args, kwargs, given, grid, may_spill=True)
+        if not compiled:
             config, failure = failures[0]
             raise RuntimeError(f"{self.__name__}: none of {len(configs)} configurations compiles; {config}: {failure}") from failure
         times = [(self._times(config, args, kwargs, given, grid, (0.5,))[0], i) for i, (config, _) in enumerate(compiled)]
@@ -180,10 +182,11 @@ class Autotuner(_Around):
 
     def _first(self, configs, args, kwargs, given, grid):
         """The first configuration whose kernel compiles, for the emulator; None where there is none."""
-        for config in configs:
-            compiled, _ = self._compiled([config], args, kwargs, given, grid)
-            if compiled:
-                return config if _is_emulated(compiled[0][1]) else None
+        for may_spill in (False, True):
+            for config in configs:
+                compiled, _ = self._compiled([config], args, kwargs, given, grid, may_spill)
+                if compiled:
+                    return config if _is_emulated(compiled[0][1]) else None
         return None
 
     def _reset(self, config: Config, given: dict, reset_only: bool) -> None:
@@ -203,9 +206,11 @@ class Autotuner(_Around):
             return [0.0 if compiled else float("inf")] * 3
         return self._times(config, args, kwargs, given, grid, (0.5, 0.2, 0.8))
 
-    def _compiled(self, configs, args, kwargs, given, grid) -> tuple:
-        """([(configuration, kernel)], [(configuration, why not)]), both in order."""
+    def _compiled(self, configs, args, kwargs, given, grid, may_spill=False) -> tuple:
+        """([(configuration, kernel)], [(configuration, why not)]), both in order. ``may_spill``: also those that need far more registers than a
+        thread has."""
         def one(config):
+            others_may_serve.set(not may_spill)
             try:
                 return config, self._warmed(config, args, kwargs, given, grid)
             except ValueError:

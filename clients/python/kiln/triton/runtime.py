@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import contextvars
 import functools
 import hashlib
 import inspect
@@ -16,9 +17,10 @@ from typing import NamedTuple
 
 from .. import compiler
 from .. import target as targets
-from ..errors import NoEffectWarning
+from ..errors import CompileError, NoEffectWarning
 from ..language.rewrite import parse
 from ..notices import no_effect
+from ..options import PassConfigKey
 from ..remote import emulation_asked
 from . import knobs
 from . import language as tl
@@ -31,6 +33,9 @@ from .interpret import graph_of
 from .lower import Lowering
 from .specialize import Classes, Flat, annotated_element, annotated_type, class_of_signature, constant, frozen, parameter
 
+# Whether another configuration may serve where one needs far more registers than a thread has.
+others_may_serve = contextvars.ContextVar("others_may_serve", default=False)
+_SPILLED = {PassConfigKey.KILN_MAX_FRAGMENT_REGISTERS: 1024}
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "debug": None}
 _INFERRED = "it is inferred; leave it out"
 # Options that other launches pass: the values that ask for nothing, why others have no effect.
@@ -356,7 +361,14 @@ class JITFunction(KernelInterface):
     def _compiled(self, key, may_overlap: bool, known, classes, options, rank: int, target: str):
         func, used, told, views = self._lowered(known, classes, options, rank, may_overlap, target)
         flags = [f"--maxrregcount={options['maxnreg']}"] if options["maxnreg"] else None
-        kernel = CompiledKernel(self, compiler.compile(func, target=target, compile_flags=flags), options, classes, told, views)
+        try:
+            made = compiler.compile(func, target=target, compile_flags=flags)
+        except CompileError as refusal:
+            # Triton compiles what is written for too few warps, and spills.
+            if others_may_serve.get() or "max_fragment_registers" not in str(refusal):
+                raise
+            made = compiler.compile(func, target=target, compile_flags=flags, pass_configs=_SPILLED)
+        kernel = CompiledKernel(self, made, options, classes, told, views)
         self._kernels[key, may_overlap], self._used[key] = kernel, used
         return kernel
 
