@@ -99,6 +99,12 @@ const Form kForms[] = {
      {},
      {},
      200},
+    {"serial loops whose waits stand before them",
+     InTurn([](int i) { return fmt::format("    for serial %i{} in 9 {{\n", i); },
+            [](int i) { return fmt::format("      store %Y[%i{} + {}] = %X[%i{}]\n    }}\n", i - 1, i, i - 1); }),
+     {},
+     {},
+     200},
     {"pipelined loops",
      InTurn([](int i) { return fmt::format("    for pipelined %i{} in 10 stages 2 {{\n      copy %X[%i{} * 1024; 1024] -> %s[0; 1024]\n", i, i); },
             [](int i) { return fmt::format("      copy %s[0; 1024] -> %Y[%i{} * 1024; 1024]\n    }}\n", i - 1); }),
@@ -157,6 +163,20 @@ TEST_P(PassTime, GrowsInProportion) {
   const Growth growth = MeasureGrowth(GetParam().few, [](int statements) { return Seconds(GetParam(), statements, "cuda:sm_90a"); });
   EXPECT_LT(growth.ratio(), kBar) << growth.few << " s, then " << growth.many << " s";
   RecordProperty("few", fmt::format("{}", growth.few)), RecordProperty("many", fmt::format("{}", growth.many));
+}
+
+// One name of them is an error; of the others, the line is read for the names that it would have defined.
+TEST(LongTexts, LinesThatAreWrongAreFoundInProportion) {
+  const auto seconds = [](int lines) {
+    std::string text = TextOf({"", Always("    store %Y[%missing] = 1.0\n")}, lines);
+    return ProcessorSeconds([&] {
+      ir::Diagnostics diagnostics;
+      EXPECT_FALSE(ir::Parse(text, diagnostics));
+      EXPECT_EQ(diagnostics.errors(), 1u);
+    });
+  };
+  const Growth growth = MeasureGrowth(3000, seconds);
+  EXPECT_LT(growth.ratio(), kBar) << growth.few << " s, then " << growth.many << " s";
 }
 
 std::string NameOf(const testing::TestParamInfo<Form>& form) {
