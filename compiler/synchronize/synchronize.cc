@@ -36,11 +36,6 @@ using ir::BufferId;
 using ir::Space;
 using ir::Stmt;
 
-constexpr size_t kManyLoops = 16;  // of one block, from which on what they need is first moved at once
-
-// Statements whose needs may move to before the loop around them, and these loops.
-using Liftable = std::vector<std::pair<const Stmt*, const Stmt*>>;
-
 class Analysis {
  public:
   // `by_memory`: barriers that order shared memory alone cost less than those that order global memory, too.
@@ -255,7 +250,6 @@ class Analysis {
 
   // If a statement in a loop has a need that only statements before the loop cause, the need moves to before the loop, where it costs once.
   void Lift(const Block& block, const Block& kernel) {
-    Liftable found;
     for (const Stmt& stmt : block) {
       if (const auto* branch = std::get_if<ir::If>(&stmt.op)) Lift(branch->then_body, kernel), Lift(branch->else_body, kernel);
       const auto* loop = std::get_if<ir::For>(&stmt.op);
@@ -266,28 +260,9 @@ class Analysis {
       const std::unordered_set<const Stmt*> body(inside.begin(), inside.end());
       for (const Stmt* inner : inside) {
         if (!needs_.contains(inner)) continue;
-        if (std::ranges::none_of(causes_[inner], [&](const Stmt* cause) { return body.contains(cause); })) found.emplace_back(inner, &stmt);
+        if (std::ranges::none_of(causes_[inner], [&](const Stmt* cause) { return body.contains(cause); })) LiftOne(*inner, stmt, kernel);
       }
     }
-    if (found.size() >= kManyLoops && LiftAll(found, kernel)) return;
-    for (const auto& [inner, loop] : found) LiftOne(*inner, *loop, kernel);
-  }
-
-  // Each try for one of them may visit the whole kernel.
-  bool LiftAll(const Liftable& found, const Block& kernel) {
-    const std::map<const Stmt*, Need> before = needs_;
-    for (const auto& [inner, loop] : found) needs_[loop].Add(needs_.extract(inner).mapped());
-    const auto changed = [&] {
-      for (const auto& [inner, loop] : found) visited_.Changed(*inner), visited_.Changed(*loop);
-    };
-    changed();
-    if (Holds(kernel)) {
-      for (const auto& [inner, loop] : found) causes_[loop].merge(causes_[inner]);
-      return true;
-    }
-    needs_ = before;
-    changed();
-    return false;
   }
 
   void LiftOne(const Stmt& inner, const Stmt& loop, const Block& kernel) {
