@@ -159,6 +159,20 @@ TEST_P(PassTime, GrowsInProportion) {
   RecordProperty("few", fmt::format("{}", growth.few)), RecordProperty("many", fmt::format("{}", growth.many));
 }
 
+// One name of them is an error; of the others, the line is read for the names that it would have defined.
+TEST(LongTexts, LinesThatAreWrongAreFoundInProportion) {
+  const auto seconds = [](int lines) {
+    std::string text = TextOf({"", Always("    store %Y[%missing] = 1.0\n")}, lines);
+    return ProcessorSeconds([&] {
+      ir::Diagnostics diagnostics;
+      EXPECT_FALSE(ir::Parse(text, diagnostics));
+      EXPECT_EQ(diagnostics.errors(), 1u);
+    });
+  };
+  const Growth growth = MeasureGrowth(3000, seconds);
+  EXPECT_LT(growth.ratio(), kBar) << growth.few << " s, then " << growth.many << " s";
+}
+
 std::string NameOf(const testing::TestParamInfo<Form>& form) {
   std::string name;
   for (const char c : std::string(form.param.name)) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';

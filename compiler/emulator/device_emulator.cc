@@ -219,8 +219,8 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
 
   void StopOutside(const Outside& outside) override {
     PutPlace(outside);
-    CallRuntime(k_index_outside, {builder().getInt32(outside.buffer), Words(), I32(int(outside.index.size())), I32(outside.bytes),
-                                  I32(outside.write), Location()})
+    CallRuntime(k_index_outside,
+                {builder().getInt32(outside.buffer), Words(), I32(int(outside.index.size())), I32(outside.bytes), I32(outside.write), Location()})
         ->setDoesNotReturn();
     builder().CreateUnreachable();
   }

@@ -30,6 +30,23 @@ def test_an_array_that_nobody_set(emulator, target, shape, check):
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_a_variable_that_a_condition_sets_is_read_where_it_did_not(emulator, target):
+    @T.prim_func
+    def program(A: T.Tensor((128,), "float32"), B: T.Tensor((128,), "float32")):
+        with T.Kernel(1, threads=128):
+            tx, one = T.get_thread_binding(), T.alloc_var("float32")
+            if A[tx] > 99.0:
+                one = A[tx]
+            if A[tx] > 98.0:
+                B[tx] = one
+
+    given = [(np.arange(128, dtype=np.float32), "float32"), (np.zeros(128, np.float32), "float32")]
+    _, answer = emulator.call(emulator.module(program.serialized), target, given, check=1)
+    assert [(found["kind"], found["buffer"]) for found in answer["findings"]] == [("uninitialised read", "one")]
+    assert "thread 99 of" in answer["findings"][0]["message"] and "nobody wrote" in answer["findings"][0]["message"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_elements_that_are_not_read_need_no_value(call, target):
     """Behind a condition, in an arm of a choice, behind the first operand of `and`, and in a parallel loop."""
     @T.prim_func

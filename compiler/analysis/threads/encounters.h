@@ -37,7 +37,7 @@ class Encounters {
 
   const ir::Module& module_;
   const ir::Kernel& kernel_;
-  Facts facts_;  // what holds in the whole kernel
+  Facts facts_;                                                                               // what holds in the whole kernel
   using Region = std::tuple<const ir::Stmt*, std::vector<ir::ExprId>, std::vector<int64_t>>;  // where, from, how far
 
   std::map<const ir::Stmt*, ir::ThreadRange> narrowed_;  // statements that not all threads come to

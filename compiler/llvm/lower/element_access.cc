@@ -12,7 +12,8 @@ Value* ThreadAccess::Load(ir::ExprId load, Value* arm, Value* mask) {
   const ir::BufferId id{node.ref};
   const ir::Buffer& buffer = module()[id];
   Value* condition = memory_.ElementExists(id, node.Args());
-  if (buffer.space == Space::kShared || compiler::HasGaps(module(), id) || WatchesReads(id) || memory_.MayLeave(id, node.Args())) condition = Both(condition, arm);
+  if (buffer.space == Space::kShared || compiler::HasGaps(module(), id) || WatchesReads(id) || memory_.MayLeave(id, node.Args()))
+    condition = Both(condition, arm);
   condition = Both(condition, mask);
   return FromMemory(memory_.Load(id, node.Args(), condition), buffer.dtype);
 }
