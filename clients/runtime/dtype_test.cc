@@ -43,7 +43,7 @@ TEST(DType, AcceptsWhatTileLangDoes) {
   EXPECT_FALSE(Accepts(DType::kF4E2M1, DType::kF8E4M3));
   EXPECT_EQ(FindDType("float4_e2m1fn_x2")->dtype, DType::kU8);  // two in a byte
   EXPECT_EQ(FindDType(17, 4, 2)->dtype, DType::kU8);
-  EXPECT_EQ(FindDType(17, 4, 1), nullptr);
+  EXPECT_EQ(FindDType(17, 4, 1)->dtype, DType::kF4E2M1);  // as many as the shape says, as of int4
   EXPECT_EQ(FindDType("float8_e8m0fnu")->dtype, DType::kU8);
   EXPECT_EQ(FindDType(14, 8, 1)->dtype, DType::kU8);
   EXPECT_FALSE(Accepts(DType::kF8E4M3, DType::kF8E5M2));

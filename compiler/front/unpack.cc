@@ -55,7 +55,11 @@ class Unpacker {
   }
 
   bool HasWork() const {
-    return std::ranges::any_of(declared_, IsShort) || std::ranges::any_of(module_.vars, [](const ir::Var& var) { return IsShort(var.dtype); });
+    if (std::ranges::any_of(declared_, IsShort)) return true;
+    if (std::ranges::any_of(module_.vars, [](const ir::Var& var) { return IsShort(var.dtype); })) return true;
+    for (uint32_t id = 0; id < module_.exprs.size(); ++id)
+      if (module_.exprs.Type(ExprId(id)) == DType::kF4E2M1) return true;
+    return false;
   }
 
   void Run() {
