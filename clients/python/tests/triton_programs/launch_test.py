@@ -165,41 +165,6 @@ def test_autotune_takes_the_first_that_compiles_where_nothing_can_be_timed():
         assert kernel.best_config.kwargs["BLOCK"] == 32 and made.prim_func.kernels[0].threads == 256
 
 
-def seven_tiles():
-    """Seven tiles that a loop changes: with one warp, 896 registers of each thread."""
-    @triton.jit
-    def kernel(x, out, n, SIZE: tl.constexpr):
-        at = tl.arange(0, SIZE)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
-        a = tl.load(x + at)
-        b, c, d, e, f, g = a, a, a, a, a, a
-        for i in range(n):
-            a += 1.0
-            b += a
-            c += b
-            d += c
-            e += d
-            f += e
-            g += f
-        tl.store(out + at, g)
-
-    return kernel
-
-
-@pytest.mark.parametrize("warps, chosen", [((1,), 1), ((1, 2), 2)])
-def test_too_few_warps_spill_where_no_other_configuration_serves(warps, chosen):
-    x, out = np.arange(64 * 64, dtype=np.float32).reshape(64, 64), np.zeros((64, 64), np.float32)
-    kernel = triton.autotune([triton.Config({}, num_warps=w, num_stages=s) for w in warps for s in (1, 2)], key=[])(seven_tiles())
-    with pytest.warns(UserWarning, match="the first configuration that compiles"):
-        made = kernel[(1,)](x, out, 2, 64)
-    assert np.array_equal(out, x * 28 + 8) and made.prim_func.kernels[0].threads == 32 * chosen
-
-
-def test_too_few_warps_spill():
-    x, out = np.arange(64 * 64, dtype=np.float32).reshape(64, 64), np.zeros((64, 64), np.float32)
-    seven_tiles()[(1,)](x, out, 2, 64, num_warps=1)
-    assert np.array_equal(out, x * 28 + 8)
-
-
 def test_configurations_are_pruned_and_hooks_are_called():
     hooked = []
     configs = [triton.Config({"BLOCK": b}, pre_hook=lambda args: hooked.append(args["BLOCK"])) for b in (16, 32, 64)]
