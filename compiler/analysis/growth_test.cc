@@ -12,9 +12,9 @@ namespace kiln::compiler {
 namespace {
 
 // How the count of a loop grows with the grid's first axis, %bx.
-Growth GrowthOf(const std::string& count, const std::string& before = "") {
+Growth GrowthOf(const std::string& count, const std::string& before = "", const std::string& thread = "") {
   ir::Diagnostics diagnostics;
-  const auto module = ir::Parse("kiln 1\nfunc @f[%n](%A: global i32[%n]) {\n  kernel @main grid(8, 8) threads 32 blocks(%bx, %by) {\n" + before +
+  const auto module = ir::Parse("kiln 1\nfunc @f[%n](%A: global i32[%n])" + thread + " {\n  kernel @main grid(8, 8) threads 32 blocks(%bx, %by) {\n" + before +
                                     "    for serial %k in " + count + " {\n    }\n  }\n}\n",
                                 diagnostics);
   EXPECT_TRUE(module) << (diagnostics.all().empty() ? "" : diagnostics.all().front().message);
@@ -33,6 +33,10 @@ TEST(Growths, OfTheBlockOfACausalMask) {
 TEST(Growths, SeeThroughLets) {
   EXPECT_EQ(GrowthOf("%last", "    let %last = min(%n, %bx * 4)\n"), Growth::kUp);
   EXPECT_EQ(GrowthOf("%last - %bx", "    let %last = min(%n, %bx * 4)\n"), Growth::kUnknown);
+}
+
+TEST(Growths, LeaveOutWhereThreadsDiffer) {
+  EXPECT_EQ(GrowthOf("%bx * 4 - %first", "    let %first = max(%bx * 4 - %thread // 128, 0)\n", " thread(%thread)"), Growth::kUp);
 }
 
 TEST(Growths, AreNoneWhereTheVariableIsNot) {

@@ -242,7 +242,7 @@ class Skipper {
       own.insert(step);
       if (std::ranges::any_of(sum.terms, [&](const auto& term) { return ContainsVar(module_.exprs, ExprId(term.first), own); })) continue;
       const Range range = RangeOf(inside, sum);
-      if (differ < pace || range.min < INT32_MIN / 2 || range.max > INT32_MAX / 2) continue;
+      if (differ <= pace || range.min < INT32_MIN / 2 || range.max > INT32_MAX / 2) continue;
       Linear opposite;
       opposite.Add(sum, -1);
       opposite.constant += pace - 1;
