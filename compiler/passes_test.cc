@@ -116,28 +116,6 @@ std::vector<std::string> PassesFromUnpackOn() {
 
 INSTANTIATE_TEST_SUITE_P(Passes, GoldenPass, testing::ValuesIn(PassesFromUnpackOn()), [](const auto& info) { return info.param; });
 
-// Each change alone keeps every group in every iteration.
-TEST(Passes, StepsAreSkippedOnlyWhereTheyLeaveNothing) {
-  const auto path = golden::Inputs("skip_steps").front();
-  const auto skips = [&](std::string_view old, std::string_view with, bool fast = true) {
-    std::string text = golden::ReadFile(path);
-    const size_t at = old.empty() ? 0 : text.find(old);
-    EXPECT_NE(at, std::string::npos) << old;
-    if (at != std::string::npos) text.replace(at, old.size(), with);
-    ir::Module module = ParsedText(text, std::string(old));
-    Context context = ContextOf(path);
-    context.options.set_fast_math(fast);
-    RunUpTo("skip_steps", module, context);
-    return std::ranges::any_of(module.kernels[0].decisions, [](const auto& decision) { return decision.pass == "skip_steps"; });
-  };
-  EXPECT_TRUE(skips("", ""));
-  EXPECT_FALSE(skips("", "", /*fast=*/false));                                                   // operands that are not finite
-  EXPECT_FALSE(skips("%row_max[0; 256] = -1.2676506e+30", "%row_max[0; 256] = -inf"));           // -inf - -inf
-  EXPECT_FALSE(skips(", 0.0, -inf)", ", 0.0, -4.0)"));                                           // a masked element has a weight
-  EXPECT_FALSE(skips(" * %rescale[%i_3] + %row_sum", " * %rescale[%i_3] + 1.0 + %row_sum"));     // an iteration counts
-  EXPECT_FALSE(skips("%bx * 256 + %i + %kv_len", "%bx * 256 + %kv_len"));                        // all rows see the same keys
-}
-
 // Where, in what statement, what meets what, and what to try.
 TEST(Passes, ConflictsTeach) {
   for (const auto& [name, line, statement, advice] :

@@ -14,8 +14,8 @@ namespace {
 // How the count of a loop grows with the grid's first axis, %bx.
 Growth GrowthOf(const std::string& count, const std::string& before = "", const std::string& thread = "") {
   ir::Diagnostics diagnostics;
-  const auto module = ir::Parse("kiln 1\nfunc @f[%n](%A: global i32[%n])" + thread + " {\n  kernel @main grid(8, 8) threads 32 blocks(%bx, %by) {\n" + before +
-                                    "    for serial %k in " + count + " {\n    }\n  }\n}\n",
+  const auto module = ir::Parse("kiln 1\nfunc @f[%n](%A: global i32[%n])" + thread + " {\n  kernel @main grid(8, 8) threads 32 blocks(%bx, %by) {\n" +
+                                    before + "    for serial %k in " + count + " {\n    }\n  }\n}\n",
                                 diagnostics);
   EXPECT_TRUE(module) << (diagnostics.all().empty() ? "" : diagnostics.all().front().message);
   if (!module) return Growth::kUnknown;

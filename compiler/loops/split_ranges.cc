@@ -11,7 +11,6 @@
 
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/facts.h"
-#include "compiler/analysis/ordinary.h"
 #include "compiler/analysis/uniform.h"
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/repeat.h"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of warps that begin a loop in different iterations (compiler/loops/skip_steps): attention under causal masks, whose rows and keys fill no
+"""Groups of warps that begin a loop in different iterations (compiler/mapping/skip_steps): attention under causal masks, whose rows and keys fill no
 tile, with heads after one another on one block."""
 
 import numpy as np
@@ -20,13 +20,13 @@ def reference(q, k, v):
 @pytest.mark.parametrize("tokens, keys, heads", [(256, 256, 1), (300, 433, 2), (5, 700, 1), (200, 200, 1)])
 @pytest.mark.parametrize("groups, step", [(4, 64), (3, 64)])
 def test_causal_attention(emulator, tokens, keys, heads, groups, step):
-    program = Program.of(attention, batch=Dynamic("batch"), heads=heads, kv_heads=heads, seq_len=Dynamic("seq_len"), kv_len=Dynamic("kv_len"), dim=DIM,
-                         causal=True, scale=SCALE, dtype="float16", block_m=64 * groups, block_n=step, stages=2, threads=128 * groups, columns=DIM,
-                         exchanged=False, backwards=True).trace().for_target(TARGET)
+    sizes = {"block_m": 64 * groups, "block_n": step, "stages": 2, "threads": 128 * groups, "columns": DIM, "exchanged": False, "backwards": True}
+    dims = {"batch": Dynamic("batch"), "heads": heads, "kv_heads": heads, "seq_len": Dynamic("seq_len"), "kv_len": Dynamic("kv_len"), "dim": DIM}
+    program = Program.of(attention, **dims, causal=True, scale=SCALE, dtype="float16", **sizes).trace().for_target(TARGET)
     rng = np.random.default_rng(tokens + keys)
     q, k, v = (rng.standard_normal((1, n, heads, DIM)).astype(np.float16) for n in (tokens, keys, keys))
-    after, answer = emulator.call(emulator.module(program.serialized), TARGET, [(a, "float16") for a in (q, k, v, np.full_like(q, np.nan))], check=1,
-                                  fast=1)
+    tensors = [(a, "float16") for a in (q, k, v, np.full_like(q, np.nan))]
+    after, answer = emulator.call(emulator.module(program.serialized), TARGET, tensors, check=1, fast=1)
     assert "error" not in answer, answer["error"]
     assert answer["finished"] and not answer["findings"], [finding["message"] for finding in answer["findings"]]
     assert np.abs(after[3] - reference(q, k, v)).max() < 5e-3

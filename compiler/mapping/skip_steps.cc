@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/loops/skip_steps.h"
+#include "compiler/mapping/skip_steps.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,6 @@
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/definitions.h"
 #include "compiler/analysis/facts.h"
-#include "compiler/analysis/ordinary.h"
 #include "compiler/analysis/producer_slice.h"
 #include "compiler/analysis/uniform.h"
 #include "compiler/rewrite/fresh.h"
