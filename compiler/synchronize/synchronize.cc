@@ -8,7 +8,6 @@
 #include <set>
 #include <span>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "compiler/analysis/access.h"
@@ -21,6 +20,7 @@
 #include "compiler/synchronize/branches.h"
 #include "compiler/synchronize/count_blocks.h"
 #include "compiler/synchronize/insert_needs.h"
+#include "compiler/synchronize/lift.h"
 #include "compiler/synchronize/pending.h"
 #include "compiler/synchronize/range_barriers.h"
 #include "compiler/synchronize/statements.h"
@@ -70,7 +70,7 @@ class Analysis {
       needs_[stmt] = need;
       visited_.Changed(*stmt);
     }
-    Lift(body, body);
+    Lift(needs_, causes_, visited_, [&] { return Holds(body); }).Run(body);
     if (by_memory_) TellMemoriesApart(body);
   }
 
@@ -246,35 +246,6 @@ class Analysis {
     auto [it, added] = accesses_.try_emplace(&stmt);
     if (added) it->second = AccessesOf(module_, stmt);
     return it->second;
-  }
-
-  // If a statement in a loop has a need that only statements before the loop cause, the need moves to before the loop, where it costs once.
-  void Lift(const Block& block, const Block& kernel) {
-    for (const Stmt& stmt : block) {
-      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) Lift(branch->then_body, kernel), Lift(branch->else_body, kernel);
-      const auto* loop = std::get_if<ir::For>(&stmt.op);
-      if (loop == nullptr || loop->kind == ir::LoopKind::kParallel) continue;
-      Lift(loop->body, kernel);
-      std::vector<const Stmt*> inside;
-      ir::Walk(loop->body, [&](const Stmt& inner) { inside.push_back(&inner); });
-      const std::unordered_set<const Stmt*> body(inside.begin(), inside.end());
-      for (const Stmt* inner : inside) {
-        if (!needs_.contains(inner)) continue;
-        if (std::ranges::none_of(causes_[inner], [&](const Stmt* cause) { return body.contains(cause); })) LiftOne(*inner, stmt, kernel);
-      }
-    }
-  }
-
-  void LiftOne(const Stmt& inner, const Stmt& loop, const Block& kernel) {
-    const Need own = needs_.extract(&inner).mapped();
-    const auto [place, added] = needs_.try_emplace(&loop);
-    const Need before = place->second;
-    place->second.Add(own);
-    visited_.Changed(inner), visited_.Changed(loop);
-    if (Holds(kernel)) return causes_[&loop].merge(causes_[&inner]);
-    added ? void(needs_.erase(place)) : void(place->second = before);
-    needs_[&inner] = own;
-    visited_.Changed(inner), visited_.Changed(loop);
   }
 
   // Takes the order of global memory from every barrier that can do without; from those within loops first, where waiting costs most. So far
@@ -500,8 +471,8 @@ class Analysis {
   const Digits digits_;
   const IndexSteps indices_;
   mutable std::unordered_map<const Stmt*, std::vector<Access>> accesses_;
-  std::map<const Stmt*, Need> needs_;
-  std::map<const Stmt*, std::set<const Stmt*>> causes_;  // for each need, the statements it keeps this one apart from
+  Lift::Needs needs_;
+  Lift::Causes causes_;
   Visited visited_;
   Special special_;
   Unreleased unreleased_;
