@@ -63,17 +63,20 @@ class Unpacker {
   }
 
   void Run() {
+    const size_t errors = diagnostics_.errors();
     for (ir::Var& var : module_.vars) {
       if (IsShort(var.dtype) && var.kind != ir::VarKind::kLet)
         Refuse(fmt::format("'{}' is a number of {} that the caller gives", var.name, ir::Name(var.dtype)), "pass a wider number and convert it");
       if (var.dtype == DType::kF4E2M1) var.dtype = DType::kF8E4M3;
     }
     for (uint32_t id = 0; id < module_.buffers.size(); ++id) Retype(BufferId(id));
+    if (diagnostics_.errors() > errors) return;
     for (ir::Kernel& kernel : module_.kernels) {
       Facts facts(module_);
       facts.EnterKernel(kernel);
       values_.clear();
       used_.clear();
+      alike_.clear();
       kernel.body = Rewritten(kernel.body, facts);
       for (const BufferId id : used_) Report(kernel, id);
     }
@@ -204,7 +207,10 @@ class Unpacker {
     for (const Stmt& stmt : block) {
       stmt_ = &stmt;
       Append(stmt, facts, out);
-      if (const auto* let = std::get_if<ir::Let>(&stmt.op)) facts.Bind(*let);
+      if (const auto* let = std::get_if<ir::Let>(&stmt.op)) {
+        facts.Bind(*let);
+        if (!TellsThreadsApart(let->value)) alike_.insert(let->var);
+      }
       if (const auto* assume = std::get_if<ir::Assume>(&stmt.op)) facts.Assume(assume->cond);
     }
     return out;
@@ -212,7 +218,7 @@ class Unpacker {
 
   void Append(const Stmt& stmt, const Facts& facts, Block& out) {
     if (const auto* loop = std::get_if<ir::For>(&stmt.op)) return AppendLoop(*loop, stmt.loc, facts, out);
-    if (const auto* store = std::get_if<ir::Store>(&stmt.op)) return AppendStore(*store, stmt.loc, out);
+    if (const auto* store = std::get_if<ir::Store>(&stmt.op)) return AppendStore(*store, stmt.loc, facts, out);
     if (std::optional<ir::For> elements = AsLoop(stmt.op)) return AppendLoop(*elements, stmt.loc, facts, out);
     Check(stmt.op);
     if (const auto* alloc = std::get_if<ir::Alloc>(&stmt.op); alloc != nullptr && IsShort(Declared(alloc->buffer))) used_.insert(alloc->buffer);
@@ -275,11 +281,37 @@ class Unpacker {
       Refuse("iterations of a parallel loop store elements that share bytes, and it is not known that one iteration may store both of them",
              "let the last index be an even number and the loop's variable, of an even extent; or copy a tile with T.copy");
     }
+    const bool around = std::exchange(in_parallel_, in_parallel_ || parallel);
     rewritten.body = Rewritten(loop.body, inner);
+    in_parallel_ = around;
     out.push_back({std::move(rewritten), loc});
   }
 
-  void AppendStore(const ir::Store& store, ir::SourceLoc loc, Block& out) {
+  // Whether threads of a block may have values of their own.
+  bool TellsThreadsApart(ExprId id) const {
+    const ExprNode& node = module_.exprs[id];
+    if (node.op == ExprOp::kLoad && module_[BufferId(node.ref)].space == ir::Space::kLocal) return true;
+    if (node.op == ExprOp::kVar) {
+      const ir::VarKind kind = module_[VarId(node.ref)].kind;
+      return kind == ir::VarKind::kThread || (kind == ir::VarKind::kLet && !alike_.contains(VarId(node.ref)));
+    }
+    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return TellsThreadsApart(arg); });
+  }
+
+  // Outside of parallel loops each thread changes its half of a byte, which no other thread may do.
+  void CheckHalves(const ir::Store& store, const Facts& facts) {
+    for (const auto& [term, factor] : LinearOf(module_.exprs, store.indices.back()).terms) {
+      if (!TellsThreadsApart(ExprId(term)) || factor % 2 == 0 || facts.DivisorOf(ExprId(term)) % 2 == 0) continue;
+      return Refuse("threads store elements that share bytes", "let each thread store all elements of its bytes, or copy a tile with T.copy");
+    }
+  }
+
+  void AppendStore(const ir::Store& store, ir::SourceLoc loc, const Facts& facts, Block& out) {
+    if (IsPacked(store.buffer) && !in_parallel_) CheckHalves(store, facts);
+    AppendElement(store, loc, out);
+  }
+
+  void AppendElement(const ir::Store& store, ir::SourceLoc loc, Block& out) {
     ir::Store stored = store;
     for (ExprId& index : stored.indices) index = Value(index);
     const ExprId value = Value(store.value);
@@ -342,28 +374,54 @@ class Unpacker {
     return std::nullopt;
   }
 
-  // Whether the stores go to an even number and `var` in the last dimension, and nowhere else by it.
-  bool CountsNeighbours(const Block& body, VarId var, const Facts& facts) {
-    bool counts = true;
-    ir::Walk(body, [&](const Stmt& stmt) {
-      const auto* store = std::get_if<ir::Store>(&stmt.op);
-      if (store == nullptr || !IsPacked(store->buffer)) return;
-      for (size_t d = 0; d + 1 < store->indices.size(); ++d) counts = counts && !Mentions(store->indices[d], var);
-      const ExprId last = store->indices.back();
-      const Linear linear = LinearOf(module_.exprs, last);
-      counts = counts && linear.Coefficient(module_.VarRef(var)) == 1 && linear.constant % 2 == 0;
-      for (const auto& [term, factor] : linear.terms) {
-        if (ExprId(term) == module_.VarRef(var)) continue;
-        counts = counts && !Mentions(ExprId(term), var) && factor * (facts.DivisorOf(ExprId(term)) % 2) % 2 == 0;
-      }
-    });
-    return counts;
+  // What differs between two neighbouring iterations of a parallel loop's body: the loop's variable, what lets make of it, and elements that the
+  // body stores.
+  struct Differing {
+    std::set<VarId> vars;
+    std::set<BufferId> stored;
+  };
+
+  bool Differs(ExprId id, const Differing& by) const {
+    const ExprNode& node = module_.exprs[id];
+    if (node.op == ExprOp::kVar && by.vars.contains(VarId(node.ref))) return true;
+    if (node.op == ExprOp::kLoad && by.stored.contains(BufferId(node.ref))) return true;
+    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return Differs(arg, by); });
   }
 
-  bool Mentions(ExprId id, VarId var) const {
-    const ExprNode& node = module_.exprs[id];
-    if (node.op == ExprOp::kVar && VarId(node.ref) == var) return true;
-    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return Mentions(arg, var); });
+  // Whether the index is a multiple of `var` and what is the same for its neighbours.
+  bool IsOwn(ExprId index, VarId var, const Differing& by) const {
+    Linear linear = LinearOf(module_.exprs, index);
+    if (linear.Coefficient(module_.VarRef(var)) == 0) return false;
+    linear.terms.erase(ir::Index(module_.VarRef(var)));
+    return std::ranges::none_of(linear.terms, [&](const auto& term) { return Differs(ExprId(term.first), by); });
+  }
+
+  // Whether the stores to packed tensors go to an even number and `var` in the last dimension, and nowhere else by it; and whether two iterations
+  // may take turns statement by statement: of what the body also reads, each stores elements of its own.
+  bool CountsNeighbours(const Block& body, VarId var, const Facts& facts) {
+    Differing by{{var}, {}};
+    std::set<BufferId> loaded;
+    ir::Walk(body, [&](const Stmt& stmt) {
+      if (const auto* store = std::get_if<ir::Store>(&stmt.op)) by.stored.insert(store->buffer);
+      ir::ForEachExpr(stmt.op, [&](ExprId id) {
+        for (const ExprId load : ir::LoadsOf(module_.exprs, id)) loaded.insert(BufferId(module_.exprs[load].ref));
+      });
+    });
+    bool counts = true;
+    ir::Walk(body, [&](const Stmt& stmt) {
+      if (const auto* let = std::get_if<ir::Let>(&stmt.op); let != nullptr && Differs(let->value, by)) by.vars.insert(let->var);
+      const auto* store = std::get_if<ir::Store>(&stmt.op);
+      if (store == nullptr) return;
+      if (loaded.contains(store->buffer)) counts = counts && std::ranges::any_of(store->indices, [&](ExprId i) { return IsOwn(i, var, by); });
+      if (!IsPacked(store->buffer)) return;
+      for (size_t d = 0; d + 1 < store->indices.size(); ++d) counts = counts && !Differs(store->indices[d], by);
+      const ExprId last = store->indices.back();
+      const Linear linear = LinearOf(module_.exprs, last);
+      counts = counts && IsOwn(last, var, by) && linear.Coefficient(module_.VarRef(var)) == 1 && linear.constant % 2 == 0;
+      for (const auto& [term, factor] : linear.terms)
+        counts = counts && (ExprId(term) == module_.VarRef(var) || factor % 2 == 0 || facts.DivisorOf(ExprId(term)) % 2 == 0);
+    });
+    return counts;
   }
 
   ExprId Named(ExprId id, const Names& names) {
@@ -402,8 +460,7 @@ class Unpacker {
       half->value = Named(half->value, *names);
     }
     if (!IsPacked(store.buffer)) {
-      AppendStore(first, loc, out);
-      AppendStore(second, loc, out);
+      for (const ir::Store* half : {&first, &second}) AppendElement(*half, loc, out);
       return;
     }
     const DType type = Declared(store.buffer);
@@ -424,6 +481,8 @@ class Unpacker {
   std::vector<DType> declared_;  // of the buffers that the program has
   std::unordered_map<uint32_t, ExprId> values_;
   std::set<BufferId> used_;  // by the kernel, of short elements
+  std::set<VarId> alike_;    // variables of lets that are the same for all threads of a block
+  bool in_parallel_ = false;
   const Stmt* stmt_ = nullptr;
 };
 

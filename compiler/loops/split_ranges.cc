@@ -159,7 +159,7 @@ class Splitter {
       const double before = Cycles(stmt);
       cycles += before;
       ForEachMask(std::get<ir::For>(stmt.op), facts, [&](ExprId condition, const std::vector<Linear>& sums) {
-        if (AddTo(ranges, loop.vars[0], facts, sums)) conditions[i].insert(condition);
+        if (AddTo(ranges, loop, facts, sums)) conditions[i].insert(condition);
       });
       if (conditions[i].empty()) continue;
       Stmt open = stmt;
@@ -178,17 +178,20 @@ class Splitter {
   ExprId Int(int64_t value) { return module_.exprs.Int(value); }
   ExprId Made(ExprOp op, ExprId a, ExprId b) { return module_.exprs.Make(op, {a, b}); }
 
-  // Adds where sums that grow or fall with `var` alone become 0. False, and nothing is added, if some sum depends on it otherwise or not at all:
+  // Adds where sums that grow or fall with the loop's variable alone become 0. False, and nothing is added, if some sum depends on it otherwise or not at all:
   // whether such a mask holds is no matter of the iteration.
-  bool AddTo(Ranges& ranges, ir::VarId var, const Facts& facts, const std::vector<Linear>& sums) {
+  bool AddTo(Ranges& ranges, const ir::For& loop, const Facts& facts, const std::vector<Linear>& sums) {
+    std::set<ir::VarId> inside{loop.vars[0]};  // have no value in front of the loop
+    for (const Stmt& stmt : loop.body)
+      if (const auto* let = std::get_if<ir::Let>(&stmt.op)) inside.insert(let->var);
     Ranges found;
     bool moves = false;
     for (Linear sum : sums) {
-      const ExprId own = module_.VarRef(var);
+      const ExprId own = module_.VarRef(loop.vars[0]);
       const int64_t step = sum.Coefficient(own);
       sum.terms.erase(ir::Index(own));
       for (const auto& [term, coefficient] : sum.terms)
-        if (ContainsVar(module_.exprs, ExprId(term), std::set{var})) return false;
+        if (ContainsVar(module_.exprs, ExprId(term), inside)) return false;
       const Range rest = RangeOf(facts, sum);
       if (rest.min < INT32_MIN / 2 || rest.max > INT32_MAX / 2) return false;
       if (step == 0) {

@@ -56,6 +56,7 @@ class Iteration {
  private:
   // False for what has effects beside fragments.
   bool Follow(const Stmt& stmt) {
+    if (const auto* let = std::get_if<ir::Let>(&stmt.op)) NoteReads(let->value);
     if (ir::IsOneOf<ir::Let, ir::Assume, ir::RingStep>(stmt.op)) return true;
     if (const auto* copy = std::get_if<ir::Copy>(&stmt.op)) return copy->plan && copy->plan->ring;
     if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) return FollowProduct(*gemm);
@@ -78,9 +79,9 @@ class Iteration {
   bool FollowProduct(const ir::Gemm& gemm) {
     if (!IsWhole(gemm.c)) return false;
     const std::optional<ir::ExprNode> a = Read(gemm.a.buffer), b = Read(gemm.b.buffer);
-    const std::optional<ir::ExprNode> sum = gemm.clear_accum ? std::optional(Float(gemm.c.buffer, 0)) : Read(gemm.c.buffer);
-    const auto is_zero = [](const std::optional<ir::ExprNode>& value) { return value && value->FloatValue() == 0; };
-    const bool stays = sum && (is_zero(a) || is_zero(b) || std::isinf(sum->FloatValue()));
+    const std::optional<ir::ExprNode> sum = gemm.clear_accum ? std::optional(Zero(gemm.c.buffer)) : Read(gemm.c.buffer);
+    const auto is_zero = [](const std::optional<ir::ExprNode>& value) { return value && ir::IsFloat(value->dtype) && value->FloatValue() == 0; };
+    const bool stays = sum && ir::IsFloat(module_[gemm.c.buffer].dtype) && (is_zero(a) || is_zero(b) || std::isinf(sum->FloatValue()));
     Write(gemm.c.buffer, stays ? sum : std::nullopt);
     return true;
   }
@@ -107,12 +108,16 @@ class Iteration {
     return module_[region.buffer].space == ir::Space::kFragment && region.extents == module_.ShapeOf(region.buffer);
   }
 
-  ir::ExprNode Float(BufferId of, double value) const { return ir::ConstFloatNode(module_[of].dtype, value); }
+  ir::ExprNode Zero(BufferId of) const { return ir::ConstFloatNode(module_[of].dtype, 0); }
 
   std::optional<ir::ExprNode> Read(BufferId id) {
     if (!written_.contains(id)) from_before_.insert(id);
     const auto at = now_.find(id);
     return at == now_.end() ? std::nullopt : std::optional(at->second);
+  }
+
+  void NoteReads(ExprId id) {
+    for (const ExprId load : ir::LoadsOf(module_.exprs, id)) (void)Read(BufferId(module_.exprs[load].ref));
   }
 
   void Write(BufferId id, std::optional<ir::ExprNode> value) {
@@ -124,8 +129,15 @@ class Iteration {
   std::optional<ir::ExprNode> ValueOf(ExprId id) {
     const ir::ExprNode& node = module_.exprs[id];
     if (node.op == ExprOp::kConstFloat || node.op == ExprOp::kConstInt) return node;
-    if (node.op == ExprOp::kLoad) return Read(BufferId(node.ref));
-    if (ir::Chooses(node.op) && masks_.contains(node.args[0])) return ValueOf(node.args[2]);
+    if (node.op == ExprOp::kLoad) {
+      for (const ExprId index : node.Args()) NoteReads(index);
+      return Read(BufferId(node.ref));
+    }
+    if (ir::Chooses(node.op) && masks_.contains(node.args[0])) {
+      // Iterations whose masks hold read the other arm.
+      NoteReads(node.args[0]), NoteReads(node.args[1]);
+      return ValueOf(node.args[2]);
+    }
     std::vector<ir::ExprNode> args;
     bool known = true;
     for (ExprId arg : node.Args()) {  // all of them: each may read what is from before
@@ -195,6 +207,9 @@ class Skipper {
   std::optional<ExprId> FirstOf(const ir::For& loop, const Facts& facts, const Block& before) {
     const bool rings = std::ranges::any_of(loop.body, [](const Stmt& stmt) { return std::holds_alternative<ir::RingStep>(stmt.op); });
     if (!rings || !ir::LoadsOf(module_.exprs, loop.extents[0]).empty()) return std::nullopt;
+    std::set<ir::VarId> inside{loop.vars[0]};  // have no value in front of the loop
+    for (const Stmt& stmt : loop.body)
+      if (const auto* let = std::get_if<ir::Let>(&stmt.op)) inside.insert(let->var);
     std::optional<ExprId> first;
     std::set<ExprId> masks;
     for (const Stmt& stmt : loop.body) {
@@ -203,7 +218,7 @@ class Skipper {
       const auto* store = std::get_if<ir::Store>(&each->body[0].op);
       if (store == nullptr || !ir::Chooses(module_.exprs[store->value].op)) continue;
       const ExprId mask = module_.exprs[store->value].args[0];
-      const std::optional<ExprId> own = FirstOfMask(loop.vars[0], *each, mask, facts);
+      const std::optional<ExprId> own = FirstOfMask(inside, loop.vars[0], *each, mask, facts);
       if (!own) continue;
       masks.insert(mask);
       // Of several masks, one alone says when the group begins: an iteration is skipped where none holds.
@@ -216,9 +231,11 @@ class Skipper {
   }
 
   // Where the first of the mask's comparisons begins to hold for some of the group's elements, of those that differ between groups.
-  std::optional<ExprId> FirstOfMask(ir::VarId step, const ir::For& loop, ExprId mask, const Facts& facts) {
+  // `own`: the serial loop's variable and those that its body binds.
+  std::optional<ExprId> FirstOfMask(std::set<ir::VarId> own, ir::VarId step, const ir::For& loop, ExprId mask, const Facts& facts) {
     Facts inside = facts;
     inside.EnterLoop(loop);
+    own.insert(loop.vars.begin(), loop.vars.end());
     const auto sums = SumsOf(module_, inside, mask);
     if (!sums) return std::nullopt;
     std::optional<ExprId> first;
@@ -237,9 +254,10 @@ class Skipper {
         rest = module_.exprs.Add(rest, module_.exprs.Mul(elements.first, Int(factor)));
         sum.constant += std::max<int64_t>(0, factor) * elements.span;
       }
-      std::set<ir::VarId> own(loop.vars.begin(), loop.vars.end());
-      own.insert(step);
-      if (std::ranges::any_of(sum.terms, [&](const auto& term) { return ContainsVar(module_.exprs, ExprId(term.first), own); })) continue;
+      const auto is_known = [&](const auto& term) {
+        return !ContainsVar(module_.exprs, ExprId(term.first), own) && ir::LoadsOf(module_.exprs, ExprId(term.first)).empty();
+      };
+      if (!std::ranges::all_of(sum.terms, is_known)) continue;
       const Range range = RangeOf(inside, sum);
       if (differ <= pace || range.min < INT32_MIN / 2 || range.max > INT32_MAX / 2) continue;
       Linear opposite;
@@ -249,6 +267,13 @@ class Skipper {
       first = first ? Made(ExprOp::kMax, *first, found) : found;
     }
     return first;
+  }
+
+  // How many of a digit's values a group holds: those next to each other, where each group holds as many; else all count.
+  static int64_t WithinGroup(const ir::Digit& digit) {
+    const int64_t group = kGroupThreads, smaller = std::min<int64_t>(digit.stride, group), larger = std::max<int64_t>(digit.stride, group);
+    const int64_t within = std::clamp<int64_t>(group / digit.stride, 1, digit.size);
+    return digit.place != ir::Place::kThread || larger % smaller != 0 || digit.size % within != 0 ? digit.size : within;
   }
 
   // The indices of one dimension that a group holds: from `first`, which the thread's number tells, over `span`; those of two groups are at most
@@ -262,8 +287,7 @@ class Skipper {
     Elements elements{Int(0)};
     int64_t weight = 1;
     for (const ir::Digit& digit : digits) {
-      int64_t within = digit.size;
-      if (digit.place == ir::Place::kThread) within = std::clamp<int64_t>(int64_t(kGroupThreads) / digit.stride, 1, digit.size);
+      const int64_t within = WithinGroup(digit);
       elements.span += (within - 1) * weight;
       if (within < digit.size) {
         const int64_t stride = std::max<int64_t>(digit.stride, kGroupThreads), groups = digit.size / within;
@@ -285,7 +309,8 @@ class Skipper {
       const auto* loop = std::get_if<ir::For>(&stmt.op);
       if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->body.size() != 1) continue;
       const auto* store = std::get_if<ir::Store>(&loop->body[0].op);
-      if (store == nullptr || !CoversElements(module_, *loop, store->buffer) || !IsOwnElement(module_, *loop, store->indices)) continue;
+      if (store == nullptr || module_[store->buffer].space != ir::Space::kFragment) continue;
+      if (!CoversElements(module_, *loop, store->buffer) || !IsOwnElement(module_, *loop, store->indices)) continue;
       const ir::ExprNode& value = module_.exprs[store->value];
       if (value.op == ExprOp::kConstFloat) constants.insert_or_assign(store->buffer, value);
     }

@@ -28,8 +28,13 @@ Value* ThreadAccess::WhoWrites(const ir::Stmt& stmt, ir::BufferId written) const
 void ThreadAccess::Store(const ir::Stmt& stmt) {
   const auto& store = std::get<ir::Store>(stmt.op);
   When(WhoWrites(stmt, store.buffer), [&] {
-    Value* value = ToMemory(evaluator_.Eval(store.value), module()[store.buffer].dtype);
-    memory_.Store(store.buffer, store.indices, value, memory_.ElementExists(store.buffer, store.indices));
+    Value* exists = memory_.ElementExists(store.buffer, store.indices);
+    // The emulator reports what is read: nothing for a store that does nothing.
+    const bool apart = target().emulated;
+    When(apart ? exists : nullptr, [&] {
+      Value* value = ToMemory(evaluator_.Eval(store.value), module()[store.buffer].dtype);
+      memory_.Store(store.buffer, store.indices, value, apart ? nullptr : exists);
+    });
   });
 }
 

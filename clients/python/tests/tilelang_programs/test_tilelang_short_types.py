@@ -199,3 +199,51 @@ def test_what_elements_that_share_bytes_cannot_do(client):
             T.copy(sums, Out)
 
     refused(client, summed, "a sum of f4e2m1")
+
+
+def test_what_two_elements_of_a_byte_would_share_is_refused(client):
+    """A thread's own variable, a row that the iteration chooses, halves of different threads, and a tensor of no dimensions."""
+    @T.prim_func
+    def variable(X: T.Tensor((8, 64), "int32"), P: T.Tensor((8, 64), "uint4")):
+        with T.Kernel(1, threads=32):
+            one = T.alloc_var("int32")
+            for i, j in T.Parallel(8, 64):
+                one = X[i, j]
+                P[i, j] = T.cast(one, "uint4")
+
+    @T.prim_func
+    def rows(R: T.Tensor((64,), "int32"), C: T.Tensor((8, 64), "int32"), P: T.Tensor((8, 64), "uint4")):
+        with T.Kernel(1, threads=32):
+            for i, j in T.Parallel(8, 64):
+                r = R[j]
+                C[i, j] = r
+                P[(i + r) % 8, j] = T.cast(r, "uint4")
+
+    @T.prim_func
+    def halves(X: T.Tensor((64,), "int32"), P: T.Tensor((64,), "uint4")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            P[tx] = T.cast(X[tx], "uint4")
+
+    @T.prim_func
+    def of_nothing(X: T.Tensor((64,), "int32"), P: T.Tensor((), "uint4")):
+        with T.Kernel(1, threads=32):
+            for i in T.serial(2):
+                X[i] = T.cast(P[()], "int32")
+
+    for func in (variable, rows, halves):
+        refused(client, func, "store elements that share bytes")
+    refused(client, of_nothing, "is half of a byte")
+
+
+def test_a_thread_stores_bytes_of_its_own(client):
+    @T.prim_func
+    def bytes_(X: T.Tensor((256,), "int32"), P: T.Tensor((256,), "uint4")):
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            for v in T.serial(8):
+                P[tx * 8 + v] = T.cast(X[tx * 8 + v], "uint4")
+
+    x, packed = np.random.default_rng().integers(0, 16, 256).astype(np.int32), np.zeros(128, np.uint8)
+    run(client, bytes_, "emu:sm_90a", x, packed)
+    assert np.array_equal(unpacked(packed, "uint4"), x)

@@ -204,12 +204,15 @@ Value* ParallelLoop::WhereWritten(Space space, Value* condition) const {
 // In the iteration entered last.
 void ParallelLoop::StoreElement(const ir::Store& store) {
   const ir::Buffer& buffer = module()[store.buffer];
-  Value* value = ToMemory(evaluator_.Eval(store.value), buffer.dtype);
+  const auto value = [&] { return ToMemory(evaluator_.Eval(store.value), buffer.dtype); };
   if (buffer.space == Space::kFragment) {
-    return StoreRegister(store, addresses_.Of(store.buffer, store.indices).registers[size_t(iterations_.current())], value);
+    Value* element = value();
+    return StoreRegister(store, addresses_.Of(store.buffer, store.indices).registers[size_t(iterations_.current())], element);
   }
-  Value* exists = memory_.ElementExists(store.buffer, store.indices);
-  memory_.Store(store.buffer, store.indices, value, WhereWritten(buffer.space, exists));
+  Value* written = WhereWritten(buffer.space, memory_.ElementExists(store.buffer, store.indices));
+  // As in ThreadAccess::Store.
+  const bool apart = target().emulated;
+  When(apart ? written : nullptr, [&] { memory_.Store(store.buffer, store.indices, value(), apart ? nullptr : written); });
 }
 
 // Stores an element of a fragment if the iteration exists. A thread without this iteration may hold another element in the same register.
