@@ -178,8 +178,8 @@ class Splitter {
   ExprId Int(int64_t value) { return module_.exprs.Int(value); }
   ExprId Made(ExprOp op, ExprId a, ExprId b) { return module_.exprs.Make(op, {a, b}); }
 
-  // Adds where sums that grow or fall with the loop's variable alone become 0. False, and nothing is added, if some sum depends on it otherwise or not at all:
-  // whether such a mask holds is no matter of the iteration.
+  // Adds where sums that grow or fall with the loop's variable alone become 0. False, and nothing is added, if some sum depends on it otherwise or
+  // not at all: whether such a mask holds is no matter of the iteration.
   bool AddTo(Ranges& ranges, const ir::For& loop, const Facts& facts, const std::vector<Linear>& sums) {
     std::set<ir::VarId> inside{loop.vars[0]};  // have no value in front of the loop
     for (const Stmt& stmt : loop.body)

@@ -132,3 +132,21 @@ def test_an_iteration_reads_what_it_kept(call, target, memory, size):
     a, b, c = call(program, target, np.arange(size, dtype=np.int32), np.zeros(size, np.int32), np.zeros(size, np.int32))
     np.testing.assert_array_equal(b, np.minimum(2 * a + 1, 99))
     assert c.sum() == (a + 1).sum()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_store_beyond_a_tensor_reads_nothing(emulator, target):
+    @T.prim_func
+    def program(A: T.Tensor((100,), "float32"), C: T.Tensor((100,), "float32")):
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            own = T.alloc_local((4,), "float32")
+            for i in T.serial(4):
+                if tx * 4 + i < 100:
+                    own[i] = A[tx * 4 + i]
+            for i in T.serial(4):
+                C[tx * 4 + i] = own[i]
+
+    a = np.random.default_rng().standard_normal(100).astype(np.float32)
+    (_, c), answer = emulator.call(emulator.module(program.serialized), target, [(a, "float32"), (np.zeros_like(a), "float32")], check=1)
+    assert answer["finished"] and not answer["findings"] and np.array_equal(a, c)

@@ -9,9 +9,9 @@ import corpus
 TIMES = re.compile(r"do_bench|latency|elapsed|time\.time", re.I)
 OURS = re.compile(r"tile-?lang|kernel|sparse", re.I)
 PEER = re.compile(r"\bref\b|\bref[_ ]|torch|triton|\bfla\b|\bfla[_ ]|\bfa[23]?\b|flash_?attn|baseline|dense|naive|cublas", re.I)
-FIGURE = re.compile(r"^(?P<label>[^:=/]*[A-Za-z][^:=/]*?)\s*[:=]\s*(?P<value>\d+(\.\d+)?(e[+-]?\d+)?)\s*(?P<unit>ms|us|µs|seconds|s|TFLOPS?|GFLOPS?|GB/s)?\b",
-                    re.I)
-SPEEDUP = re.compile(r"speed-?up[^:=]*[:=]\s*(?P<value>\d+(\.\d+)?)", re.I)
+NUMBER = r"(?P<value>\d+(\.\d+)?(e[+-]?\d+)?)"
+FIGURE = re.compile(rf"^(?P<label>[^:=/]*[A-Za-z][^:=/]*?)\s*[:=]\s*{NUMBER}\s*(?P<unit>ms|us|µs|seconds|s|TFLOPS?|GFLOPS?|GB/s)?\b", re.I)
+SPEEDUP = re.compile(rf"speed-?up[^:=]*[:=]\s*{NUMBER}", re.I)
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
