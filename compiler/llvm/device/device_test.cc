@@ -4,6 +4,7 @@
 #include "compiler/llvm/device/device_test.h"
 
 #include <gmock/gmock.h>
+#include <ranges>
 
 namespace kiln::llvm_ir {
 namespace {
@@ -241,11 +242,12 @@ constexpr DType kAll[] = {
 
 TEST_P(DeviceTest, EveryConversion) {
   Compile([](TestKernel& k) {
-    for (DType from : kAll) {
+    const auto has_values = [](DType type) { return type != DType::kF4E2M1; };  // front/unpack leaves none
+    for (DType from : kAll | std::views::filter(has_values)) {
       const bool nibble = ir::Bits(from) == 4;
       Value* v = k.Load(nibble ? k.builder.getInt8Ty() : MemoryType(k.context, from));
       if (v->getType() != ValueType(k.context, from)) v = k.builder.CreateTrunc(v, ValueType(k.context, from));
-      for (DType to : kAll) {
+      for (DType to : kAll | std::views::filter(has_values)) {
         Value* result = k.device->Convert(v, from, to);
         ASSERT_EQ(result->getType(), ValueType(k.context, to)) << ir::Name(from) << " to " << ir::Name(to);
         k.Store(ir::Bits(to) == 4 ? k.builder.CreateZExt(result, k.builder.getInt8Ty()) : result);
