@@ -118,7 +118,10 @@ def host_tensor(value, expected: DType, name: str) -> HostTensor:
     if hasattr(value, "data_ptr") and hasattr(value, "stride"):
         if value.device.type != "cpu":
             raise ValueError(f"{name} is on {value.device}; the emulator takes tensors of the host: pass .cpu()")
-        return HostTensor(as_dtype(value.dtype), tuple(value.shape), tuple(value.stride()), value.data_ptr(), value)
+        dtype = as_dtype(value.dtype)
+        if dtype == "float4_e2m1fnx2":  # a byte of two elements, as numpy gives it
+            dtype = as_dtype("uint8")
+        return HostTensor(dtype, tuple(value.shape), tuple(value.stride()), value.data_ptr(), value)
     import numpy
 
     if not hasattr(value, "__array_interface__"):

@@ -13,7 +13,7 @@ from ..bench import do_bench
 from ..errors import NoEffectWarning
 from .blocks import TensorDescriptor
 from .builtin import unwrapped
-from .runtime import KernelInterface, others_may_serve
+from .runtime import KernelInterface, needs_more_registers, others_may_serve
 from .specialize import TensorWrapper, element_of, emulated, is_tensor
 
 
@@ -164,7 +164,7 @@ class Autotuner(_Around):
                 return config
         compiled, failures = self._compiled(configs, args, kwargs, given, grid)
         if not compiled:
-            compiled, failures = self._compiled(configs, args, kwargs, given, grid, may_spill=True)
+            compiled, _ = self._compiled(_too_narrow(failures), args, kwargs, given, grid, may_spill=True)
         if not compiled:
             config, failure = failures[0]
             raise RuntimeError(f"{self.__name__}: none of {len(configs)} configurations compiles; {config}: {failure}") from failure
@@ -183,10 +183,13 @@ class Autotuner(_Around):
     def _first(self, configs, args, kwargs, given, grid):
         """The first configuration whose kernel compiles, for the emulator; None where there is none."""
         for may_spill in (False, True):
+            failures = []
             for config in configs:
-                compiled, _ = self._compiled([config], args, kwargs, given, grid, may_spill)
+                compiled, failed = self._compiled([config], args, kwargs, given, grid, may_spill)
                 if compiled:
                     return config if _is_emulated(compiled[0][1]) else None
+                failures += failed
+            configs = _too_narrow(failures)
         return None
 
     def _reset(self, config: Config, given: dict, reset_only: bool) -> None:
@@ -209,6 +212,9 @@ class Autotuner(_Around):
     def _compiled(self, configs, args, kwargs, given, grid, may_spill=False) -> tuple:
         """([(configuration, kernel)], [(configuration, why not)]), both in order. ``may_spill``: also those that need far more registers than a
         thread has."""
+        if not configs:
+            return [], []
+
         def one(config):
             others_may_serve.set(not may_spill)
             try:
@@ -243,6 +249,11 @@ class Autotuner(_Around):
 def _timed(warmup, rep):
     """By so many milliseconds."""
     return lambda call, quantiles: do_bench(call, 25 if warmup is None else warmup, 100 if rep is None else rep, quantiles=quantiles)
+
+
+def _too_narrow(failures) -> list:
+    """The configurations that would compile if their kernels might spill."""
+    return [config for config, problem in failures if needs_more_registers(problem)]
 
 
 def _is_emulated(kernel) -> bool:

@@ -51,6 +51,11 @@ _NO_EFFECT = {
 OPTIONS = {**_OPTIONS, **{name: nothing[0] for name, (nothing, _) in _NO_EFFECT.items()}}  # all that launches may pass
 
 
+def needs_more_registers(problem: Exception) -> bool:
+    """Whether the compiler refused a program because its fragments need far more registers than a thread has."""
+    return isinstance(problem, CompileError) and "max_fragment_registers" in str(problem)
+
+
 class KernelInterface:
     """What ``kernel[grid]`` is: a launch over a grid of programs."""
 
@@ -352,6 +357,8 @@ class JITFunction(KernelInterface):
             self._kernels.pop((key, False), None)
             self._kernels.pop((key, True), None)
         kernel = self._kernels.get((key, False))
+        if kernel is not None and kernel.refusal is not None and others_may_serve.get():
+            raise kernel.refusal
         if kernel is None:
             kernel = self._compiled(key, False, known, classes, options, rank, target)
         if _overlap(tensors) and _writes_shared(kernel, tensors):
@@ -363,12 +370,14 @@ class JITFunction(KernelInterface):
         flags = [f"--maxrregcount={options['maxnreg']}"] if options["maxnreg"] else None
         try:
             made = compiler.compile(func, target=target, compile_flags=flags)
-        except CompileError as refusal:
+            refusal = None
+        except CompileError as found:
             # Triton compiles what is written for too few warps, and spills.
-            if others_may_serve.get() or "max_fragment_registers" not in str(refusal):
+            if others_may_serve.get() or not needs_more_registers(found):
                 raise
-            made = compiler.compile(func, target=target, compile_flags=flags, pass_configs=_SPILLED)
+            made, refusal = compiler.compile(func, target=target, compile_flags=flags, pass_configs=_SPILLED), found
         kernel = CompiledKernel(self, made, options, classes, told, views)
+        kernel.refusal = refusal
         self._kernels[key, may_overlap], self._used[key] = kernel, used
         return kernel
 
