@@ -240,6 +240,10 @@ bool Layout::IsPadded(std::span<const int64_t> shape) const {
   return false;
 }
 
+bool Layout::IsWhole() const {
+  return std::ranges::all_of(dims_, [](const auto& dim) { return std::ranges::all_of(dim, [](const Digit& d) { return d.place == Place::kRegister; }); });
+}
+
 int64_t Layout::ThreadOf(std::span<const int64_t> index) const {
   int64_t sum = 0;
   for (int d = 0; d < rank(); ++d) sum += Feed(dims_[d], index[d], Place::kThread);

@@ -64,6 +64,7 @@ class Layout {
   int64_t Addresses() const;  // highest address + 1, in elements, before the swizzle
   bool IsPadded(std::span<const int64_t> shape) const;
   bool IsReplicated() const { return !replicas_.empty(); }
+  bool IsWhole() const;  // every thread holds every element
 
   int64_t ThreadOf(std::span<const int64_t> index) const;  // of replica 0
   int64_t RegisterOf(std::span<const int64_t> index) const;

@@ -28,6 +28,16 @@ TEST(Layout, ReducingADimensionMakesReplicas) {
   EXPECT_EQ(rows.ReplicaOf(7), 3);
 }
 
+TEST(Layout, IsWholeWhereNoDimensionHasThreads) {
+  const std::vector<int64_t> shape{6, 4};
+  const int swapped[] = {1, 0};
+  EXPECT_TRUE(Layout::Replicated(shape, 32).IsWhole());
+  EXPECT_TRUE(Layout::Replicated(shape, 32).Permuted(swapped).IsWhole());
+  EXPECT_TRUE(Layout::Distributed(shape, 1, 2).IsWhole()) << "of one thread";
+  EXPECT_FALSE(Layout::Distributed(shape, 2, 2).IsWhole());
+  EXPECT_FALSE(kAccumulator.WithoutDim(1).IsWhole()) << "four threads hold copies, eight have other elements";
+}
+
 TEST(Layout, HalvesHaveRegistersOfTheirOwn) {
   const std::optional<Layout> rows = kAccumulator.Half(0);
   ASSERT_TRUE(rows);

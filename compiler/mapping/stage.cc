@@ -2,7 +2,6 @@
 #include "compiler/mapping/stage.h"
 
 #include <algorithm>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <numeric>
@@ -215,10 +214,7 @@ class Stager {
     store.value = module_.VarRef(value);
   }
 
-  bool HeldByAll(BufferId fragment) const {
-    const std::vector<int64_t> shape = module_.ShapeOf(fragment);
-    return module_[fragment].layout->Registers() == std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-  }
+  bool HeldByAll(BufferId fragment) const { return module_[fragment].layout->IsWhole(); }
 
   // Whether each thread writes an element of its own, which others read: they hold a copy of it, too.
   bool IsOfOthersToo(const Access& access) const {

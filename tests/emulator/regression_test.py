@@ -398,3 +398,24 @@ def test_a_condition_is_read_for_its_own_statement(emulator, target):
             T.copy(c, C)
 
     check(emulator, program, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_elements_of_a_fragment_that_threads_hold_column_by_column(emulator, target, dtype):
+    """Every thread holds `a`, for its element is read. So the loop gives every thread all of `b`, too, in the order of `a`."""
+    @T.prim_func
+    def program(A: T.Tensor((8, 24), "int8"), B: T.Tensor((24, 8), dtype), C: T.Tensor((64,), dtype), D: T.Tensor((64,), "int8")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            a, b = T.alloc_fragment((8, 24), "int8"), T.alloc_fragment((24, 8), dtype)
+            T.copy(A, a)
+            for i, j in T.Parallel(24, 8):
+                b[i, j] = a[j, i]
+            D[tx] = a[2, 2]
+            C[tx] = b[tx % 24, tx // 24]
+            b[3, 5] = 7
+            b[tx % 24, tx // 24] = tx
+            T.copy(b, B)
+
+    check(emulator, program, target)

@@ -90,16 +90,29 @@ Value* Memory::FlatOffset(BufferId id, std::span<const ExprId> indices) {
   return offset == nullptr ? I64(0) : offset;
 }
 
+// Every thread holds the whole fragment. Which register an access needs may be known only at run time.
+Value* Memory::RegisterOf(BufferId id, std::span<const ExprId> indices) {
+  Value* number = nullptr;
+  for (size_t d = 0; d < indices.size(); ++d) {
+    const std::vector<ir::Digit>& digits = module()[id].layout->dim(int(d));
+    Value* rest = digits.empty() ? nullptr : evaluator_.EvalIndex(indices[d]);
+    for (size_t i = 0; i < digits.size(); ++i) {
+      const bool last = i + 1 == digits.size();
+      number = AddTo(number, b().CreateMul(last ? rest : b().CreateURem(rest, I64(digits[i].size)), I64(digits[i].stride)));
+      if (!last) rest = b().CreateUDiv(rest, I64(digits[i].size));
+    }
+  }
+  return number == nullptr ? I64(0) : number;
+}
+
 Value* Memory::ElementPointer(BufferId id, std::span<const ExprId> indices) {
   const ir::Buffer& buffer = module()[id];
   if (buffer.space == Space::kGlobal || buffer.space == Space::kLocal) {
     return b().CreateGEP(MemoryType(llvm(), buffer.dtype), places_.Of(id), FlatOffset(id, indices));
   }
   if (buffer.space == Space::kFragment) {
-    // Every thread holds the whole fragment, with registers numbered row by row. Which register an access needs may be known only at run
-    // time.
     registers_.Forget(id);
-    return b().CreateGEP(MemoryType(llvm(), buffer.dtype), places_.Of(id), FlatOffset(id, indices));
+    return b().CreateGEP(MemoryType(llvm(), buffer.dtype), places_.Of(id), RegisterOf(id, indices));
   }
   SplitOffset offset;
   Value* after = nullptr;

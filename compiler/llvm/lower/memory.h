@@ -59,6 +59,7 @@ class Memory : Part {
 
  private:
   Value* FlatOffset(ir::BufferId buffer, std::span<const ir::ExprId> indices);  // in elements
+  Value* RegisterOf(ir::BufferId fragment, std::span<const ir::ExprId> indices);
   void StopWhere(Value* outside, ir::BufferId buffer, std::span<Value* const> index, bool write);
   // The byte that says whether the element has been written; nullptr: nothing does.
   Value* WrittenByte(ir::BufferId buffer, std::span<const ir::ExprId> indices);
