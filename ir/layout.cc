@@ -241,7 +241,8 @@ bool Layout::IsPadded(std::span<const int64_t> shape) const {
 }
 
 bool Layout::IsWhole() const {
-  return std::ranges::all_of(dims_, [](const auto& dim) { return std::ranges::all_of(dim, [](const Digit& d) { return d.place == Place::kRegister; }); });
+  const auto in_registers = [](const Digit& digit) { return digit.place == Place::kRegister; };
+  return std::ranges::all_of(dims_, [&](const auto& dim) { return std::ranges::all_of(dim, in_registers); });
 }
 
 int64_t Layout::ThreadOf(std::span<const int64_t> index) const {
