@@ -449,6 +449,9 @@ Result<std::vector<OutputShape>> Binder::Outputs(std::span<const Arg> inputs) co
     }
     if (!ElementCount(output.shape))
       return ArgumentError(fmt::format("{}.{} would have the shape {}", name_, proto.name, fmt::join(output.shape, "×")));
+    if (Find(proto.dtype)->bits < 8 && output.shape.size() > 1 && output.shape.back() % 2 != 0)
+      return ArgumentError(fmt::format("{}.{} would have the shape {}, whose rows of {} do not end with a byte", name_, proto.name,
+                                       fmt::join(output.shape, "×"), Name(proto.dtype)));
     outputs.push_back(std::move(output));
   }
   return outputs;

@@ -29,7 +29,7 @@ constexpr const char* kHint =
 constexpr size_t kMaxSteps = 64;
 // How many pairs of accesses of one loop are examined at most.
 constexpr int64_t kMaxPairs = 1'000'000;
-// How many accesses of iterations of one loop are followed at most, apart from those of its first step.
+// Once so many accesses of one loop's iterations have been followed, no further step is tried.
 constexpr size_t kMaxTraced = 1'000'000;
 
 // The steps from one iteration to another that may lead to the same element.

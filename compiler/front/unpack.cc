@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "compiler/analysis/facts.h"
+#include "compiler/analysis/threads/divergence.h"
 #include "compiler/front/nibbles.h"
 #include "compiler/rewrite/elementwise.h"
 #include "compiler/rewrite/fresh.h"
@@ -76,7 +77,7 @@ class Unpacker {
       facts.EnterKernel(kernel);
       values_.clear();
       used_.clear();
-      alike_.clear();
+      divergence_.emplace(module_, kernel);
       kernel.body = Rewritten(kernel.body, facts);
       for (const BufferId id : used_) Report(kernel, id);
     }
@@ -117,7 +118,10 @@ class Unpacker {
       extent = nibbles_.Half(extent);
     };
     if (buffer.shape.empty()) return Refuse(fmt::format("'{}' is half of a byte", buffer.name), "give it a dimension of 2 elements or more");
-    halved(buffer.shape.back(), "a last dimension");
+    // A vector of an odd number of elements at run time ends in half of a byte. The launcher makes no such rows.
+    ExprId& last = buffer.shape.back();
+    if (!module_.exprs.ConstInt(last)) last = module_.exprs.Add(last, module_.exprs.Int(1, module_.exprs.Type(last)));
+    halved(last, "a last dimension");
     for (size_t d = 0; d + 1 < buffer.strides.size(); ++d) halved(buffer.strides[d], "a stride");
     if (!buffer.strides.empty() && !module_.exprs.IsConst(buffer.strides.back(), 1))
       Refuse(fmt::format("'{}' has elements of {} that are not neighbours in their bytes", buffer.name, ir::Name(Declared(id))),
@@ -207,10 +211,7 @@ class Unpacker {
     for (const Stmt& stmt : block) {
       stmt_ = &stmt;
       Append(stmt, facts, out);
-      if (const auto* let = std::get_if<ir::Let>(&stmt.op)) {
-        facts.Bind(*let);
-        if (!TellsThreadsApart(let->value)) alike_.insert(let->var);
-      }
+      if (const auto* let = std::get_if<ir::Let>(&stmt.op)) facts.Bind(*let);
       if (const auto* assume = std::get_if<ir::Assume>(&stmt.op)) facts.Assume(assume->cond);
     }
     return out;
@@ -287,21 +288,10 @@ class Unpacker {
     out.push_back({std::move(rewritten), loc});
   }
 
-  // Whether threads of a block may have values of their own.
-  bool TellsThreadsApart(ExprId id) const {
-    const ExprNode& node = module_.exprs[id];
-    if (node.op == ExprOp::kLoad && module_[BufferId(node.ref)].space == ir::Space::kLocal) return true;
-    if (node.op == ExprOp::kVar) {
-      const ir::VarKind kind = module_[VarId(node.ref)].kind;
-      return kind == ir::VarKind::kThread || (kind == ir::VarKind::kLet && !alike_.contains(VarId(node.ref)));
-    }
-    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return TellsThreadsApart(arg); });
-  }
-
   // Outside of parallel loops each thread changes its half of a byte, which no other thread may do.
   void CheckHalves(const ir::Store& store, const Facts& facts) {
     for (const auto& [term, factor] : LinearOf(module_.exprs, store.indices.back()).terms) {
-      if (!TellsThreadsApart(ExprId(term)) || factor % 2 == 0 || facts.DivisorOf(ExprId(term)) % 2 == 0) continue;
+      if (!divergence_->Differs(ExprId(term)) || factor % 2 == 0 || facts.DivisorOf(ExprId(term)) % 2 == 0) continue;
       return Refuse("threads store elements that share bytes", "let each thread store all elements of its bytes, or copy a tile with T.copy");
     }
   }
@@ -480,8 +470,8 @@ class Unpacker {
   Nibbles nibbles_;
   std::vector<DType> declared_;  // of the buffers that the program has
   std::unordered_map<uint32_t, ExprId> values_;
-  std::set<BufferId> used_;  // by the kernel, of short elements
-  std::set<VarId> alike_;    // variables of lets that are the same for all threads of a block
+  std::set<BufferId> used_;               // by the kernel, of short elements
+  std::optional<Divergence> divergence_;  // of the kernel as it was
   bool in_parallel_ = false;
   const Stmt* stmt_ = nullptr;
 };

@@ -52,6 +52,8 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     if options.emulate and not options.triton:
         parser.error("--emulate goes with --triton")
+    if options.tilelang_figures and not options.tilelang:
+        parser.error("--tilelang-figures goes with --tilelang")
     options.compile_only |= options.emulate
     options.packages = os.environ.get("PYTHONPATH", "")  # as the caller has it; our processes get other ones
     options.budget = options.budget or (400 if options.tilelang or options.triton else 510)

@@ -314,7 +314,7 @@ class RemoteKernel:
         array = numpy.frombuffer(content, dtype=_STAND_INS.get(name, name))
         shape = [int(extent) for extent in output.tensor.shape]
         if self.dtypes[output.param].bits < 8 and shape:
-            shape[-1] //= 2  # two elements to a byte
+            shape[-1] = (shape[-1] + 1) // 2  # two elements to a byte
         array = array.reshape(tuple(shape))
         if not any(hasattr(a, "data_ptr") for a in args):
             return array

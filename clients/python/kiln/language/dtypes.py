@@ -58,7 +58,7 @@ class DType(str):
 
     @property
     def type_code(self) -> int:
-        """DLPack's number for the kind of type; 131 for TileLang's own, which stands between packed and computed with."""
+        """DLPack's number for the kind of type; 131 for float4_e2m1_unpacked, which is TileLang's own and has none there."""
         if self == _UNPACKED:
             return 131
         return _CODES.get(str(self.element), {"i": 0, "u": 1, "f": 2, "b": 6}[self.kind])

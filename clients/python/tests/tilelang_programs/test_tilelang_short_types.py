@@ -8,6 +8,8 @@ import kiln
 import kiln.language as T
 from kiln.client import Client
 from kiln.errors import CompileError
+from kiln.language.dtypes import as_dtype
+from kiln.remote import host_tensor
 from needs import needs_kilnd as pytestmark  # noqa: F401
 
 TARGETS = ("emu:sm_90a", "emu:gfx942")
@@ -234,6 +236,44 @@ def test_what_two_elements_of_a_byte_would_share_is_refused(client):
     for func in (variable, rows, halves):
         refused(client, func, "store elements that share bytes")
     refused(client, of_nothing, "is half of a byte")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("rows", [(), (2,)])
+def test_an_output_of_an_odd_number_of_elements_at_run_time(client, target, rows):
+    """One that is a vector ends in half of a byte. Rows do not, for each begins with a byte of its own."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def rounded(X: T.Tensor((*rows, n), "float32"), O: T.Tensor((*rows, n), "float4_e2m1fn")):
+        with T.Kernel(T.ceildiv(n, 64), threads=32) as b:
+            tile = T.alloc_fragment((*rows, 64), "float32")
+            T.copy(X[0, b * 64] if rows else X[b * 64], tile)
+            T.copy(tile, O[0, b * 64] if rows else O[b * 64])
+
+    for count in (1, 7, 8, 65, 128):
+        x = np.random.default_rng().choice(VALUES["float4_e2m1fn"], (*rows, count)).astype(np.float32)
+        if rows and count % 2 != 0:
+            with pytest.raises(Exception, match="do not end with a byte"):
+                run(client, rounded, target, x, outputs=[1])
+            continue
+        assert np.array_equal(unpacked(run(client, rounded, target, x, outputs=[1]), "float4_e2m1fn")[..., :count], x)
+
+
+def test_a_torch_tensor_of_pairs_is_its_bytes():
+    bytes_ = np.arange(6, dtype=np.uint8).reshape(2, 3)
+
+    class Pairs:
+        dtype, shape, device = "torch.float4_e2m1fn_x2", bytes_.shape, type("device", (), {"type": "cpu"})
+
+        def stride(self):
+            return 3, 1
+
+        def data_ptr(self):
+            return bytes_.ctypes.data
+
+    tensor = host_tensor(Pairs(), as_dtype("float4_e2m1fn"), "x")
+    assert tensor.dtype == "uint8" and tensor.shape == (2, 3) and tensor.address == bytes_.ctypes.data
 
 
 def test_a_thread_stores_bytes_of_its_own(client):

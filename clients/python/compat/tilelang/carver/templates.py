@@ -22,8 +22,8 @@ class NoRasterization:
 
 @dataclasses.dataclass
 class IntrinInfo:
-    """What a hint says of a product's instruction: the types and the orders of its operands. A kind of transform of 1 or more lays the operand out
-    in blocks of the instruction; one of 2 or more orders those, too."""
+    """What a hint says of a product's instruction: the types of its operands, and whether they are transposed. Where an operand's transform kind
+    is 1 or more, it is laid out in blocks of the instruction's size. From 2 on, the elements within each block are reordered as well."""
 
     in_dtype: str
     out_dtype: str
