@@ -161,6 +161,18 @@ func @f[%n](%A: global u8[%n], %B: global u8[64]) outputs(1) thread(%t) {
 )");
 }
 
+// LLVM 22's AMDGPUCodeGenPrepare ends with a segmentation fault.
+TEST(CompileForms, ArithmeticTakesOneOfTwoConstantsOfAnotherKind) {
+  CompilesEverywhere(R"(kiln 1
+func @f(%A: global f32[64], %B: global f32[64], %v: f64) outputs(0, 1) thread(%t) {
+  kernel @k grid(1) threads 64 blocks(%b) {
+    store %A[%t] = f32(reinterpret.f16(select(isnan(%v), -inf:bf16, 30848.0:bf16))) * 3.0
+    store %B[%t] = f32(reinterpret.bf16(select(isnan(%v), 1.0:f16, 2.0:f16))) * 3.0
+  }
+}
+)");
+}
+
 // The atomic operation orders the tile's write and what is read behind it, which is of another shape.
 TEST(CompileForms, OrderedAtomicsStandBesideWritesOfTiles) {
   CompilesEverywhere(R"(kiln 1

@@ -29,6 +29,7 @@
 #include <memory>
 
 #include "compiler/llvm/faults/array_bounds.h"
+#include "compiler/llvm/faults/constant_bits.h"
 #include "compiler/llvm/faults/negations.h"
 #include "compiler/llvm/faults/spins.h"
 
@@ -410,6 +411,7 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
     }
     if (machine.getTargetTriple().isAMDGPU()) {
       DropAccessesOutsideArrays(function);
+      FoldConstantBits(function);
       KeepWmmaInItsBlock(function);
       CutSchedulingRegions(function);
     }

@@ -13,6 +13,7 @@
 #include "compiler/llvm/emit.h"
 #include "compiler/llvm/emit_base.h"
 #include "compiler/llvm/sass/early_reads.h"
+#include "compiler/llvm/sass/lost_halves.h"
 #include "compiler/llvm/sass/torn_registers.h"
 
 namespace kiln::llvm_ir {
@@ -136,6 +137,7 @@ std::expected<PtxasOutput, PtxasFailure> RunAt(int level, const std::string& ptx
 std::optional<std::string> FaultOf(const std::string& cubin, const target::Target& target) {
   if (const auto early = FindEarlyRead(cubin, target.arch)) return early->Text();
   if (const auto torn = FindTornRegister(cubin, target.arch)) return torn->Text();
+  if (const auto lost = FindLostHalf(cubin, target.arch)) return lost->Text();
   return std::nullopt;
 }
 
