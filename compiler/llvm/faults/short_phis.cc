@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/llvm/faults/short_phis.h"
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/Analysis/LoopInfo.h>
+#include <llvm/IR/CFG.h>
+#include <llvm/IR/Dominators.h>
+#pragma GCC diagnostic pop
+
 #include <functional>
 #include <map>
+#include <utility>
 #include <vector>
 
 namespace kiln::llvm_ir {
@@ -58,14 +66,34 @@ void WidenTogether(llvm::PHINode* low, llvm::PHINode* high) {
   Replace(high, Narrow(b, b.CreateExtractElement(wide, 1), high->getType()));
 }
 
+// Whether it is the second one of a pair wherever it is one of a pair.
+bool IsSecond(const llvm::PHINode& phi) {
+  return llvm::any_of(phi.incoming_values(), [](const llvm::Use& use) {
+    const auto* element = llvm::dyn_cast<llvm::ExtractElementInst>(use.get());
+    const auto* index = element == nullptr ? nullptr : llvm::dyn_cast<llvm::ConstantInt>(element->getIndexOperand());
+    return index != nullptr && index->getZExtValue() % 2 != 0;
+  });
+}
+
 }  // namespace
 
 void WidenShortPhis(llvm::Function& function) {
+  if (function.isDeclaration()) return;
+  const llvm::DominatorTree dominators(function);
+  const llvm::LoopInfo loops(dominators);
+  const auto is_of_loop = [&](llvm::BasicBlock& block) {
+    return loops.isLoopHeader(&block) ||
+           llvm::any_of(llvm::predecessors(&block), [&](const llvm::BasicBlock* from) { return loops.getLoopFor(from) != loops.getLoopFor(&block); });
+  };
   for (llvm::BasicBlock& block : function) {
+    if (block.phis().empty() || is_of_loop(block)) continue;
     std::vector<llvm::PHINode*> phis;
     for (llvm::PHINode& phi : block.phis())
       if (IsShort(*phi.getType())) phis.push_back(&phi);
-    for (size_t i = 0; i + 1 < phis.size(); i += 2) WidenTogether(phis[i], phis[i + 1]);
+    for (size_t i = 0; i + 1 < phis.size(); i += 2) {
+      if (IsSecond(*phis[i])) std::swap(phis[i], phis[i + 1]);
+      WidenTogether(phis[i], phis[i + 1]);
+    }
     if (phis.size() % 2 != 0) Widen(phis.back());
   }
 }

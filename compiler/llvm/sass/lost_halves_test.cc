@@ -1,21 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/llvm/sass/lost_halves.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <sstream>
-
-#include "compiler/llvm/emit.h"
 #include "compiler/llvm/sass/sass_test_code.h"
-#include "compiler/llvm/test_support.h"
 
 namespace kiln::llvm_ir {
 namespace {
-
-using ::testing::Contains;
-using ::testing::HasSubstr;
 
 constexpr uint64_t kSpilledHalf = 3, kOwnHalf = 2;
 
