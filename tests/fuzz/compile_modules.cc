@@ -4,7 +4,8 @@
 //   compile_modules --seeds 0-199999 --processes 16          exits with 1 where the compiler failed on one
 //   compile_modules --show 1234                              the module of a seed, its target and its options
 //   compile_modules --one 1234 [--target hip:gfx942]         compiled in this process, for a debugger
-// Each process has a compile worker's limit of memory (--memory), each module --seconds of processor time.
+// Each process has a compile worker's limit of memory (--memory), each module --seconds of processor time; a module that takes more is a fault. After
+// --budget seconds no further modules are begun.
 #include <poll.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <cstdlib>
 #include <deque>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -34,14 +36,15 @@ struct Arguments {
   uint64_t first = 0, last = 0;
   size_t processes = 1;
   std::optional<uint64_t> show, one;
+  double budget = std::numeric_limits<double>::infinity();
   std::string save;  // a folder for the requests that failed
   Limits limits;
 };
 
 [[noreturn]] void Usage(std::string_view why) {
   fmt::print(stderr,
-             "compile_modules: {}\nuse: compile_modules --seeds FIRST-LAST [--processes N] [--seconds S] [--memory BYTES] [--target NAME] [--among "
-             "hip:gfx] [--save FOLDER]\n"
+             "compile_modules: {}\nuse: compile_modules --seeds FIRST-LAST [--processes N] [--budget S] [--seconds S] [--memory BYTES] [--target "
+             "NAME] [--among hip:gfx] [--save FOLDER]\n"
              "     compile_modules --show SEED\n     compile_modules --one SEED [--target NAME]\n",
              why);
   std::exit(2);
@@ -71,6 +74,8 @@ Arguments Parse(int argc, char** argv) {
       arguments.processes = std::max<size_t>(1, NumberOf<size_t>(value));
     } else if (name == "--seconds") {
       arguments.limits.seconds = NumberOf<double>(value);
+    } else if (name == "--budget") {
+      arguments.budget = NumberOf<double>(value);
     } else if (name == "--memory") {
       arguments.limits.memory = NumberOf<uint64_t>(value);
     } else if (name == "--among") {
@@ -132,7 +137,7 @@ class Campaign {
       if (!rest_.empty()) {
         workers_.emplace_back(rest_.back().first, rest_.back().second, arguments_.limits);
         rest_.pop_back();
-      } else if (next_ <= arguments_.last) {
+      } else if (next_ <= arguments_.last && Elapsed() < arguments_.budget) {
         const uint64_t end = std::min(next_ + kBatch, arguments_.last + 1);
         workers_.emplace_back(next_, end, arguments_.limits);
         next_ = end;
