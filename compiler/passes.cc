@@ -31,7 +31,6 @@
 #include "compiler/loops/split_operands.h"
 #include "compiler/loops/split_ranges.h"
 #include "compiler/loops/tile_reads.h"
-#include "compiler/loops/whole_tiles.h"
 #include "compiler/mapping/decouple.h"
 #include "compiler/mapping/depths.h"
 #include "compiler/mapping/instructions.h"
@@ -100,8 +99,7 @@ constexpr Pass kPasses[] = {
     {"gathers", Each<Gathers>},               // needs: layouts, and the threads that fill no ring
     {"pipeline", Pipeline},                   // takes the loops that have no ring
     {"split_ranges", Inferred<SplitRanges>},  // needs: layouts, and all loops in their last order
-    {"whole_tiles", Each<WholeTiles>},        // needs: layouts, and masks removed where they hold
-    {"clear_sums", Each<ClearSums>},          // needs: the same masks
+    {"clear_sums", Each<ClearSums>},          // needs: masks removed where they hold
     {"shared_memory", SharedMemory},          // needs: versions
     {"synchronize", Synchronize},             // needs: which buffers share bytes
     {"threads", Threads},

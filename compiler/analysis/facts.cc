@@ -70,23 +70,6 @@ ExprId Uncast(const ir::ExprPool& pool, ExprId id) {
   return id;
 }
 
-// Whether index + more ≤ last, of which none wraps.
-bool NeverMore(const ir::Module& module, const Facts& facts, ExprId index, int64_t more, ExprId last) {
-  for (const ExprId id : {index, last}) {
-    const Range values = facts.RangeOf(id);
-    if (values.min <= INT32_MIN || values.max >= INT32_MAX) return false;
-  }
-  Linear room = LinearOf(module.exprs, last);
-  room.Add(LinearOf(module.exprs, index), -1);
-  int64_t least = room.constant - more;
-  for (const auto& [term, coefficient] : room.terms) {
-    const Range values = facts.RangeOf(ExprId(term));
-    if (values.min <= -kUnbounded || values.max >= kUnbounded) return false;
-    least += coefficient * (coefficient > 0 ? values.min : values.max);
-  }
-  return least >= 0;
-}
-
 }  // namespace
 
 void Facts::EnterKernel(const ir::Kernel& kernel) {
@@ -170,15 +153,11 @@ void Facts::Assume(ExprId cond) {
 void Facts::Order(ExprId below, ExprId above) {
   const ir::ExprPool& pool = module_->exprs;
   if (ReadsMemory(pool, below) || ReadsMemory(pool, above)) return;  // a store may change it before it is read again
-  below = Uncast(pool, below), above = Uncast(pool, above);
-  const auto note = [&](uint32_t key, ExprId other) {
-    const std::vector<ExprId>* known = above_.Find(key);
-    std::vector<ExprId> all = known == nullptr ? std::vector<ExprId>() : *known;
-    all.push_back(other);
-    above_.Set(key, std::move(all));
-  };
-  note(ir::Index(below), above);
-  note(~ir::Index(above), below);
+  const uint32_t key = ir::Index(Uncast(pool, below));
+  const std::vector<ExprId>* known = above_.Find(key);
+  std::vector<ExprId> all = known == nullptr ? std::vector<ExprId>() : *known;
+  all.push_back(Uncast(pool, above));
+  above_.Set(key, std::move(all));
 }
 
 Range Facts::RangeOf(ExprId id) const {
@@ -287,11 +266,8 @@ bool Facts::Inside(ExprId index, int64_t extent, ExprId size) const {
   const Range at = RangeOf(index), limit = RangeOf(size);
   if (at.min < 0) return false;
   if (at.max < kUnbounded && SatAdd(at.max, extent) <= limit.min) return true;
-  index = Uncast(module_->exprs, index), size = Uncast(module_->exprs, size);
-  const std::vector<ExprId>* above = above_.Find(ir::Index(index));
-  if (extent == 1 && above != nullptr && std::ranges::find(*above, size) != above->end()) return true;
-  const std::vector<ExprId>* below = above_.Find(~ir::Index(size));
-  return below != nullptr && std::ranges::any_of(*below, [&](ExprId last) { return NeverMore(*module_, *this, index, extent - 1, last); });
+  const std::vector<ExprId>* above = above_.Find(ir::Index(Uncast(module_->exprs, index)));
+  return extent == 1 && above != nullptr && std::ranges::find(*above, Uncast(module_->exprs, size)) != above->end();
 }
 
 int64_t Linear::Coefficient(ExprId term) const {

@@ -36,7 +36,7 @@ class Facts {
   Range RangeOf(ir::ExprId id) const;
   // The largest known divisor; 0 for a constant 0.
   int64_t DivisorOf(ir::ExprId id) const;
-  // True if 0 ≤ index and index + extent ≤ size whatever the variables. What conditions said to lie below the size counts.
+  // True if 0 ≤ index and index + extent ≤ size whatever the variables. What a condition compared counts for an extent of 1.
   bool Inside(ir::ExprId index, int64_t extent, ir::ExprId size) const;
 
  private:
@@ -66,7 +66,7 @@ class Facts {
   PersistentMap<VarFact> vars_;
   PersistentMap<Range> ranges_;  // by expression: what conditions said
   PersistentMap<int64_t> divisors_;
-  PersistentMap<std::vector<ir::ExprId>> above_;  // by expression: what it is less than, as conditions said; by ~expression: what is less than it
+  PersistentMap<std::vector<ir::ExprId>> above_;  // by expression: what it is less than, as conditions said
 };
 
 // A sum of constant multiples of terms, a term being a variable or an expression that is not linear.
