@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <regex>
 #include <stdexcept>
 
 #include "compiler/passes.h"
@@ -11,6 +13,7 @@
 #include "ir/op.h"
 #include "ir/text/parse.h"
 #include "ir/visit.h"
+#include "tests/golden/golden.h"
 
 namespace kiln::compiler {
 namespace {
@@ -24,14 +27,19 @@ ir::Module Parsed(const std::string& text) {
 
 const target::Target& Hopper() { return **target::Find("cuda:sm_90a"); }
 
-Estimate Expected(const std::string& text, std::string_view board = {}, const std::map<std::string, int64_t>& symbols = {},
-                  std::string_view target = "cuda:sm_90a", const v1::CompileOptions& options = {}) {
+Estimate ExpectedOn(const target::Board& board, const std::string& text, const std::map<std::string, int64_t>& symbols = {},
+                    std::string_view target = "cuda:sm_90a", const v1::CompileOptions& options = {}) {
   ir::Module module = Parsed(text);
   const Context context{*target::Find(target), options};
   ir::Diagnostics diagnostics;
   v1::WorkerResult result;
   if (!RunPasses(module, context, {}, {}, diagnostics, result)) throw std::invalid_argument(diagnostics.all()[0].message);
-  return EstimateOf(module, context, target::BoardOf(*context.target, board), symbols);
+  return EstimateOf(module, context, board, symbols);
+}
+
+Estimate Expected(const std::string& text, std::string_view board = {}, const std::map<std::string, int64_t>& symbols = {},
+                  std::string_view target = "cuda:sm_90a", const v1::CompileOptions& options = {}) {
+  return ExpectedOn(target::BoardOf(**target::Find(target), board), text, symbols, target, options);
 }
 
 std::string Product(int64_t m, int64_t n, int64_t k, int64_t block_m, int64_t block_n, int64_t stages, int64_t threads = 256) {
@@ -155,6 +163,38 @@ TEST(Estimate, CopiesTakeTheMemorysTime) {
 // One thread's loads are few: too few blocks do not fill the memory.
 TEST(Estimate, FewBytesUnderWayTakeTheLatency) {
   EXPECT_GT(Expected(Scale(66, 1 << 15, 1024)).microseconds, 0.5 * Expected(Scale(132, 1 << 15, 1024)).microseconds);
+}
+
+// Beyond what the board may take the clock falls, and the voltage with it; smaller tiles move more bytes and so take more.
+TEST(Estimate, PowerBoundsTheClock) {
+  const std::string text = Product(4096, 4096, 4096, 128, 256, 4);
+  target::Board board = target::BoardOf(Hopper(), "NVIDIA H200");
+  const auto of = [&](double watts, const std::string& program) {
+    board.watts = watts;
+    return ExpectedOn(board, program).kernels[0];
+  };
+  const KernelEstimate none = of(0, text), enough = of(1e6, text), little = of(100, text), half = of(50, text);
+  EXPECT_EQ(none.power, 0);
+  EXPECT_GT(enough.power, 0);
+  EXPECT_DOUBLE_EQ(enough.microseconds, none.microseconds);
+  EXPECT_DOUBLE_EQ(half.power, 2 * little.power);
+  EXPECT_DOUBLE_EQ(little.microseconds - little.launch, std::sqrt((none.microseconds - none.launch) * little.power));
+  EXPECT_GT(little.microseconds, none.microseconds);
+  EXPECT_GT(of(100, Product(4096, 4096, 4096, 64, 128, 4)).power, 1.05 * little.power);
+  EXPECT_GT(of(100, Scale(4096, 4096, 128)).power, 0) << "memory takes its part";
+}
+
+// The groups of warps of a block begin a loop in different iterations. Four of them skip 3, 2, 1 and no steps: as long as the middle two together.
+TEST(Estimate, GroupsThatSkipStepsTakeLessTime) {
+  const std::string text = golden::ReadFile("tests/golden/skip_steps/fast_attention.sm_90a.kiln");
+  const auto matrix_of = [](const std::string& text) {
+    v1::CompileOptions options;
+    options.set_fast_math(true);
+    const Estimate estimate = Expected(text, {}, {{"batch", 4}, {"seq_len", 1024}, {"kv_len", 1024}}, "cuda:sm_90a", options);
+    return UnitOf(estimate, Unit::kMatrix);
+  };
+  const std::string alike = std::regex_replace(text, std::regex(" \\+ %i \\+ %kv_len"), " + %kv_len");  // all rows see the same keys
+  EXPECT_NEAR(matrix_of(text) / matrix_of(alike), 1 - 1.5 / 10, 0.02) << "the blocks have 4, 8, 12 and 16 steps";
 }
 
 TEST(Estimate, DimensionsOfTheLaunchCount) {

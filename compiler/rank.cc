@@ -21,6 +21,11 @@ void Write(const KernelEstimate& from, v1::KernelEstimate& to) {
     term.set_name(std::string(Name(Unit(u))));
     term.set_microseconds(from.units[u]);
   }
+  if (from.power > 0) {
+    v1::PlanTerm& term = *to.add_units();
+    term.set_name("power");
+    term.set_microseconds(from.power);
+  }
   for (size_t w = 0; w < kWaits; ++w) {
     v1::PlanTerm& term = *to.add_waits();
     term.set_name(std::string(Name(Wait(w))));

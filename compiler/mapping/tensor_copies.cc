@@ -18,6 +18,7 @@
 #include "compiler/analysis/signals.h"
 #include "compiler/mapping/added_boxes.h"
 #include "compiler/rewrite/fresh.h"
+#include "compiler/rewrite/part_of_loop.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/roles.h"
@@ -87,11 +88,11 @@ class Chooser {
     });
   }
 
-  // Finds fragments that take long to compute. LLVM would move such computation behind the first of several pieces, and its values would
-  // then not fit the registers.
+  // Finds fragments that take long to compute, and in how many stores. LLVM would move such computation behind the first of several pieces, and its
+  // values would then not fit the registers: each piece is computed for itself.
   void FindLong(const ir::Stmt& stmt) {
     const auto compute = [&](BufferId tile, ExprId value) {
-      if (module_[tile].space == Space::kFragment && CallsMath(value)) long_.insert(tile);
+      if (module_[tile].space == Space::kFragment && CallsMath(value)) ++long_[tile];
     };
     if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind == ir::LoopKind::kParallel) {
       ir::Walk(loop->body, [&](const ir::Stmt& inner) {
@@ -175,7 +176,7 @@ class Chooser {
       if (copy != nullptr && place.together && IsStore(*copy) && StoresOnce(*copy, place)) {
         const std::vector<int64_t> tile = module_.ShapeOf(copy->src.buffer);
         if (module_[copy->src.buffer].space == Space::kFragment) {
-          if (const std::optional<Pieces> pieces = PiecesOf(*copy, place.facts)) {
+          if (const std::optional<Pieces> pieces = PiecesOf(*copy, place.facts, result)) {
             Stage(*copy, *pieces, stmt.loc, result);
             continue;
           }
@@ -327,7 +328,7 @@ class Chooser {
 
   // As few pieces as shared memory holds beside every stage that the loops ask for. If even the smallest pieces do not fit, the loops lose
   // stages.
-  std::optional<Pieces> PiecesOf(const ir::Copy& copy, const Facts& facts) const {
+  std::optional<Pieces> PiecesOf(const ir::Copy& copy, const Facts& facts, const ir::Block& before) const {
     const std::vector<int64_t> tile = module_.ShapeOf(copy.src.buffer);
     const int64_t bytes = ir::Bits(module_[copy.dst.buffer].dtype) / 8;
     if (tile.size() < 2 || bytes == 0) return std::nullopt;
@@ -340,7 +341,7 @@ class Chooser {
     };
     const size_t last = tile.size() - 1;
     if (const auto whole = within(last, tile[last], room)) return whole;
-    if (const std::optional<size_t> dim = SliceDim(copy.src.buffer)) {
+    if (const std::optional<size_t> dim = SliceDim(copy.src.buffer, before)) {
       const int64_t extent = tile[*dim], unit = *dim < last ? 2 * kAtom : kSpan / bytes;
       const bool divides = extent >= unit && extent % (*dim < last ? kAtom : unit) == 0;
       for (int64_t piece = extent / unit * unit; divides && piece >= unit; piece -= unit) {
@@ -355,15 +356,27 @@ class Chooser {
 
   // The dimension along which to cut so that each group of warps has a part of every piece: the columns of wgmma's result, which may be the
   // program's rows.
-  std::optional<size_t> SliceDim(BufferId fragment) const {
+  std::optional<size_t> SliceDim(BufferId fragment, const ir::Block& before) const {
     const std::vector<int64_t> shape = module_.ShapeOf(fragment);
-    if (long_.contains(fragment)) return std::nullopt;
+    if (const auto at = long_.find(fragment); at != long_.end()) {
+      int64_t found = 0;
+      for (const ir::Stmt& stmt : LastLoops(before, fragment))
+        for (const ir::Stmt& inner : std::get<ir::For>(stmt.op).body) found += CallsMath(std::get<ir::Store>(inner.op).value) ? 1 : 0;
+      if (found != at->second) return std::nullopt;
+    }
     for (const ir::Gemm& gemm : grouped_) {
       if (gemm.c.extents != shape || gemm.plan->warps_k > 1) continue;
       const bool by_rows = RowOf(gemm, *context_.target).swapped;
       if ((by_rows ? gemm.plan->warps_m : gemm.plan->warps_n) == 1) return shape.size() - (by_rows ? 2 : 1);
     }
     return std::nullopt;
+  }
+
+  // The loops at the end of a block that compute the fragment in place.
+  std::span<const ir::Stmt> LastLoops(const ir::Block& block, BufferId fragment) const {
+    size_t count = 0;
+    while (count < block.size() && ComputesInPlace(module_, block[block.size() - count - 1], fragment)) ++count;
+    return std::span(block).last(count);
   }
 
   // Bytes of shared memory beside the kernel's tiles.
@@ -419,11 +432,18 @@ class Chooser {
     const std::string many = count == 1 ? "one piece" : fmt::format("{} pieces", count);
     kernel_.decisions.push_back({"tensor_copies", copy.src.buffer, "stored through a shared tile, in " + many, "the block works on meanwhile"});
     const size_t from_end = copy.src.extents.size() - pieces.dim;
+    ir::Block computed;
+    if (count > 1 && long_.contains(copy.src.buffer)) {
+      const auto last = result.end() - ptrdiff_t(LastLoops(result, copy.src.buffer).size());
+      computed.assign(std::make_move_iterator(last), std::make_move_iterator(result.end()));
+      result.erase(last, result.end());
+    }
     for (int64_t first = 0, whole = copy.src.extents[pieces.dim]; first < whole; first += pieces.extent) {
       const int64_t extent = std::min(pieces.extent, whole - first);
       const ir::Region src = Part(copy.src, pieces.dim, first, extent);
       const ir::Region dst = Part(copy.dst, copy.dst.extents.size() - from_end, first, extent);
       const ir::Region tile{staged, copy.src.offsets, src.extents};
+      for (const ir::Stmt& loop : computed) result.push_back(PartOfLoop(module_, loop, pieces.dim, first, extent));
       result.push_back({ir::Copy{src, tile, copy.coalesced_width, ir::CopyPlan{}}, loc});
       result.push_back({ir::Copy{tile, dst, copy.coalesced_width, TensorPlan(copy)}, loc});
     }
@@ -446,7 +466,8 @@ class Chooser {
   std::set<BufferId> by_warps_;                         // operands of other products, which need other layouts
   std::map<BufferId, std::vector<ir::Region>> stored_;  // by copies
   std::map<BufferId, int64_t> added_;                   // how many loops add tiles to it
-  std::set<BufferId> staged_, to_add_, long_;
+  std::set<BufferId> staged_, to_add_;
+  std::map<BufferId, int64_t> long_;
   std::map<BufferId, int64_t> versions_;
   std::vector<ir::Gemm> grouped_;  // by wgmma
   std::set<ir::VarId> by_thread_;  // lets that differ between threads

@@ -68,6 +68,7 @@ void Extend(Clock& clock, const Clock& before, double times) {
     extend(clock.sum.busy[u], before.sum.busy[u]);
   }
   for (size_t w = 0; w < kWaits; ++w) extend(clock.sum.waited[w], before.sum.waited[w]);
+  extend(clock.sum.products, before.sum.products);
   extend(clock.sum.read, before.sum.read), extend(clock.sum.written, before.sum.written), extend(clock.sum.waited_for, before.sum.waited_for);
   for (auto& [stmt, bytes] : clock.sum.read_by) {
     const auto earlier = before.sum.read_by.find(stmt);
@@ -242,6 +243,7 @@ class Run {
     const Work& work = WorkOf(stmt);
     AwaitReads(stmt);
     for (size_t u = 0; u < kUnits; ++u) clock_.stretch[u] += work.cycles[u], clock_.sum.busy[u] += work.cycles[u];
+    clock_.sum.products += work.products;
     const double own = work.Busiest() / groups_;
     double& sum = clock_.ready[gemm.c.buffer];
     const double begin = std::max(clock_.now, products_);

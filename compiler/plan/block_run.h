@@ -30,6 +30,7 @@ struct BlockTime {
   double cycles = 0;
   std::array<double, kUnits> busy{};  // of the multiprocessor, by this block alone
   std::array<double, kWaits> waited{};
+  double products = 0;                        // cycles in which the matrix units multiply
   double read = 0, written = 0;               // bytes between the block and the L2
   double under_way = 0;                       // the most bytes that are on their way to the block at one time
   double waited_for = 0;                      // bytes read, times the latency of each in cycles

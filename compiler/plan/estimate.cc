@@ -8,6 +8,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/contains.h"
 #include "compiler/plan/sharing.h"
+#include "compiler/rules/roles.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -54,7 +55,9 @@ class Estimator {
     estimate.memory_bytes = MemoryBytes(kernel, block, around, estimate.grid);
     estimate.units[size_t(Unit::kMemory)] = MemoryTime(block, estimate, around);
     // Behind its last read a block asks memory for nothing more, and behind the last blocks no others do.
-    estimate.microseconds += std::max(Microseconds(cycles), estimate.units[size_t(Unit::kMemory)] + Microseconds(block.tail));
+    const double busy = std::max(Microseconds(cycles), estimate.units[size_t(Unit::kMemory)] + Microseconds(block.tail));
+    estimate.power = PowerTime(block, estimate);
+    estimate.microseconds += Slowed(busy, estimate.power);
     return estimate;
   }
 
@@ -76,6 +79,17 @@ class Estimator {
     const double blocks = double(estimate.grid) / double(board_.multiprocessors);
     return served + Microseconds(block.waited_for * blocks / (block.under_way * double(around.resident)));
   }
+
+  // For how long the energy that it takes at the board's clock is the power that the board may take.
+  double PowerTime(const BlockTime& block, const KernelEstimate& estimate) const {
+    if (board_.watts == 0) return 0;
+    const double picojoules = block.products * double(estimate.grid) * machine_.product_energy + estimate.l2_bytes * machine_.l2_energy +
+                              estimate.memory_bytes * board_.memory_energy;
+    return picojoules / board_.watts * 1e-6;
+  }
+
+  // Where that is longer the clock falls. The voltage falls with about its root, so the power with its square.
+  static double Slowed(double busy, double power) { return power > busy ? std::sqrt(busy * power) : busy; }
 
   // Of the tensors that the kernel touches.
   double Footprint(const ir::Kernel& kernel) const {
@@ -137,7 +151,12 @@ class Estimator {
     for (int64_t i = 0; i < count; ++i) {
       Scalars scalars = scalars_;
       EnterBlock(kernel, grid, count == 1 ? estimate.grid / 2 : i * (estimate.grid - 1) / (count - 1), scalars);  // one in the middle has no edge
-      BlockTime time = RunBlock(module_, kernel, context_, around, std::move(scalars));
+      const std::vector<int64_t> threads = MiddleThreads(kernel);
+      BlockTime time;
+      for (const int64_t thread : threads) {
+        if (threads.size() > 1) scalars.SetThread(thread);
+        Add(time, RunBlock(module_, kernel, context_, around, scalars), 1.0 / double(threads.size()));
+      }
       longest = std::max(longest, time.cycles);
       Add(sum, time, 1.0 / double(count));
     }
@@ -146,10 +165,20 @@ class Estimator {
     return sum;
   }
 
+  // Groups of warps that begin a loop in different iterations take as long together as if all began where the middle one does, or half of them where
+  // each of the middle two does. Of one thread of each.
+  std::vector<int64_t> MiddleThreads(const ir::Kernel& kernel) const {
+    const int64_t groups = kernel.threads / kGroupThreads, middle = int64_t(kernel.threads) / 2;
+    const bool differ = std::ranges::any_of(module_.vars, [](const ir::Var& var) { return var.kind == ir::VarKind::kThread; });
+    if (!differ || kernel.producers == 0 || groups % 2 != 0 || groups == 0) return {middle};
+    return {middle - kGroupThreads, middle};
+  }
+
   static void Add(BlockTime& sum, const BlockTime& time, double share) {
     sum.cycles += time.cycles * share;
     for (size_t u = 0; u < kUnits; ++u) sum.busy[u] += time.busy[u] * share;
     for (size_t w = 0; w < kWaits; ++w) sum.waited[w] += time.waited[w] * share;
+    sum.products += time.products * share;
     sum.read += time.read * share, sum.written += time.written * share, sum.under_way += time.under_way * share,
         sum.waited_for += time.waited_for * share, sum.tail += time.tail * share;
     for (const auto& [stmt, bytes] : time.read_by) sum.read_by[stmt] += bytes * share;

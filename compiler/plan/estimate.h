@@ -28,6 +28,7 @@ struct KernelEstimate {
   std::array<double, kUnits> units{};
   std::array<double, kWaits> waited{};
   double launch = 0;
+  double power = 0;     // how long its energy lasts at the most power; 0: unknown. Beyond the time that it takes otherwise, the clock falls
   double turns = 0;     // of blocks, one after the other on each multiprocessor
   int64_t grid = 0;     // blocks
   double l2_bytes = 0;  // between the multiprocessors and the L2

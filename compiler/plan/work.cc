@@ -228,6 +228,7 @@ Work Worker::Product(const ir::Gemm& gemm) const {
     // Sums that are added in float32 wait for their instruction before the next one begins.
     const double starts = gemm.plan->promoted ? m * n / (warps_m * warps_n) : 1;
     work[Unit::kMatrix] = count * std::max(row.cycles, bytes / kRow) + kFill * groups * starts;
+    work.products = count * row.cycles;
     work[Unit::kShared] = count * bytes / kRow;
     work[Unit::kIssue] = Issued(count * 4, 1);
     work.latency = kGroupProduct * starts;
@@ -241,7 +242,7 @@ Work Worker::Product(const ir::Gemm& gemm) const {
   const bool by_warps = gemm.plan->by_warps;
   // Four warps compute a group's rows side by side; what they take was measured with them.
   const double cycles = by_warps ? double(row.swapped ? row.m : row.n) / 8 * target_.costs.eight_columns : row.cycles / machine_.warp_products;
-  work[Unit::kMatrix] = count * cycles / double(std::max(1, row.units));
+  work[Unit::kMatrix] = work.products = count * cycles / double(std::max(1, row.units));
   // Each warp loads the rows and columns that its instructions need.
   const double loaded = (a_shared ? a * warps_n : 0) + (b_shared ? b * warps_m : 0);
   work[Unit::kShared] = loaded / kRow;

@@ -27,6 +27,7 @@ inline constexpr size_t kUnits = 8;
 
 struct Work {
   std::array<double, kUnits> cycles{};  // of each unit
+  double products = 0;                  // cycles in which the matrix units multiply
   double latency = 0;                   // cycles that its own steps wait for each other
   double read = 0, written = 0;         // bytes of global memory, as whole sectors
   double asked = 0;                     // bytes for which what is read keeps the way to the L2 busy

@@ -7,8 +7,7 @@ namespace kiln::target {
 namespace {
 
 constexpr Machine kMachines[] = {
-#define KILN_MACHINE(arch, issue, lanes, half, special, shared, port, blocks, threads, shared_bytes, warp_products, near, far) \
-  {arch, issue, lanes, half, special, shared, port, blocks, threads, shared_bytes, warp_products, near, far},
+#define KILN_MACHINE(...) {__VA_ARGS__},
 #define KILN_BOARD(...)
 #include "compiler/target/boards.def"
 };

@@ -24,6 +24,8 @@ struct Machine {
   uint32_t shared_bytes;  // of a multiprocessor, of which each block takes 1024 more than its own
   double warp_products;   // part of the rate in the instruction's row at which warps compute it
   double near, far;       // cycles until shared memory, and the L2, answer
+  double product_energy;  // picojoules of a cycle in which the matrix units multiply; 0: unknown
+  double l2_energy;       // picojoules of a byte between the multiprocessor and the L2
 };
 
 struct Board {
@@ -33,7 +35,9 @@ struct Board {
   double megahertz;
   double memory;  // bytes in a microsecond
   int64_t l2_bytes;
-  double l2;  // bytes in a cycle for all multiprocessors together
+  double l2;             // bytes in a cycle for all multiprocessors together
+  double memory_energy;  // picojoules of a byte
+  double watts;          // that it may take beyond what it takes idle; 0: unknown
 };
 
 const Machine& MachineOf(const Target& target);

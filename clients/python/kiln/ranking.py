@@ -18,7 +18,8 @@ class Ranked:
     """What the planner expects of one program. ``index``: its place among those that were asked for; ``microseconds``: infinite where it was
     refused, and ``problem`` says why. ``board``: the GPU that the planner counted with. ``terms``: microseconds by name, of all
     its kernels together: how long each unit of the GPU is busy if all
-    multiprocessors share the work evenly, and for what a block's threads wait ("wait for …"). They overlap and do not add up. ``kernels``:
+    multiprocessors share the work evenly, for what a block's threads wait ("wait for …"), and "power": how long their energy lasts at the most that
+    the board may take, beyond which its clock falls; not of boards of which it is unknown. They overlap and do not add up. ``kernels``:
     kiln.v1.KernelEstimate messages."""
 
     index: int
