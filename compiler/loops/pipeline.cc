@@ -11,6 +11,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/definitions.h"
+#include "compiler/analysis/elements.h"
 #include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/leaves.h"
 #include "compiler/analysis/signals.h"
@@ -37,7 +38,7 @@ bool IsAsync(const ir::Copy& copy) { return copy.plan && copy.plan->instruction 
 void WalkApart(const Stmt& stmt, const std::function<void(const Stmt&)>& visit) {
   visit(stmt);
   const auto* loop = std::get_if<ir::For>(&stmt.op);
-  if (loop != nullptr && loop->kind == ir::LoopKind::kParallel) return;
+  if (loop != nullptr && IsOneStatement(*loop)) return;
   ir::ForEachBody(stmt.op, [&](const Block& block) {
     for (const Stmt& inner : block) WalkApart(inner, visit);
   });

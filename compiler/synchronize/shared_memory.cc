@@ -10,6 +10,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/declaration.h"
 #include "compiler/analysis/definitions.h"
+#include "compiler/analysis/elements.h"
 #include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/register_map.h"
 #include "compiler/rewrite/versions.h"
@@ -32,7 +33,7 @@ bool IsInnermost(const ir::For& loop) {
   bool alone = loop.kind == ir::LoopKind::kSerial;
   ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
     const auto* inner = std::get_if<ir::For>(&stmt.op);
-    alone &= !std::holds_alternative<ir::While>(stmt.op) && (inner == nullptr || inner->kind == ir::LoopKind::kParallel);
+    alone &= !std::holds_alternative<ir::While>(stmt.op) && (inner == nullptr || IsOneStatement(*inner));
   });
   return alone;
 }
@@ -92,7 +93,7 @@ class Lifetimes {
         if (branch->IsNarrowed()) KeepThrough(start, then), KeepThrough(start, otherwise);
       }
       const ir::Block* body = nullptr;
-      if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) body = &loop->body;
+      if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && !IsOneStatement(*loop)) body = &loop->body;
       if (const auto* loop = std::get_if<ir::While>(&stmt.op)) body = &loop->body;
       if (body == nullptr) continue;
       const Firsts inside = Visit(*body);
