@@ -136,13 +136,29 @@ class Splitter {
       if (auto* store = std::get_if<ir::Store>(&stmt.op)) store->value = rebuilt(rebuilt, store->value);
   }
 
-  // Removes the masks that hold here in any case.
+  // Removes the masks that hold here in any case, and the conditions of statements.
   void Unmask(ir::For& loop, const Facts& facts) {
+    const auto hold = [&](const std::vector<Linear>& sums) {
+      return std::ranges::all_of(sums, [&](const Linear& sum) { return RangeOf(facts, sum).min >= 0; });
+    };
     std::set<ExprId> always;
     ForEachMask(loop, facts, [&](ExprId condition, const std::vector<Linear>& sums) {
-      if (std::ranges::all_of(sums, [&](const Linear& sum) { return RangeOf(facts, sum).min >= 0; })) always.insert(condition);
+      if (hold(sums)) always.insert(condition);
     });
     Assume(loop, always);
+    Facts inside = facts;
+    inside.EnterLoop(loop);
+    Block body;
+    for (Stmt& stmt : loop.body) {
+      auto* branch = std::get_if<ir::If>(&stmt.op);
+      const auto sums = branch == nullptr ? std::nullopt : HoldsEverywhere(module_, inside, branch->cond, loop);
+      if (!sums || !hold(*sums)) {
+        body.push_back(std::move(stmt));
+      } else {
+        std::ranges::move(branch->then_body, std::back_inserter(body));
+      }
+    }
+    loop.body = std::move(body);
   }
 
   // The parts that stand in the loop's place, if it is worth dividing. `facts` hold inside.
