@@ -345,6 +345,24 @@ TEST(Compile, ASelectGuardsItsLoads) {
 }
 
 // Neighbours on which a mask decides together are loaded together; the mask is all that is compared.
+// A reshape leaves one index as digits by the extents. Nothing is divided to find the place again.
+TEST(Compile, DigitsOfOneNumberAreOnePlace) {
+  const auto text = [](std::string_view first) {
+    return fmt::format(R"(kiln 1
+func @f(%A: global f32[128, 96], %C: global f32[64, 3, 64]) {{
+  kernel @k grid(1) threads 128 blocks(%b) {{
+    for parallel %i, %j in 128, 96 {{
+      atomic add %C[{}, floormod((%j * 128 + %i) // 64, 3), floormod(%j * 128 + %i, 64)] = %A[%i, %j]
+    }}
+  }}
+}}
+)",
+                       first);
+  };
+  EXPECT_EQ(Count(CompileText(text("(%j * 128 + %i) // 64 // 3"), "cuda:sm_90a"), "mul.wide.u32 wide"), 0u);
+  EXPECT_GT(Count(CompileText(text("%j // 2"), "cuda:sm_90a"), "mul.wide.u32 wide"), 0u) << "of another number";
+}
+
 TEST(Compile, AMaskOfWholeVectorsLoadsVectors) {
   const auto code = [](std::string_view mask, std::string_view divides = "assume floormod(%n, 4:i64) == 0:i64") {
     const v1::WorkerResult result = CompileText(fmt::format(R"(kiln 1

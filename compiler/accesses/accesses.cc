@@ -2,6 +2,7 @@
 #include "compiler/accesses/accesses.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "compiler/accesses/matrices.h"
@@ -10,6 +11,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/facts.h"
+#include "compiler/analysis/threads/own_run.h"
 #include "compiler/analysis/threads/thread_loop.h"
 #include "compiler/analysis/threads/traffic.h"
 #include "compiler/analysis/threads/vector_width.h"
@@ -35,7 +37,8 @@ class Planner {
       // The whole sum of one block goes to the other register by register.
       if (auto* sum = std::get_if<ir::PairSum>(&stmt.op)) sum->vector = sum->half ? RegistersTogether(*sum->half) : 1;
       const auto* loop = std::get_if<ir::For>(&stmt.op);
-      if (loop == nullptr || loop->kind != ir::LoopKind::kParallel) return;
+      if (const ir::Store* store = StoreOfEach(module_, stmt)) PlanOwn(stmt, *store, facts);
+      if (loop == nullptr || (loop->kind != ir::LoopKind::kParallel && loop->kind != ir::LoopKind::kVectorized)) return;
       threads_ = threads;
       Facts inner = facts;
       inner.EnterLoop(*loop);
@@ -49,6 +52,20 @@ class Planner {
     const ir::Buffer& buffer = module_[fragment];
     const int64_t most = kWidest / ir::Bytes(buffer.dtype);
     return buffer.layout->Registers() % most == 0 ? int32_t(most) : 1;
+  }
+
+  // What each thread stores for itself goes by vectors, too, where the elements are neighbours in memory.
+  void PlanOwn(ir::Stmt& stmt, const ir::Store& store, const Facts& outside) const {
+    auto& loop = std::get<ir::For>(stmt.op);
+    if (!IsMemory(module_[store.buffer].space)) return;
+    Facts facts = outside;
+    facts.EnterLoop(loop);
+    const int64_t width = VectorWidth(module_, facts, loop, store.buffer, store.indices, std::gcd<int64_t>(kWidest, *module_.exprs.ConstInt(loop.extents[0])),
+                                      context_.pointer_alignment());
+    if (width <= 1) return;
+    const ir::For before = loop;
+    MakeRun(module_, loop, width);
+    if (!ThreadLoop(module_, facts, stmt).Split(store.buffer, store.indices)) loop = before;
   }
 
   void Plan(ir::Stmt& stmt, const Facts& facts) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <tuple>
 
+#include "compiler/analysis/elements.h"
 #include "compiler/analysis/grid_barriers.h"
 
 namespace kiln::compiler {
@@ -32,7 +33,7 @@ class Collector : public ir::FieldVisitor {
     const bool async = std::exchange(async_, IsAsync(stmt.op));
     std::vector<Access> writes = std::exchange(writes_, {});
     const auto* loop = std::get_if<ir::For>(&stmt.op);
-    const bool parallel = std::exchange(in_parallel_, in_parallel_ || (loop != nullptr && loop->kind == ir::LoopKind::kParallel));
+    const bool parallel = std::exchange(in_parallel_, in_parallel_ || (loop != nullptr && IsOneStatement(*loop)));
     ir::Fields(stmt.op, *this);
     in_parallel_ = parallel;
     accesses_.insert(accesses_.end(), writes_.begin(), writes_.end());

@@ -5,6 +5,7 @@
 #include <ranges>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/elements.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -25,7 +26,7 @@ AccessCounts CountAllAccesses(const ir::Module& module, const ir::Block& block) 
   AccessCounts counts;
   ir::Walk(block, [&](const ir::Stmt& stmt) {
     const auto* loop = std::get_if<ir::For>(&stmt.op);
-    if (loop != nullptr && loop->kind == ir::LoopKind::kParallel) return;  // Walk visits its statements one by one
+    if (loop != nullptr && IsOneStatement(*loop)) return;  // Walk visits its statements one by one
     for (const Access& access : AccessesOf(module, stmt)) ++(access.write ? counts[access.buffer].writes : counts[access.buffer].reads);
   });
   return counts;

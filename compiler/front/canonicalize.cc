@@ -126,10 +126,20 @@ class Folder {
     out.push_back({std::move(folded), loc});
   }
 
+  // Whatever was decided for its vectors is decided again.
+  static void MakeUnrolled(ir::For& loop) {
+    loop.kind = ir::LoopKind::kUnroll;
+    loop.coalesced_width = 0;
+    loop.layout.reset();
+    ir::Walk(loop.body, [](ir::Stmt& stmt) {
+      if (auto* store = std::get_if<ir::Store>(&stmt.op)) store->plan.reset();
+    });
+  }
+
   void AppendLoop(ir::For& loop, ir::SourceLoc loc, Block& out) {
     if (NeverRuns(module_.exprs, loop)) return;
     // Each thread runs all iterations of both kinds. An unrolled loop may also contain barriers, which passes may need.
-    if (loop.kind == ir::LoopKind::kVectorized) loop.kind = ir::LoopKind::kUnroll;
+    if (loop.kind == ir::LoopKind::kVectorized) MakeUnrolled(loop);
     if (IsOneIteration(module_.exprs, loop) && !LeavesLoop(loop.body)) {
       values_.insert_or_assign(loop.vars[0], module_.exprs.Int(0, module_[loop.vars[0]].dtype));
       return Splice(std::move(loop.body), out);

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/threads/own_run.h"
 #include "compiler/analysis/threads/register_map.h"
 #include "compiler/analysis/threads/thread_loop.h"
 #include "compiler/analysis/threads/vector_width.h"
@@ -37,6 +38,7 @@ class Finder {
       for (const ir::Stmt& inner : loop->body) ahead_.insert(&inner);
     });
     WalkTogether(module_, kernel_, [this](ir::Stmt& stmt, const Facts& facts, const ir::ThreadRange& threads) {
+      if (ir::Store* store = StoreOfEach(module_, stmt)) return ConsiderOwn(stmt, std::get<ir::For>(stmt.op), *store, facts);
       auto* loop = std::get_if<ir::For>(&stmt.op);
       // A loop that touches fragments has a layout already.
       if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->layout || loop->body.size() != 1) return;
@@ -45,6 +47,28 @@ class Finder {
   }
 
  private:
+  // What each thread moves for itself has its own place in any case. The elements need no registers on their way.
+  void ConsiderOwn(ir::Stmt& stmt, ir::For& loop, ir::Store& store, const Facts& outside) {
+    const std::optional<ir::Read> read = ReadOf(store);
+    if (!read || !Moves(store, read->load)) return;
+    Facts facts = outside;
+    facts.EnterLoop(loop);
+    const int64_t vector = Width(loop, store, *read, facts), bytes = vector * ir::Bytes(module_[store.buffer].dtype);
+    if (!IsCopied(bytes)) return;
+    const ir::For before = loop;
+    MakeRun(module_, loop, vector);
+    store.value = read->value;
+    store.async = true;
+    if (!ThreadLoop(module_, facts, stmt).Split(store.buffer, store.indices)) {
+      loop = before;
+      return;
+    }
+    kernel_.decisions.push_back(
+        {"gathers", store.buffer, fmt::format("asynchronous copies of {} bytes", bytes), "each thread copies for itself", stmt.loc});
+  }
+
+  static bool IsCopied(int64_t bytes) { return bytes >= 4 && bytes <= kMostBytes && std::has_single_bit(uint64_t(bytes)); }
+
   void Consider(ir::Stmt& stmt, ir::For& loop, ir::Store& store, const Facts& outside, const ir::ThreadRange& threads) {
     const std::optional<ir::Read> read = ReadOf(store);
     if (!read || !Moves(store, read->load)) return;
@@ -53,7 +77,7 @@ class Finder {
     Facts facts = outside;
     facts.EnterLoop(loop);
     const int64_t vector = Width(loop, store, *read, facts), bytes = vector * ir::Bytes(module_[store.buffer].dtype);
-    if (bytes < 4 || bytes > kMostBytes || !std::has_single_bit(uint64_t(bytes))) return;
+    if (!IsCopied(bytes)) return;
     const ir::For before = loop;
     loop.layout = ir::Layout::Distributed(ExtentsOf(module_, loop), threads.Count(), vector).Normalized();
     loop.coalesced_width = uint32_t(vector);

@@ -6,11 +6,12 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/definitions.h"
+#include "compiler/analysis/elements.h"
 #include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/leaves.h"
 #include "compiler/analysis/signals.h"
@@ -18,6 +19,7 @@
 #include "compiler/loops/gathers.h"
 #include "compiler/rewrite/elementwise.h"
 #include "compiler/rewrite/fresh.h"
+#include "compiler/rewrite/packing.h"
 #include "compiler/rewrite/versions.h"
 #include "ir/op.h"
 #include "ir/visit.h"
@@ -37,7 +39,7 @@ bool IsAsync(const ir::Copy& copy) { return copy.plan && copy.plan->instruction 
 void WalkApart(const Stmt& stmt, const std::function<void(const Stmt&)>& visit) {
   visit(stmt);
   const auto* loop = std::get_if<ir::For>(&stmt.op);
-  if (loop != nullptr && loop->kind == ir::LoopKind::kParallel) return;
+  if (loop != nullptr && IsOneStatement(*loop)) return;
   ir::ForEachBody(stmt.op, [&](const Block& block) {
     for (const Stmt& inner : block) WalkApart(inner, visit);
   });
@@ -79,9 +81,16 @@ bool MayLeaveBeforeAssume(const Block& body) {
 class LoopPipeliner {
  public:
   // `everywhere`: what accesses the kernel's buffers, this loop included. `threads`: those that come to the loop.
-  LoopPipeliner(ir::Module& module, ir::Kernel& kernel, const Context& context, const UsesOf& everywhere, const ir::ThreadRange& threads,
-                ir::For loop, ir::SourceLoc loc)
-      : module_(module), kernel_(kernel), context_(context), everywhere_(everywhere), threads_(threads), loop_(std::move(loop)), loc_(loc) {}
+  LoopPipeliner(ir::Module& module, ir::Kernel& kernel, const Context& context, const UsesOf& everywhere, const Lifetimes& lives,
+                const ir::ThreadRange& threads, ir::For loop, ir::SourceLoc loc)
+      : module_(module),
+        kernel_(kernel),
+        context_(context),
+        everywhere_(everywhere),
+        lives_(lives),
+        threads_(threads),
+        loop_(std::move(loop)),
+        loc_(loc) {}
 
   // What replaces the loop.
   Block Run() {
@@ -218,20 +227,17 @@ class LoopPipeliner {
   // Fewer stages where shared memory would not hold them all.
   void FitStages() {
     stages_ = std::max<int64_t>(1, loop_.num_stages);
-    int64_t fixed = 0, versioned = 0;
-    std::unordered_set<BufferId> moved;
-    for (const Copy& copy : copies_) moved.insert(copy.into);
-    for (const auto& [id, of] : everywhere_) {
-      if (module_[id].space != Space::kShared || !module_[id].layout) continue;
-      (moved.contains(id) ? versioned : fixed) += VersionBytes(module_, id);
-    }
+    const auto fits = [&](int64_t stages) {
+      std::map<BufferId, int64_t> throughout;
+      for (const Copy& copy : copies_) throughout[copy.into] = stages;
+      return SharedBytesOf(module_, lives_, throughout) <= int64_t(context_.target->max_shared_bytes);
+    };
     const int64_t asked = stages_;
-    while (stages_ > 1 && fixed + versioned * stages_ > int64_t(context_.target->max_shared_bytes)) --stages_;
+    while (stages_ > 1 && !fits(stages_)) --stages_;
     // The next tile passes through registers, and can stay there until nobody reads the one in shared memory, where barriers let its loads
     // stay under way.
     const bool stays = context_.target->Has(target::Feature::kFencesByMemory) && std::ranges::none_of(copies_, &Copy::async);
-    const bool one_fits = fixed + versioned <= int64_t(context_.target->max_shared_bytes);
-    if (asked > 1 && stages_ == 1 && stays && one_fits) stages_ = 2, versions_ = 1;
+    if (asked > 1 && stages_ == 1 && stays && fits(1)) stages_ = 2, versions_ = 1;
   }
 
   void RestoreCopies() {
@@ -349,6 +355,7 @@ class LoopPipeliner {
   ir::Kernel& kernel_;
   const Context& context_;
   const UsesOf& everywhere_;
+  const Lifetimes& lives_;  // of the kernel's shared buffers
   const ir::ThreadRange threads_;
   ir::For loop_;
   ir::SourceLoc loc_;
@@ -367,6 +374,7 @@ class Pass {
         kernel_(kernel),
         context_(context),
         everywhere_(UsesIn(module, kernel.body)),
+        lives_(LifetimesIn(module, kernel.body)),
         threads_(AllThreads(kernel)),
         has_signals_(HasSignals(kernel)) {}
 
@@ -380,7 +388,7 @@ class Pass {
       if (loop != nullptr && loop->kind == ir::LoopKind::kPipelined && (has_signals_ || HasGridBarrier(loop->body)))
         loop->kind = ir::LoopKind::kSerial, loop->num_stages = 0;
       if (loop != nullptr && loop->kind == ir::LoopKind::kPipelined) {
-        for (Stmt& out : LoopPipeliner(module_, kernel_, context_, everywhere_, threads_, *loop, stmt.loc).Run()) {
+        for (Stmt& out : LoopPipeliner(module_, kernel_, context_, everywhere_, lives_, threads_, *loop, stmt.loc).Run()) {
           auto* serial = std::get_if<ir::For>(&out.op);
           if (serial != nullptr && serial->kind == ir::LoopKind::kSerial) Visit(serial->body);
           result.push_back(std::move(out));
@@ -407,6 +415,7 @@ class Pass {
   ir::Kernel& kernel_;
   const Context& context_;
   const UsesOf everywhere_;
+  const Lifetimes lives_;
   ir::ThreadRange threads_;  // the threads that come to the statement
   const bool has_signals_;   // the program's own barriers order what its loops do, as a barrier of the grid orders what the loop around it does
 };

@@ -12,6 +12,7 @@
 #include "compiler/analysis/producer_slice.h"
 #include "compiler/mapping/tensor_copies.h"
 #include "compiler/rewrite/fresh.h"
+#include "compiler/rewrite/packing.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/roles.h"
 #include "compiler/rules/shared.h"
@@ -57,7 +58,6 @@ struct BlockPlan {
   ir::For* loop;  // the loop around; nullptr: the block is the kernel's body
   std::vector<Group> groups;
   int64_t stages;
-  int64_t stage_bytes;
 };
 
 class Builder {
@@ -130,7 +130,7 @@ class Builder {
   // A tile that the kernel loads once gets a ring of one stage. The ring is filled again as soon as the persistent block's previous tile
   // has no more readers. Where no ring is possible, the load is a plain copy.
   void AddBody() {
-    BlockPlan plan{&kernel_.body, nullptr, {}, 1, 0};
+    BlockPlan plan{&kernel_.body, nullptr, {}, 1};
     const std::vector<std::set<BufferId>> touched = TouchedIn(kernel_.body);
     for (size_t i = 0; i < kernel_.body.size(); ++i) {
       ir::Copy* copy = TensorLoad(module_, kernel_.body[i]);
@@ -144,7 +144,7 @@ class Builder {
   }
 
   bool AddLoop(ir::For& loop) {
-    BlockPlan plan{&loop.body, &loop, {}, loop.num_stages, 0};
+    BlockPlan plan{&loop.body, &loop, {}, loop.num_stages};
     if (loop.kind != ir::LoopKind::kPipelined) return false;
     // A load under a condition or in an inner loop does not run exactly once in each iteration, as a ring needs.
     size_t direct = 0, all = 0;
@@ -192,7 +192,6 @@ class Builder {
       last = i;
     }
     if (first == 0) return false;
-    plan.stage_bytes += VersionBytes(module_, tile);
     for (Group& group : plan.groups) {
       if (group.first_use != first) continue;
       group.copies.push_back(position);
@@ -205,19 +204,16 @@ class Builder {
 
   // Fewer stages where shared memory would not hold them all.
   bool FitStages() {
-    std::set<BufferId> tiles;
-    for (const BlockPlan& plan : plans_)
-      for (const Group& group : plan.groups)
-        for (size_t i : group.copies) tiles.insert(std::get<ir::Copy>((*plan.block)[i].op).dst.buffer);
-    int64_t fixed = 0;
-    for (const auto& [buffer, count] : uses_)
-      if (module_[buffer].space == Space::kShared && module_[buffer].layout && !tiles.contains(buffer)) fixed += VersionBytes(module_, buffer);
+    int64_t fixed = scratch_;
     for (const BlockPlan& plan : plans_) fixed += int64_t(plan.groups.size()) * kRingBarrierRoom;
-    fixed += scratch_;
+    const Lifetimes lives = LifetimesIn(module_, kernel_.body);
     const auto total = [&] {
-      int64_t bytes = fixed;
-      for (const BlockPlan& plan : plans_) bytes += plan.stages * plan.stage_bytes;
-      return bytes;
+      std::map<BufferId, int64_t> throughout;  // a tensor store reads its tile until a time that is not known
+      for (const BufferId tile : stored_) throughout[tile] = 1;
+      for (const BlockPlan& plan : plans_)
+        for (const Group& group : plan.groups)
+          for (size_t i : group.copies) throughout[std::get<ir::Copy>((*plan.block)[i].op).dst.buffer] = plan.stages;
+      return fixed + SharedBytesOf(module_, lives, throughout);
     };
     while (total() > int64_t(context_.target->max_shared_bytes)) {
       BlockPlan& deepest = *std::ranges::max_element(plans_, {}, [](const BlockPlan& plan) { return plan.stages; });

@@ -74,7 +74,9 @@ class Splitter {
     for (Stmt& stmt : block) {
       if (const auto* let = std::get_if<ir::Let>(&stmt.op)) known.Apply([&](Facts& facts) { facts.Bind(*let); });
       if (const auto* assume = std::get_if<ir::Assume>(&stmt.op)) known.Apply([&](Facts& facts) { facts.Assume(assume->cond); });
-      if (IsParallel(stmt)) Unmask(std::get<ir::For>(stmt.op), known.always);
+      auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop != nullptr && loop->kind == ir::LoopKind::kParallel) TakeKnown(*loop, known.always);
+      if (IsParallel(stmt)) Unmask(*loop, known.always);
       if (Block* taken = Taken(stmt, known.always, module_)) {
         Block body = std::move(*taken);
         Visit(body, known);
@@ -83,7 +85,6 @@ class Splitter {
       }
       if (auto* branch = std::get_if<ir::If>(&stmt.op)) Visit(branch->then_body, known), Visit(branch->else_body, known);
       if (auto* repeat = std::get_if<ir::While>(&stmt.op)) Visit(repeat->body, known);
-      auto* loop = std::get_if<ir::For>(&stmt.op);
       if (loop != nullptr && loop->kind != ir::LoopKind::kParallel) {
         Known inside = known;
         inside.Apply([&](Facts& facts) { facts.EnterLoop(*loop); });
@@ -136,13 +137,34 @@ class Splitter {
       if (auto* store = std::get_if<ir::Store>(&stmt.op)) store->value = rebuilt(rebuilt, store->value);
   }
 
+  static bool Hold(const Facts& facts, const std::vector<Linear>& sums) {
+    return std::ranges::all_of(sums, [&](const Linear& sum) { return RangeOf(facts, sum).min >= 0; });
+  }
+
   // Removes the masks that hold here in any case.
   void Unmask(ir::For& loop, const Facts& facts) {
     std::set<ExprId> always;
     ForEachMask(loop, facts, [&](ExprId condition, const std::vector<Linear>& sums) {
-      if (std::ranges::all_of(sums, [&](const Linear& sum) { return RangeOf(facts, sum).min >= 0; })) always.insert(condition);
+      if (Hold(facts, sums)) always.insert(condition);
     });
     Assume(loop, always);
+  }
+
+  // The same of the conditions of its statements.
+  void TakeKnown(ir::For& loop, const Facts& facts) {
+    Facts inside = facts;
+    inside.EnterLoop(loop);
+    Block body;
+    for (Stmt& stmt : loop.body) {
+      auto* branch = std::get_if<ir::If>(&stmt.op);
+      const auto sums = branch == nullptr ? std::nullopt : HoldsEverywhere(module_, inside, branch->cond, loop);
+      if (!sums || !Hold(facts, *sums)) {
+        body.push_back(std::move(stmt));
+      } else {
+        std::ranges::move(branch->then_body, std::back_inserter(body));
+      }
+    }
+    loop.body = std::move(body);
   }
 
   // The parts that stand in the loop's place, if it is worth dividing. `facts` hold inside.

@@ -219,7 +219,19 @@ class Chooser {
     return tile;
   }
 
-  // Adds a tile through shared memory: the loop fills one, and the tensor unit adds it.
+  // The shared tile whose elements the loop adds as they are, each to its place in the box.
+  std::optional<BufferId> TileAsItIs(const AddedBox& added, const ir::Atomic& atomic, const std::vector<int64_t>& shape) {
+    const ir::ExprNode& value = module_.exprs[atomic.value];
+    if (value.op != ir::ExprOp::kLoad) return std::nullopt;
+    const BufferId tile{value.ref};
+    const ir::Buffer& buffer = module_[tile];
+    if (buffer.space != Space::kShared || buffer.dtype != module_[atomic.buffer].dtype || by_warps_.contains(tile)) return std::nullopt;
+    const auto is_own = [&](ExprId index, ir::VarId var) { return index == module_.VarRef(var); };
+    if (module_.ShapeOf(tile) != shape || !std::ranges::equal(value.Args(), added.vars, is_own)) return std::nullopt;
+    return tile;
+  }
+
+  // Adds a tile through shared memory: the loop fills one, if its elements are not in one already, and the tensor unit adds it.
   bool AddTile(const ir::Stmt& stmt, const Facts& facts, ir::Block& result) {
     const ir::Atomic* atomic = AddsTile(stmt);
     if (atomic == nullptr || !MayAdd(*atomic)) return false;
@@ -230,7 +242,7 @@ class Chooser {
     std::vector<int64_t> shape;
     std::ranges::copy_if(added->box.extents, std::back_inserter(shape), [](int64_t extent) { return extent != 1; });
     if (shape.size() != added->vars.size() || !TensorFits(module_, facts, added->box, shape, context_.pointer_alignment())) return false;
-    const std::optional<BufferId> staged = TileToAdd(atomic->buffer, shape);
+    const std::optional<BufferId> own = TileAsItIs(*added, *atomic, shape), staged = own ? own : TileToAdd(atomic->buffer, shape);
     if (!staged) return false;
     kernel_.decisions.push_back({"tensor_copies", atomic->buffer, "added from a shared tile", "the block works on meanwhile"});
     ir::Store store{*staged, {}, atomic->value};
@@ -241,7 +253,7 @@ class Chooser {
     ir::Copy add{std::move(whole), added->box, 0, ir::CopyPlan{}};
     add.plan->instruction = ir::CopyInstruction::kTensor;
     add.plan->adds = true;
-    result.push_back({std::move(fill), stmt.loc});
+    if (!own) result.push_back({std::move(fill), stmt.loc});
     result.push_back({std::move(add), stmt.loc});
     return true;
   }

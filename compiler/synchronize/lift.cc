@@ -5,6 +5,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "compiler/analysis/elements.h"
 #include "ir/op.h"
 #include "ir/visit.h"
 
@@ -15,7 +16,7 @@ void Lift::Run(const ir::Block& block) {
   for (const ir::Stmt& stmt : block) {
     if (const auto* branch = std::get_if<ir::If>(&stmt.op)) Run(branch->then_body), Run(branch->else_body);
     const auto* loop = std::get_if<ir::For>(&stmt.op);
-    if (loop == nullptr || loop->kind == ir::LoopKind::kParallel) continue;
+    if (loop == nullptr || IsOneStatement(*loop)) continue;
     Run(loop->body);
     Find(stmt, loop->body, moves);
   }

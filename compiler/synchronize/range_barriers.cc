@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "compiler/analysis/elements.h"
 #include "compiler/analysis/threads/divergence.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/rules/roles.h"
@@ -39,7 +40,7 @@ class Binder {
         Check(before ? block[i + 1] : stmt, differs);
       }
       auto* loop = std::get_if<ir::For>(&stmt.op);
-      if (loop != nullptr && loop->kind != ir::LoopKind::kParallel) meet |= Visit(loop->body, IsApart(differs, loop->extents.front(), loop));
+      if (loop != nullptr && !IsOneStatement(*loop)) meet |= Visit(loop->body, IsApart(differs, loop->extents.front(), loop));
       if (auto* repeat = std::get_if<ir::While>(&stmt.op)) meet |= Visit(repeat->body, IsApart(differs, repeat->cond, repeat));
       if (auto* branch = std::get_if<ir::If>(&stmt.op)) {
         const std::string condition = branch->IsNarrowed() ? ir::PrintExpr(module_, branch->cond) : "";

@@ -10,8 +10,10 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/declaration.h"
 #include "compiler/analysis/definitions.h"
+#include "compiler/analysis/elements.h"
 #include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/register_map.h"
+#include "compiler/rewrite/packing.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/reduce.h"
 #include "compiler/rules/roles.h"
@@ -22,27 +24,22 @@ namespace {
 
 using ir::BufferId;
 
-struct Lifetime {
-  int64_t first, last;  // statements in preorder
-  bool Overlaps(const Lifetime& other) const { return first <= other.last && other.first <= last; }
-};
-
 // Whether the loop is serial and no other one is within it.
 bool IsInnermost(const ir::For& loop) {
   bool alone = loop.kind == ir::LoopKind::kSerial;
   ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
     const auto* inner = std::get_if<ir::For>(&stmt.op);
-    alone &= !std::holds_alternative<ir::While>(stmt.op) && (inner == nullptr || inner->kind == ir::LoopKind::kParallel);
+    alone &= !std::holds_alternative<ir::While>(stmt.op) && (inner == nullptr || IsOneStatement(*inner));
   });
   return alone;
 }
 
-// A buffer used inside of a loop lives as long as the loop, because an iteration may read what an earlier one wrote. If each iteration
+// By statements in preorder. A buffer used inside of a loop lives as long as the loop, because an iteration may read what an earlier one wrote. If each iteration
 // writes the whole buffer before it reads any of it, the buffer lives for that part of the body only. `apart`: no buffer lives for a part of a
 // serial loop's body only, so that threads need not wait for each other where one buffer's part ends and another's begins.
-class Lifetimes {
+class LifetimeFinder {
  public:
-  Lifetimes(const ir::Module& module, bool apart) : module_(module), apart_(apart) {}
+  LifetimeFinder(const ir::Module& module, bool apart) : module_(module), apart_(apart) {}
 
   std::map<BufferId, Lifetime> Of(const ir::Kernel& kernel) {
     Visit(kernel.body);
@@ -92,7 +89,7 @@ class Lifetimes {
         if (branch->IsNarrowed()) KeepThrough(start, then), KeepThrough(start, otherwise);
       }
       const ir::Block* body = nullptr;
-      if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) body = &loop->body;
+      if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && !IsOneStatement(*loop)) body = &loop->body;
       if (const auto* loop = std::get_if<ir::While>(&stmt.op)) body = &loop->body;
       if (body == nullptr) continue;
       const Firsts inside = Visit(*body);
@@ -159,15 +156,7 @@ class Lifetimes {
   int64_t clock_ = 0;
 };
 
-struct Placed {
-  int64_t begin, end;  // bytes
-  Lifetime life;
-};
-
 int64_t Align(int64_t value, int64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
-
-// Swizzles repeat within 1024 bytes; 128 bytes is what the widest access and a row of banks need.
-int64_t AlignmentOf(const ir::Buffer& buffer) { return buffer.layout->swizzle().bits > 0 ? 1024 : 128; }
 
 std::string Table(const ir::Module& module, const std::map<BufferId, Lifetime>& lifetimes) {
   std::string table;
@@ -226,34 +215,27 @@ void Place(ir::Module& module, ir::Kernel& kernel, const std::map<BufferId, Life
   for (const auto& [id, life] : lifetimes) order.push_back(id);
   // Large ones first, then by id: the same places in every process.
   std::ranges::stable_sort(order, std::ranges::greater(), [&](BufferId id) { return SharedBytes(module[id]); });
-  std::vector<Placed> placed;  // by where they begin
-  kernel.shared_bytes = 0;
+  std::vector<Packed> buffers;
   for (BufferId id : order) {
-    ir::Buffer& buffer = module[id];
-    const Lifetime life = lifetimes.at(id);
-    const int64_t bytes = SharedBytes(buffer) + (twice.contains(id) ? VersionBytes(module, id) : 0);
-    int64_t offset = 0;
-    for (const Placed& other : placed) {
-      if (other.begin >= offset + bytes) break;
-      if (offset < other.end && other.life.Overlaps(life)) offset = Align(other.end, AlignmentOf(buffer));
-    }
-    buffer.shared_offset = offset;
-    placed.insert(std::ranges::upper_bound(placed, offset, {}, &Placed::begin), Placed{offset, offset + bytes, life});
-    kernel.shared_bytes = std::max(kernel.shared_bytes, offset + bytes);
+    const int64_t bytes = SharedBytes(module[id]) + (twice.contains(id) ? VersionBytes(module, id) : 0);
+    buffers.push_back({bytes, SharedAlignment(module[id]), lifetimes.at(id)});
   }
+  const Packing packing = Pack(buffers);
+  for (size_t i = 0; i < order.size(); ++i) module[order[i]].shared_offset = packing.offsets[i];
+  kernel.shared_bytes = packing.bytes;
 }
 
 void Place(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics) {
   // A large block whose warps have roles is alone on its multiprocessor: nobody else gets the shared memory that it leaves.
   if (kernel.producers != 0 && kernel.threads >= kLargeBlock) {
-    const std::map<BufferId, Lifetime> apart = Lifetimes(module, /*apart=*/true).Of(kernel);
+    const std::map<BufferId, Lifetime> apart = LifetimeFinder(module, /*apart=*/true).Of(kernel);
     const Refilled refilled = RefilledIn(module, kernel);
     Place(module, kernel, apart, refilled);
     if (kernel.shared_bytes <= int64_t(context.target->max_shared_bytes)) return Alternate(module, kernel, refilled);
     Place(module, kernel, apart, {});
     if (kernel.shared_bytes <= int64_t(context.target->max_shared_bytes)) return;
   }
-  const std::map<BufferId, Lifetime> lifetimes = Lifetimes(module, /*apart=*/false).Of(kernel);
+  const std::map<BufferId, Lifetime> lifetimes = LifetimeFinder(module, /*apart=*/false).Of(kernel);
   Place(module, kernel, lifetimes, {});
   if (kernel.shared_bytes > int64_t(context.target->max_shared_bytes)) {
     const auto largest = std::ranges::max_element(lifetimes, {}, [&](const auto& life) { return SharedBytes(module[life.first]); });

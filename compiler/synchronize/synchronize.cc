@@ -12,6 +12,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/digits.h"
+#include "compiler/analysis/elements.h"
 #include "compiler/analysis/iterations.h"
 #include "compiler/analysis/threads/divergence.h"
 #include "compiler/analysis/threads/encounters.h"
@@ -126,7 +127,7 @@ class Analysis {
                        if (wait.stores ? p.age == kStoring : p.age < kStoring && p.age >= wait.pending) p.age = kDone;
                    },
                    [&](const ir::For& loop) {
-                     if (loop.kind == ir::LoopKind::kParallel) return Simple(stmt, state);
+                     if (IsOneStatement(loop)) return Simple(stmt, state);
                      const DivergentScope scope = Enter(stmt, IsRunApart(loop.extents.front(), &loop), state);
                      Repeat(stmt, loop.body, loop.vars.front(), state);
                    },

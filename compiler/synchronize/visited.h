@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/analysis/elements.h"
 #include "compiler/analysis/leaves.h"
 #include "compiler/synchronize/pending.h"
 #include "ir/op.h"
@@ -125,7 +126,7 @@ class Visited {
         Find(branch->then_body, around);
         Find(branch->else_body, around);
       } else if (const auto* loop = std::get_if<ir::For>(&stmt.op)) {
-        if (loop->kind != ir::LoopKind::kParallel) Find(loop->body, loops_[&stmt] = &Add(around));
+        if (!IsOneStatement(*loop)) Find(loop->body, loops_[&stmt] = &Add(around));
       } else if (const auto* repeat = std::get_if<ir::While>(&stmt.op)) {
         Find(repeat->body, loops_[&stmt] = &Add(around));
       }

@@ -28,7 +28,7 @@ void CheckKind(Verifier& verifier, const For& op) {
     verifier.Error(fmt::format("a {} loop of {} variables", Name(op.kind), op.vars.size()), "nest loops of one variable each");
   if (op.num_stages > kMaxStages) verifier.Error(fmt::format("{} stages", op.num_stages), fmt::format("use at most {}", kMaxStages));
   if (op.num_stages > 0 && op.kind != LoopKind::kPipelined) verifier.Error(fmt::format("stages on a {} loop", Name(op.kind)), "make it pipelined");
-  if (!parallel && op.coalesced_width > 0) verifier.Error(fmt::format("coalesced on a {} loop", Name(op.kind)), "make it parallel");
+  if (!parallel && !op.layout && op.coalesced_width > 0) verifier.Error(fmt::format("coalesced on a {} loop", Name(op.kind)), "make it parallel");
 }
 
 // A plan names variables of the loop around it by number; loads along the last one are plain vectors.

@@ -51,8 +51,8 @@ void CheckLoads(Verifier& verifier, const Store& op) {
 void CheckPlan(Verifier& verifier, const Store& op) {
   const StorePlan& plan = *op.plan;
   const Buffer& buffer = verifier.module()[op.buffer];
-  if (verifier.loops.empty() || verifier.loops.back() != LoopKind::kParallel)
-    verifier.Error("a plan for a store outside of a parallel loop", "only there, threads store several elements");
+  if (verifier.loops.empty() || (verifier.loops.back() != LoopKind::kParallel && verifier.loops.back() != LoopKind::kVectorized))
+    verifier.Error("a plan for a store outside of a parallel or vectorized loop", "only there, threads store several elements");
   CheckLoads(verifier, op);
   const bool to_registers = plan.form == StoreForm::kRegisters, by_vector = plan.form == StoreForm::kVector;
   const bool fits = to_registers ? buffer.space == Space::kFragment

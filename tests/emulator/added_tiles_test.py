@@ -12,7 +12,8 @@ TARGETS = ["emu:sm_90a", "emu:sm_80"]
 PLACES = {"box": lambda i, j: (i, j), "two boxes": lambda i, j: (i + i // 64 * 64, j), "diagonal": lambda i, j: (i, i), "turned": lambda i, j: (j, i)}
 
 
-def adding(place):
+def adding(place, halves=False):
+    """``halves``: the product is added half by half, each from one shared tile, as it is there."""
     @T.prim_func
     def program(A: T.Tensor((N, K), "float16"), B: T.Tensor((N, K), "float16"), C: T.Tensor((2 * N, N), "float32")):
         with T.Kernel(1, threads=128):
@@ -23,19 +24,29 @@ def adding(place):
                 T.copy(A, a)
                 T.copy(B, b)
                 T.gemm(a, b, c, transpose_B=True)
-            for i, j in T.Parallel(N, N):
-                row, column = place(i, j)
-                T.atomic_add(C[row, column], c[i, j])
+            if halves:
+                s = T.alloc_shared((N // 2, N), "float32")
+                for part in T.serial(2):
+                    for i, j in T.Parallel(N, N):
+                        if i // (N // 2) == part:
+                            s[i % (N // 2), j] = c[i, j]
+                    for i, j in T.Parallel(N // 2, N):
+                        row, column = place(part * (N // 2) + i, j)
+                        T.atomic_add(C[row, column], s[i, j])
+            else:
+                for i, j in T.Parallel(N, N):
+                    row, column = place(i, j)
+                    T.atomic_add(C[row, column], c[i, j])
 
     return program
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target, halves", [*((target, False) for target in TARGETS), ("emu:sm_90a", True)])
 @pytest.mark.parametrize("name", PLACES)
-def test_each_element_is_added_where_it_belongs(emulator, name, target):
+def test_each_element_is_added_where_it_belongs(emulator, name, target, halves):
     rng = np.random.default_rng()
     given = [random_array(rng, (N, K), "float16"), random_array(rng, (N, K), "float16")]
-    program = adding(PLACES[name])
+    program = adding(PLACES[name], halves)
     tensors = [*[(x, "float16") for x in given], (np.zeros((2 * N, N), np.float32), "float32")]
     after, answer = emulator.call(emulator.module(program.serialized), target, tensors, check=1)
     assert "error" not in answer and answer["finished"] and not answer["findings"], answer

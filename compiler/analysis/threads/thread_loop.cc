@@ -129,18 +129,25 @@ bool ThreadLoop::IsSettled(ExprId id) const {
 }
 
 // Whether an index in a dimension of several digits splits into the thread's part and the register's part without a carry into the next
-// block. So it does if one variable of the loop moves by steps of 1 and all else is a multiple of the block.
+// block. So it does if one variable of the loop moves by steps of 1 and all else is a multiple of the block. Another term may lie within the
+// block, if it leaves room for all values of the variable.
 bool ThreadLoop::BlocksAreWhole(BufferId id, int dim, const Linear& index) const {
   const int64_t block = (*module_)[id].layout->dim(dim)[0].size;
   if (index.constant % block != 0 || index.constant < 0) return false;
   int variables = 0;
+  int64_t room = block;
+  for (const auto& [term, coefficient] : index.terms) {
+    const int64_t divisor = facts_->DivisorOf(ExprId(term)) * coefficient;
+    if (DigitsOf(ExprId(term)).variable >= 0 || divisor % block == 0) continue;
+    const Range range = facts_->RangeOf(ExprId(term));
+    if (room != block || coefficient <= 0 || range.min < 0 || range.max > (block - 1) / coefficient) return false;
+    room = std::gcd(block, divisor);
+  }
   for (const auto& [term, coefficient] : index.terms) {
     const LoopDigits by = DigitsOf(ExprId(term));
-    if (by.variable < 0) {
-      if (facts_->DivisorOf(ExprId(term)) * coefficient % block != 0) return false;
-      continue;
-    }
+    if (by.variable < 0) continue;
     if (coefficient != 1 || by.modulus != 0 || ++variables > 1) return false;
+    if (room != block && (by.divisor != 1 || layout.Extent(by.variable) > room)) return false;
     int64_t weight = 1;
     for (const ir::Digit& digit : layout.dim(by.variable)) {
       const int64_t step = std::max<int64_t>(1, weight / by.divisor);

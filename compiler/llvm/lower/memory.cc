@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/threads/thread_loop.h"
@@ -16,6 +17,42 @@ using ir::ExprId;
 using ir::Space;
 
 namespace {
+
+// The last indices, from `first` on, as digits of a number: of a row-major tensor they say the same as the number does.
+struct Digits {
+  size_t first;
+  ExprId number;
+};
+
+// The number whose quotient the expression is; nullopt: it is none by this divisor.
+std::optional<ExprId> DividedBy(const ir::ExprPool& pool, ExprId id, int64_t divisor) {
+  while (divisor != 1) {
+    const ir::ExprNode& node = pool[id];
+    const int64_t by = node.op == ir::ExprOp::kFloorDiv ? pool.ConstInt(node.args[1]).value_or(0) : 0;
+    if (by <= 0 || divisor % by != 0) return std::nullopt;
+    divisor /= by, id = node.args[0];
+  }
+  return id;
+}
+
+// n // 192 // 32, n // 192 mod 32, n mod 192 are what a reshape leaves of one index.
+std::optional<Digits> LastDigits(const ir::Module& module, BufferId id, std::span<const ExprId> indices) {
+  const ir::ExprPool& pool = module.exprs;
+  const ir::Buffer& buffer = module[id];
+  if (!buffer.strides.empty() || indices.size() < 2) return std::nullopt;
+  std::optional<ExprId> number;
+  int64_t weight = 1;
+  for (size_t d = indices.size(); d-- > 0;) {
+    if (number && DividedBy(pool, indices[d], weight) == number) return Digits{d, *number};
+    const ir::ExprNode& node = pool[indices[d]];
+    const std::optional<int64_t> extent = pool.ConstInt(buffer.shape[d]);
+    if (node.op != ir::ExprOp::kFloorMod || !extent || pool.ConstInt(node.args[1]) != extent || *extent > INT32_MAX / weight) return std::nullopt;
+    const std::optional<ExprId> of = DividedBy(pool, node.args[0], weight);
+    if (!of || (number && *of != *number)) return std::nullopt;
+    number = of, weight *= *extent;
+  }
+  return std::nullopt;
+}
 
 constexpr int64_t kMostChecked = 100'000;  // instructions of the kernel, behind which reads of unwritten elements are not looked for
 
@@ -86,6 +123,10 @@ Values Memory::StridesOf(BufferId id) {
 Value* Memory::FlatOffset(BufferId id, std::span<const ExprId> indices) {
   const Values strides = StridesOf(id);
   Value* offset = nullptr;
+  if (const std::optional<Digits> digits = LastDigits(module(), id, indices)) {
+    offset = evaluator_.EvalIndex(digits->number);
+    indices = indices.first(digits->first);
+  }
   for (size_t d = 0; d < indices.size(); ++d) offset = AddTo(offset, b().CreateMul(evaluator_.EvalIndex(indices[d]), strides[d]));
   return offset == nullptr ? I64(0) : offset;
 }

@@ -94,7 +94,7 @@ void Statements::LowerFor(const ir::Stmt& stmt, const ir::For& loop) {
   const FactsScope scope(context());
   context().facts().EnterLoop(loop);
   const std::optional<int64_t> extent = loop.extents.size() == 1 ? pool().ConstInt(loop.extents[0]) : std::nullopt;
-  if (loop.kind == ir::LoopKind::kParallel) {
+  if (loop.kind == ir::LoopKind::kParallel || loop.kind == ir::LoopKind::kVectorized) {
     LowerParallel(stmt);
   } else if (extent && (*extent <= 1 || compiler::IsWrittenOut(module(), loop, context().request().max_unrolled()))) {
     LowerUnrolled(loop, *extent);
@@ -106,7 +106,8 @@ void Statements::LowerFor(const ir::Stmt& stmt, const ir::For& loop) {
 void Statements::LowerParallel(const ir::Stmt& stmt) {
   const compiler::ThreadLoop loop(module(), facts(), stmt);
   if (loop.IsEmpty()) return;
-  const bool claimed = BeginClaim(context(), evaluator_, memory_, *loop.loop);
+  // A vectorized loop is each thread's own, and says nothing of the elements of others.
+  const bool claimed = loop.loop->kind == ir::LoopKind::kParallel && BeginClaim(context(), evaluator_, memory_, *loop.loop);
   ParallelLoop parallel(context(), evaluator_, memory_, loop);
   parallel.Lower(stmt, [&](const ir::Block& body) { LowerBlock(body); });
   if (claimed) device().EndClaim();

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Elements that each thread stores for itself: a loop of one store, which is written as serial or unrolled and whose iterations have no order.
+//
+//   unroll i in 8: tile[r, i] = A[n, i]   →   the same, vectorized, with a layout of registers alone
+//
+// From then on the loop is lowered as a parallel one is, by vectors; but every thread that comes to it runs all of its iterations.
+#pragma once
+
+#include <cstdint>
+
+#include "ir/module.h"
+#include "ir/op.h"
+
+namespace kiln::compiler {
+
+// The store; nullptr: the loop is none of these. It has one variable and a constant extent, and no iteration reads what one writes.
+ir::Store* StoreOfEach(const ir::Module& module, ir::Stmt& loop);
+
+// `width` neighbours go together; it divides the extent.
+void MakeRun(const ir::Module& module, ir::For& loop, int64_t width);
+
+}  // namespace kiln::compiler
