@@ -10,6 +10,7 @@
 
 #include "compiler/analysis/threads/fragment_uses.h"
 #include "compiler/mapping/expand.h"
+#include "compiler/mapping/memory_order.h"
 #include "compiler/mapping/register_budget.h"
 #include "compiler/mapping/shift_loops.h"
 #include "compiler/mapping/stage.h"
@@ -36,7 +37,7 @@ constexpr size_t kMostLooked = 200'000;
 class Inference {
  public:
   Inference(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics)
-      : module_(module), kernel_(kernel), context_(context), diagnostics_(diagnostics), uses_(FragmentUsesOf(module, kernel)) {
+      : module_(module), kernel_(kernel), context_(context), diagnostics_(diagnostics), uses_(FragmentUsesOf(module, kernel)), runs_(MemoryRunsOf(module, kernel, context)) {
     for (size_t i = 0; i < uses_.loops.size(); ++i) {
       for (const LoopUse::Fragment& fragment : uses_.loops[i].fragments) AddUser(users_[fragment.buffer].loops, i);
       pending_loops_.insert(pending_loops_.end(), i), open_.insert(open_.end(), i);
@@ -255,16 +256,49 @@ class Inference {
     for (const BufferId root : roots) {
       // Small fragments follow from large ones by reduction, not the other way round.
       if (Elements(root) < largest || looked > kMostLooked) continue;
-      if (const auto cost = Try(root, looked); cost < best_cost) best_cost = cost, best = root;
+      if (const auto cost = Try(root, RootLayout(root), looked).layouts; cost < best_cost) best_cost = cost, best = root;
     }
-    SetFragment(*best, RootLayout(*best));
+    SetFragment(*best, InMemoryOrder(*best, RootLayout(*best)));
     Propagate();
   }
 
+  // The layout, or one in another order if that is better for memory and stages no more.
+  Layout InMemoryOrder(BufferId root, Layout layout) {
+    size_t looked = 0;
+    Cost least = Try(root, layout, looked);
+    for (const int dim : DimsOfRuns(root)) {
+      for (Layout& order : OrdersAlong(module_.ShapeOf(root), dim, ThreadsOf(root), context_)) {
+        if (looked > kMostLooked) return layout;
+        const Cost cost = Try(root, order, looked);
+        if (cost.layouts[0] > least.layouts[0] || cost.memory >= least.memory) continue;
+        least = cost, layout = std::move(order);
+      }
+    }
+    return layout;
+  }
+
+  // Dimensions of a tile, but the last, along which loops over such tiles go through memory.
+  std::set<int> DimsOfRuns(BufferId root) const {
+    const std::vector<int64_t> shape = module_.ShapeOf(root);
+    std::set<int> dims;
+    for (const LoopUse& use : uses_.loops) {
+      const auto runs = runs_.find(use.loop);
+      if (use.extents.size() != shape.size() || runs == runs_.end()) continue;
+      for (const MemoryRun& run : runs->second)
+        if (run.variable && use.extents[*run.variable] == shape[*run.variable] && *run.variable + 1 < shape.size()) dims.insert(int(*run.variable));
+    }
+    return dims;
+  }
+
+  struct Cost {
+    std::array<int64_t, 3> layouts;
+    int64_t memory;
+  };
+
   // The cost, beyond that of the known layouts, of laying out this fragment first. Leaves the state as it was.
-  std::array<int64_t, 3> Try(BufferId root, size_t& looked) {
+  Cost Try(BufferId root, const Layout& layout, size_t& looked) {
     new_fragments_.clear(), new_loops_.clear();
-    SetFragment(root, RootLayout(root));
+    SetFragment(root, layout);
     Propagate();
     std::set<size_t> touched(new_loops_.begin(), new_loops_.end());
     int64_t bits = 0;
@@ -273,11 +307,14 @@ class Inference {
       touched.insert(users_[id].loops.begin(), users_[id].loops.end());
     }
     looked += touched.size() + 1;
-    std::array<int64_t, 3> cost{0, bits, 0};
+    Cost cost{{0, bits, 0}, 0};
     const auto add = [&](int64_t sign) {
       for (const size_t i : touched) {
         const auto [misfits, accesses] = CostOf(uses_.loops[i]);
-        cost[0] += sign * misfits, cost[2] += sign * accesses;
+        cost.layouts[0] += sign * misfits, cost.layouts[2] += sign * accesses;
+        const auto runs = runs_.find(uses_.loops[i].loop);
+        const auto loop = loops_.find(uses_.loops[i].loop);
+        if (runs != runs_.end() && loop != loops_.end()) cost.memory += sign * MemoryCost(loop->second, runs->second, context_);
       }
     };
     add(1);
@@ -399,6 +436,7 @@ class Inference {
   const Context& context_;
   ir::Diagnostics& diagnostics_;
   const FragmentUses uses_;
+  const MemoryRuns runs_;
   std::map<BufferId, Users> users_;
   std::map<BufferId, size_t> place_;  // in uses_.order
   std::map<BufferId, Layout> fragments_;
@@ -419,6 +457,7 @@ ir::Result Layouts(ir::Module& module, const Context& context, ir::Diagnostics& 
     ShiftLoops(module, kernel.body);
     Inference(module, kernel, context, diagnostics).Run();
     Stage(module, kernel, context);
+    PutRunsLast(module, kernel, context);
     Declare(module, kernel, buffers);
     LayOutTiles(module, kernel, *context.target);
   }

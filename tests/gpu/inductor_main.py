@@ -196,9 +196,19 @@ def model_times(name: str, pools: dict) -> dict:
             row[what.replace("_ms", "_ratio")] = round(found["triton"][what] / found["kiln"][what], 3)
         print(f"{name:<20} forward {found['kiln']['forward_ms']:.3f} ms, {row['forward_ratio']:.3f} × Triton; with backward "
               f"{found['kiln']['step_ms']:.3f} ms, {row['step_ratio']:.3f} ×; eager forward {found['kiln']['eager_ms']:.3f} ms", flush=True)
+        show_kernels(*(found[package].get("forward_us", {}) for package in ("kiln", "triton")))
     else:
         print(f"{name:<20} was not timed", flush=True)
     return row
+
+
+def show_kernels(kiln: dict, triton: dict, most: int = 8) -> None:
+    """Those of a forward pass whose times differ most, in microseconds. Names are Inductor's, so they are the same with both packages."""
+    def more(name):
+        return kiln.get(name, 0) - triton.get(name, 0)
+
+    for name in sorted({*kiln, *triton}, key=lambda name: -abs(more(name)))[:most]:
+        print(f"  {kiln.get(name, 0):>9.2f} µs, {triton.get(name, 0):>9.2f} with Triton  {name[:100]}", flush=True)
 
 
 def main():

@@ -142,7 +142,8 @@ class Models:
             with torch.no_grad():
                 model(x)
 
-        return {"ok": True, "forward_ms": _timed(forward), "step_ms": _timed(step), "eager_ms": _timed(eager)}
+        return {"ok": True, "forward_ms": _timed(forward), "step_ms": _timed(step), "eager_ms": _timed(eager), "forward_us": _kernels(forward),
+                "step_us": _kernels(step)}
 
 
 def _error(got, wanted) -> float:
@@ -163,6 +164,19 @@ def _timed(call) -> float:
         torch.cuda.synchronize()
         rounds.append(start.elapsed_time(end) / 10)
     return sorted(rounds)[2]
+
+
+def _kernels(call, times: int = 5) -> dict:
+    """Microseconds that each kernel takes in one call, by its name."""
+    from torch.profiler import ProfilerActivity, profile
+
+    call()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        for _ in range(times):
+            call()
+        torch.cuda.synchronize()
+    return {row.key: round(row.device_time_total / times, 2) for row in found.key_averages() if row.device_time_total > 0}
 
 
 def main():

@@ -86,6 +86,7 @@ class Collector {
     std::map<std::tuple<BufferId, bool, std::vector<int>, std::vector<int64_t>>, size_t> known;
     for (const Access& access : AccessesOf(module_, stmt)) {
       const ir::Buffer& buffer = module_[access.buffer];
+      if (access.tile) continue;  // what a tensor of the loop may share memory with
       use.vector = std::max<int64_t>(use.vector, 128 / std::max(ir::Bits(buffer.dtype), 8));
       if (buffer.space == Space::kGlobal) {
         int64_t& narrowest = access.write ? use.written : use.read;

@@ -179,6 +179,10 @@ class Builder:
             return self.condition(self.gather(self.cast(x, ty.int8), index, axis))
         return self.emit("tt.gather", [x, index], [(x.element, index.shape)], axis=axis).result
 
+    def exchanged(self, x: Value) -> Value:
+        """``x`` where all threads find its elements, for what takes several of them by an index."""
+        return x if x.element.is_bool() else self.emit("tt.exchange", [x], [(x.element, x.shape)]).result
+
     def along(self, x: Value, axis: int, extent: int, of) -> Value:
         """Of ``x`` along a dimension the ``extent`` elements whose places are ``of(0, 1, …)``."""
         shape = x.shape[:axis] + (extent,) + x.shape[axis + 1 :]

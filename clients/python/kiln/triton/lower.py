@@ -283,6 +283,11 @@ class Lowering:
         self.parallel(value.shape, body)
         self.symbols.put(value, Held(buffer))
 
+    def exchange(self, op: Op) -> None:
+        """A block in shared memory, for gathers."""
+        self.data.add(op.result)
+        self.symbols.put(op.result, Held(self.materialize(op.operands[0], "SHARED")))
+
     def map_elementwise(self, op: Op) -> None:
         """The region is run for each element."""
         (region,), buffers = op.regions, []
@@ -484,6 +489,6 @@ from . import flow  # noqa: E402
 
 _LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.atomic_rmw": Lowering.atomic, "tt.reduce": Lowering.reduce,
             "tt.dot": Lowering.dot, "tt.map_elementwise": Lowering.map_elementwise,
-            "tt.histogram": Lowering.histogram, "llvm.intr.assume": Lowering.assume, "tt.print": lower_message,
+            "tt.histogram": Lowering.histogram, "tt.exchange": Lowering.exchange, "llvm.intr.assume": Lowering.assume, "tt.print": lower_message,
             "gpu.barrier": Lowering.barrier,
             "scf.for": flow.lower_for, "scf.while": flow.lower_while, "scf.if": flow.lower_if}

@@ -42,16 +42,31 @@ def _combined(b, function, before: list, after: list, what: str) -> list:
     return parts
 
 
+def _in_groups(b, parts: list, axis: int, together: int, function, what: str) -> list:
+    """Of each ``together`` neighbours one. Threads wait for each other once for all of them."""
+    extent, parts = parts[0].shape[axis] // together, [b.exchanged(x) for x in parts]
+    taken = [[b.along(x, axis, extent, lambda i, k=k: b.binary("+", b.binary("*", i, together), k)) for x in parts] for k in range(together)]
+    while len(taken) > 1:
+        taken = [_combined(b, function, left, right, what) for left, right in zip(taken[::2], taken[1::2])]
+    return taken[0]
+
+
+def _in_pairs(b, parts: list, axis: int, function, what: str) -> list:
+    """Of an odd number: the last one has no neighbour."""
+    count = parts[0].shape[axis]
+    half, parts = (count + 1) // 2, [b.exchanged(x) for x in parts]
+    left = [b.along(x, axis, half, lambda i: b.binary("*", i, 2)) for x in parts]
+    right = [b.along(x, axis, half, lambda i: b.apply("MIN", *b.pair(b.binary("+", b.binary("*", i, 2), 1), count - 1))) for x in parts]
+    made = _combined(b, function, left, right, what)
+    pair = b.binary("<", b.arange(half, axis, parts[0].rank), half - 1)
+    return [b.select(pair, x, alone) for x, alone in zip(made, left)]
+
+
 def reduced(b, parts: list, axis: int, function, keep_dims: bool, what: str) -> list:
     while parts[0].shape[axis] > 1:
         count = parts[0].shape[axis]
-        half = (count + 1) // 2
-        left = [b.along(x, axis, half, lambda i: b.binary("*", i, 2)) for x in parts]
-        right = [b.along(x, axis, half, lambda i: b.apply("MIN", *b.pair(b.binary("+", b.binary("*", i, 2), 1), count - 1))) for x in parts]
-        parts = _combined(b, function, left, right, what)
-        if count % 2:  # the last one has no neighbour
-            pair = b.binary("<", b.arange(half, axis, parts[0].rank), half - 1)
-            parts = [b.select(pair, x, alone) for x, alone in zip(parts, left)]
+        together = next((n for n in (4, 2) if count % n == 0), 1)
+        parts = _in_groups(b, parts, axis, together, function, what) if together > 1 else _in_pairs(b, parts, axis, function, what)
     if keep_dims:
         return parts
     return [b.reshape(x, x.shape[:axis] + x.shape[axis + 1 :]) for x in parts]

@@ -37,8 +37,10 @@ ElementAddress Addresses::Make(BufferId id, std::span<const ExprId> indices, con
   if (buffer.space == Space::kLocal || ir::Bits(buffer.dtype) < 8) return address;
   address.split = loop_.Split(id, indices);
   if (address.split) MakeLinear(address);
+  address.indices.assign(indices.begin(), indices.end());
   if (memory_.MayLeave(id, indices, known)) address.unproven.assign(indices.begin(), indices.end());
   if (address.split && buffer.space == Space::kGlobal) MakeChecks(address, indices, known);
+  for (size_t d = 0; d < indices.size() && !address.split; ++d) address.may_be_outside |= !known.Inside(indices[d], 1, buffer.shape[d]);
   return address;
 }
 
@@ -125,6 +127,10 @@ SplitOffset Addresses::OffsetAt(const ElementAddress& address, int64_t reg) cons
 }
 
 Value* Addresses::PointerAt(const ElementAddress& address, int64_t reg) const {
+  if (!address.split) {
+    iterations_.Enter(reg);
+    return memory_.ElementPointer(address.buffer, address.indices);
+  }
   const SplitOffset offset = OffsetAt(address, reg);
   if (module()[address.buffer].space == Space::kShared) return shared_.Pointer(address.buffer, offset, address.after);
   Value* pointer = address.pointer;
@@ -133,6 +139,10 @@ Value* Addresses::PointerAt(const ElementAddress& address, int64_t reg) const {
 }
 
 Value* Addresses::ConditionAt(const ElementAddress& address, int64_t reg) const {
+  if (!address.split) {
+    iterations_.Enter(reg);
+    return Both(iterations_.guard(), address.may_be_outside ? memory_.ElementExists(address.buffer, address.indices) : nullptr);
+  }
   Value* condition = iterations_.guard();
   const ir::Indices& part = loop_.parts[size_t(reg)];
   for (const ElementAddress::Check& check : address.checks) {
@@ -148,7 +158,7 @@ Value* Addresses::ConditionAt(const ElementAddress& address, int64_t reg) const 
 
 bool Addresses::IsSamePlace(const ElementAddress& address, int64_t reg, int64_t other) const {
   const ir::Indices &a = loop_.parts[size_t(reg)], &c = loop_.parts[size_t(other)];
-  if (!address.checks.empty()) return a == c;
+  if (!address.split || !address.checks.empty()) return a == c;
   return std::ranges::all_of(address.steps, [&](const ElementAddress::Step& step) {
     const size_t v = size_t(step.digits.variable);
     return step.digits.Of(a[v]) == step.digits.Of(c[v]);

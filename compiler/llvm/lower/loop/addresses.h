@@ -28,7 +28,9 @@ struct ElementAddress {
     Value* value = nullptr;  // added to bytes, where a stride is not constant
     int blocked = -1;        // dimension of a shared buffer that these digits index by blocks instead of by a constant step
   };
-  std::optional<compiler::SplitAccess> split;  // absent: each register has an address of its own
+  std::optional<compiler::SplitAccess> split;  // absent: each register has an address of its own, from `indices`
+  std::vector<ir::ExprId> indices;
+  bool may_be_outside = false;  // of a global buffer, without `split`
   SplitOffset base;
   Value* after = nullptr;    // shared: added after the swizzle
   Value* pointer = nullptr;  // global: the buffer plus base.variable
@@ -45,7 +47,7 @@ struct ElementAddress {
 
 class Addresses : Part {
  public:
-  Addresses(KernelContext& context, Evaluator& evaluator, Memory& memory, const Iterations& iterations)
+  Addresses(KernelContext& context, Evaluator& evaluator, Memory& memory, Iterations& iterations)
       : Part(context),
         evaluator_(evaluator),
         memory_(memory),
@@ -58,7 +60,7 @@ class Addresses : Part {
   const ElementAddress& Of(ir::BufferId buffer, std::span<const ir::ExprId> indices, std::optional<ir::ExprId> mask = {});
 
   // Of the register's element: the offset (for shared memory before the swizzle), the pointer, and whether it is accessed (i1; nullptr:
-  // always).
+  // always). Of an address of its own, the register's iteration is entered.
   SplitOffset OffsetAt(const ElementAddress& address, int64_t reg) const;
   Value* PointerAt(const ElementAddress& address, int64_t reg) const;
   Value* ConditionAt(const ElementAddress& address, int64_t reg) const;
@@ -75,7 +77,7 @@ class Addresses : Part {
   Memory& memory_;
   Places& places_;
   SharedMemory& shared_;
-  const Iterations& iterations_;
+  Iterations& iterations_;
   const compiler::ThreadLoop& loop_;
   std::map<std::pair<uint32_t, std::vector<uint32_t>>, ElementAddress> addresses_;  // by buffer, and indices and mask
 };
