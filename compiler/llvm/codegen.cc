@@ -105,8 +105,9 @@ class Generator {
     const size_t refused = std::max(fit, limit * kRefused);
     const size_t crowded = amd ? std::min(fit * kSpilledOnAmd, std::max(fit, limit * kCrowdedOnAmd)) : std::max(fit, limit);
     live_ = MostLiveRegisters(*code_, refused);
+    if (amd && !long_kernel && live_ > fit && !TakeUnmovedIfItFits(module, fit)) return false;
     if (live_ <= crowded) return true;
-    if (!long_kernel && (!Lowered(module) || !Optimized(CodeMotion::kNo))) return false;  // code of long kernels was not moved anyway
+    if (!long_kernel && !Unoptimized(module)) return false;  // code of long kernels was not moved anyway
     const size_t live = live_ = MostLiveRegisters(*code_, refused);
     if (live > refused) {
       diagnostics_.Error("the values of one thread take more than " + std::to_string(refused) + " registers at a time; a thread of " +
@@ -123,6 +124,24 @@ class Generator {
           "LLVM optimizes this kernel only in part, because fully optimized code would spill most of its values: use smaller tiles or more threads");
     }
     return true;
+  }
+
+  // Where only the code that LLVM moved takes more registers than there are, it moves none, and the backend optimizes all the same.
+  bool TakeUnmovedIfItFits(const ir::Module& module, size_t registers) {
+    std::unique_ptr<llvm::Module> moved = std::move(code_);
+    if (!Lowered(module) || !Optimized(CodeMotion::kNo)) return false;
+    if (const size_t live = MostLiveRegisters(*code_, registers); live <= registers) {
+      live_ = live;
+    } else {
+      code_ = std::move(moved);
+    }
+    return true;
+  }
+
+  // ptxas optimizes for itself what LLVM did not move; AMD's backend would take too long for it.
+  bool Unoptimized(const ir::Module& module) {
+    if (context_.target->family == target::Family::kAmdgpu) machine_->setOptLevel(llvm::CodeGenOptLevel::None);
+    return Lowered(module) && Optimized(CodeMotion::kNo);
   }
 
   bool ToEmulator() {
@@ -188,7 +207,7 @@ class Generator {
       diagnostics_.Warning("LLVM fails to optimize this kernel, which is made without its optimizing backend and will be slow: " +
                                std::exchange(complaints_.others, {}),
                            "this often means that the code reads values that were never written");
-      if (!Lowered(module) || !Optimized(CodeMotion::kNo)) return false;
+      if (!Unoptimized(module)) return false;
       hsaco = Hsaco(copy);
     }
     if (!Succeeded("emit")) return false;
