@@ -184,6 +184,8 @@ class Interpreter:
             return self._load(e.value, args, self.guarded == 0 and self.active)
         if e.op == "CAST":
             return rounded(args[0], e.dtype)
+        if e.op == "REINTERPRET" and e.args[0].dtype == "bfloat16":
+            return (args[0].view(np.uint32) >> 16).astype(np.uint16).view(_NUMPY[e.dtype])
         if e.op in ("SELECT", "MASKED"):
             return np.where(args[0], args[1], args[2])
         if e.op == "FMA":

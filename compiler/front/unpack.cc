@@ -83,6 +83,7 @@ class Unpacker {
       values_.clear();
       used_.clear();
       divergence_.emplace(module_, kernel);
+      FindOfBlock(kernel);
       kernel.body = Rewritten(kernel.body, facts);
       for (const BufferId id : used_) Report(kernel, id);
     }
@@ -300,16 +301,36 @@ class Unpacker {
     append(std::move(rewritten));
   }
 
-  // Outside of parallel loops each thread changes its half of a byte, which no other thread may do.
+  // What differs between blocks, by the variables that do.
+  void FindOfBlock(const ir::Kernel& kernel) {
+    of_block_.clear();
+    for (size_t d = 0; d < kernel.block_vars.size(); ++d)
+      if (!module_.exprs.IsConst(kernel.grid[d], 1)) of_block_.insert(ir::Index(kernel.block_vars[d]));
+    ir::Walk(kernel.body, [&](const Stmt& stmt) {
+      const auto* let = std::get_if<ir::Let>(&stmt.op);
+      if (let != nullptr && Mentions(let->value, of_block_)) of_block_.insert(ir::Index(let->var));
+    });
+  }
+
+  // A store changes half of a byte, of which no other block, and outside of parallel loops no other thread, may change the other half.
   void CheckHalves(const ir::Store& store, const Facts& facts) {
     for (const auto& [term, factor] : LinearOf(module_.exprs, store.indices.back()).terms) {
-      if (!divergence_->Differs(ExprId(term)) || factor % 2 == 0 || facts.DivisorOf(ExprId(term)) % 2 == 0) continue;
-      return Refuse("threads store elements that share bytes", "let each thread store all elements of its bytes, or copy a tile with T.copy");
+      if (factor % 2 == 0 || facts.DivisorOf(ExprId(term)) % 2 == 0) continue;
+      if (Mentions(ExprId(term), of_block_))
+        return Refuse("blocks store elements that share bytes", "let each block store all elements of its bytes");
+      if (!in_parallel_ && divergence_->Differs(ExprId(term)))
+        return Refuse("threads store elements that share bytes", "let each thread store all elements of its bytes, or copy a tile with T.copy");
     }
   }
 
+  bool Mentions(ExprId id, const std::set<uint32_t>& vars) const {
+    const ExprNode& node = module_.exprs[id];
+    if (node.op == ExprOp::kVar && vars.contains(node.ref)) return true;
+    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return Mentions(arg, vars); });
+  }
+
   void AppendStore(const ir::Store& store, ir::SourceLoc loc, const Facts& facts, Block& out) {
-    if (IsPacked(store.buffer) && !in_parallel_) CheckHalves(store, facts);
+    if (IsPacked(store.buffer)) CheckHalves(store, facts);
     AppendElement(store, loc, out);
   }
 
@@ -572,6 +593,7 @@ class Unpacker {
   std::unordered_map<uint32_t, ExprId> values_;
   std::set<BufferId> used_;               // by the kernel, of short elements
   std::optional<Divergence> divergence_;  // of the kernel as it was
+  std::set<uint32_t> of_block_;           // variables of the kernel that differ between blocks
   bool in_parallel_ = false;
   const Stmt* stmt_ = nullptr;
 };
