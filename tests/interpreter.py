@@ -14,8 +14,11 @@ from kiln.language.buffer import Region
 
 _NUMPY = {"bool": np.bool_, "int8": np.int8, "int16": np.int16, "int32": np.int32, "int64": np.int64, "uint8": np.uint8,
           "uint16": np.uint16, "uint32": np.uint32, "uint64": np.uint64, "float16": np.float16, "float32": np.float32,
-          "float64": np.float64, "bfloat16": np.float32, "tfloat32": np.float32, "float8_e4m3fn": np.float32, "float8_e5m2": np.float32}
+          "float64": np.float64, "bfloat16": np.float32, "tfloat32": np.float32, "float8_e4m3fn": np.float32, "float8_e5m2": np.float32,
+          "int4": np.int8, "uint4": np.uint8, "float4_e2m1fn": np.float32}
+SHORT = ("int4", "uint4", "float4_e2m1fn")  # two of them share a byte of a tensor
 _DROPPED = {"bfloat16": 16, "tfloat32": 13, "float8_e4m3fn": 20, "float8_e5m2": 21}  # bits of a float32's mantissa
+_OF_FOUR_BITS = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])  # what a float4_e2m1fn may be, and its negative
 _LARGEST = {"float8_e4m3fn": np.float32(448), "float8_e5m2": np.float32(57344)}  # what larger numbers become
 
 
@@ -26,9 +29,23 @@ def _truncated(array, integer):
     return np.where(low, limits.min, np.where(high, limits.max, np.where(low | high, 0, whole).astype(integer))).astype(integer)
 
 
+def _of_four_bits(array, dtype):
+    if dtype == "float4_e2m1fn":
+        size = np.minimum(np.abs(array.astype(np.float64)), 6)[..., None]
+        even = np.arange(8) % 2 == 0
+        nearest = np.argmin(np.abs(size - _OF_FOUR_BITS) - 1e-9 * even, axis=-1)  # halfway goes to the even code
+        return np.copysign(_OF_FOUR_BITS[nearest], array).astype(np.float32)
+    low, high = (-8, 7) if dtype == "int4" else (0, 15)
+    if array.dtype.kind == "f":
+        array = np.clip(np.trunc(np.nan_to_num(array)), low, high)
+    return ((array.astype(np.int64) - low & 15) + low).astype(_NUMPY[dtype])
+
+
 def rounded(value, dtype):
     """The value as an array of what holds the dtype; floats that numpy lacks have fewer digits, and float32's range."""
     array, kind = np.asarray(value), np.dtype(_NUMPY[dtype])
+    if str(dtype) in SHORT:
+        return _of_four_bits(array, dtype)
     if array.dtype != kind:
         array = _truncated(array, kind) if array.dtype.kind == "f" and kind.kind in "iu" else array.astype(kind)
     drop = _DROPPED.get(dtype)
@@ -167,6 +184,8 @@ class Interpreter:
             return self._load(e.value, args, self.guarded == 0 and self.active)
         if e.op == "CAST":
             return rounded(args[0], e.dtype)
+        if e.op == "REINTERPRET" and e.args[0].dtype == "bfloat16":
+            return (args[0].view(np.uint32) >> 16).astype(np.uint16).view(_NUMPY[e.dtype])
         if e.op in ("SELECT", "MASKED"):
             return np.where(args[0], args[1], args[2])
         if e.op == "FMA":

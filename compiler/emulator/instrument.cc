@@ -254,6 +254,21 @@ void OrderZeros(llvm::Function& kernel) {
   }
 }
 
+void HideSigns(llvm::Function& kernel) {
+  std::vector<llvm::BitCastInst*> patterns;
+  for (llvm::Instruction& instruction : llvm::instructions(kernel)) {
+    auto* cast = llvm::dyn_cast<llvm::BitCastInst>(&instruction);
+    if (cast != nullptr && cast->getSrcTy()->isBFloatTy()) patterns.push_back(cast);
+  }
+  for (llvm::BitCastInst* pattern : patterns) {
+    llvm::IRBuilder<> b(pattern->getNextNode());
+    llvm::Type* type = pattern->getType();
+    auto* same = llvm::InlineAsm::get(llvm::FunctionType::get(type, {type}, false), "", "=r,0", false);
+    llvm::CallInst* hidden = b.CreateCall(same, {pattern});
+    pattern->replaceUsesWithIf(hidden, [&](const llvm::Use& use) { return use.getUser() != hidden; });
+  }
+}
+
 void PollInLoops(llvm::Function& kernel, const std::atomic<bool>& time_over) {
   static_assert(sizeof(time_over) == 1 && std::atomic<bool>::is_always_lock_free);
   llvm::SmallVector<std::pair<const llvm::BasicBlock*, const llvm::BasicBlock*>> edges;

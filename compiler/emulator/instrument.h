@@ -27,6 +27,10 @@ bool MixesAtomics(const llvm::Function& kernel);
 // v_max). Lanes that combine one pair the other way round would hold different zeros.
 void OrderZeros(llvm::Function& kernel);
 
+// Hides from LLVM that a pattern of 16 bits is a bf16's: where only the sign of one is wanted its code generator for x86-64 takes it for a float's,
+// whose sign is 16 places further up.
+void HideSigns(llvm::Function& kernel);
+
 // Calls kiln_emu_time_over wherever a loop starts over while `time_over` is set; it outlives the code.
 void PollInLoops(llvm::Function& kernel, const std::atomic<bool>& time_over);
 

@@ -353,6 +353,7 @@ class JitProgram final : public Program {
       else written_[name] = HookOwners(function);
       mixes_atomics_[name] = MixesAtomics(function);
       OrderZeros(function);
+      HideSigns(function);
       PollInLoops(function, time_over_);
       AddEntry(function);
       own_bytes_[name] = OwnBytes(function);

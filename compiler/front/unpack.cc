@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -34,6 +36,8 @@ using ir::VarId;
 
 using Exprs = std::vector<ExprId>;
 
+constexpr int64_t kUnbounded = int64_t{1} << 40;  // stands for the extent of a loop that is known only when it runs
+
 bool IsShort(DType type) { return ir::Bits(type) < 8; }
 
 // The type of 8 bits that has all values of a type of 4.
@@ -51,7 +55,8 @@ using Names = std::vector<std::pair<VarId, ExprId>>;
 
 class Unpacker {
  public:
-  Unpacker(ir::Module& module, ir::Diagnostics& diagnostics) : module_(module), diagnostics_(diagnostics), nibbles_(module.exprs) {
+  Unpacker(ir::Module& module, int64_t registers, ir::Diagnostics& diagnostics)
+      : module_(module), registers_(registers), diagnostics_(diagnostics), nibbles_(module.exprs) {
     for (const ir::Buffer& buffer : module.buffers) declared_.push_back(buffer.dtype);
   }
 
@@ -78,6 +83,7 @@ class Unpacker {
       values_.clear();
       used_.clear();
       divergence_.emplace(module_, kernel);
+      FindOfBlock(kernel);
       kernel.body = Rewritten(kernel.body, facts);
       for (const BufferId id : used_) Report(kernel, id);
     }
@@ -218,9 +224,9 @@ class Unpacker {
   }
 
   void Append(const Stmt& stmt, const Facts& facts, Block& out) {
-    if (const auto* loop = std::get_if<ir::For>(&stmt.op)) return AppendLoop(*loop, stmt.loc, facts, out);
+    if (const auto* loop = std::get_if<ir::For>(&stmt.op)) return AppendLoop(*loop, nullptr, stmt.loc, facts, out);
     if (const auto* store = std::get_if<ir::Store>(&stmt.op)) return AppendStore(*store, stmt.loc, facts, out);
-    if (std::optional<ir::For> elements = AsLoop(stmt.op)) return AppendLoop(*elements, stmt.loc, facts, out);
+    if (std::optional<ir::For> elements = AsLoop(stmt.op)) return AppendLoop(*elements, &stmt.op, stmt.loc, facts, out);
     Check(stmt.op);
     if (const auto* alloc = std::get_if<ir::Alloc>(&stmt.op); alloc != nullptr && IsShort(Declared(alloc->buffer))) used_.insert(alloc->buffer);
     Stmt rewritten = stmt;
@@ -271,33 +277,60 @@ class Unpacker {
     }
   }
 
-  void AppendLoop(const ir::For& loop, ir::SourceLoc loc, const Facts& facts, Block& out) {
+  // `means`: the statement that the loop stands for, if it is not the program's own.
+  void AppendLoop(const ir::For& loop, const ir::Op* means, ir::SourceLoc loc, const Facts& facts, Block& out) {
     Facts inner = facts;
     inner.EnterLoop(loop);
     ir::For rewritten = loop;
     for (ExprId& extent : rewritten.extents) extent = Value(extent);
+    const bool own = means != nullptr && NamesPrivate(module_, *means);  // each thread runs all of it
+    const auto append = [&](ir::For made) {
+      if (own) MakePrivate(module_, made, *means, registers_);
+      out.push_back({std::move(made), loc});
+    };
     const bool parallel = loop.kind == ir::LoopKind::kParallel;
     if (parallel && !StoresAlone(loop)) {
-      if (std::optional<ir::For> paired = Paired(loop, inner)) return out.push_back({*std::move(paired), loc});
-      Refuse("iterations of a parallel loop store elements that share bytes, and it is not known that one iteration may store both of them",
-             "let the last index be an even number and the loop's variable, of an even extent; or copy a tile with T.copy");
+      if (std::optional<ir::For> paired = Paired(loop, inner)) return append(*std::move(paired));
+      if (!own)
+        Refuse("iterations of a parallel loop store elements that share bytes, and it is not known that one iteration may store both of them",
+               "let the last index be an even number and the loop's variable, of an even extent; or copy a tile with T.copy");
     }
-    const bool around = std::exchange(in_parallel_, in_parallel_ || parallel);
+    const bool around = std::exchange(in_parallel_, in_parallel_ || (parallel && !own));
     rewritten.body = Rewritten(loop.body, inner);
     in_parallel_ = around;
-    out.push_back({std::move(rewritten), loc});
+    append(std::move(rewritten));
   }
 
-  // Outside of parallel loops each thread changes its half of a byte, which no other thread may do.
+  // What differs between blocks, by the variables that do.
+  void FindOfBlock(const ir::Kernel& kernel) {
+    of_block_.clear();
+    for (size_t d = 0; d < kernel.block_vars.size(); ++d)
+      if (!module_.exprs.IsConst(kernel.grid[d], 1)) of_block_.insert(ir::Index(kernel.block_vars[d]));
+    ir::Walk(kernel.body, [&](const Stmt& stmt) {
+      const auto* let = std::get_if<ir::Let>(&stmt.op);
+      if (let != nullptr && Mentions(let->value, of_block_)) of_block_.insert(ir::Index(let->var));
+    });
+  }
+
+  // A store changes half of a byte, of which no other block, and outside of parallel loops no other thread, may change the other half.
   void CheckHalves(const ir::Store& store, const Facts& facts) {
     for (const auto& [term, factor] : LinearOf(module_.exprs, store.indices.back()).terms) {
-      if (!divergence_->Differs(ExprId(term)) || factor % 2 == 0 || facts.DivisorOf(ExprId(term)) % 2 == 0) continue;
-      return Refuse("threads store elements that share bytes", "let each thread store all elements of its bytes, or copy a tile with T.copy");
+      if (factor % 2 == 0 || facts.DivisorOf(ExprId(term)) % 2 == 0) continue;
+      if (Mentions(ExprId(term), of_block_))
+        return Refuse("blocks store elements that share bytes", "let each block store all elements of its bytes");
+      if (!in_parallel_ && divergence_->Differs(ExprId(term)))
+        return Refuse("threads store elements that share bytes", "let each thread store all elements of its bytes, or copy a tile with T.copy");
     }
+  }
+
+  bool Mentions(ExprId id, const std::set<uint32_t>& vars) const {
+    const ExprNode& node = module_.exprs[id];
+    if (node.op == ExprOp::kVar && vars.contains(node.ref)) return true;
+    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return Mentions(arg, vars); });
   }
 
   void AppendStore(const ir::Store& store, ir::SourceLoc loc, const Facts& facts, Block& out) {
-    if (IsPacked(store.buffer) && !in_parallel_) CheckHalves(store, facts);
+    if (IsPacked(store.buffer)) CheckHalves(store, facts);
     AppendElement(store, loc, out);
   }
 
@@ -319,25 +352,112 @@ class Unpacker {
 
   // --- parallel loops ---
 
-  // Whether each iteration stores whole bytes of its own: the position in the last dimension is the same in all, or twice what differs.
-  bool StoresAlone(const ir::For& loop) {
-    std::set<uint32_t> unknown;
-    for (VarId var : loop.vars) unknown.insert(ir::Index(var));
-    std::map<BufferId, ExprId> places;
-    bool alone = true;
+  // The variables of a loop and of loops in it that count, with their extents, and all that may differ between iterations.
+  struct Counters {
+    std::map<uint32_t, int64_t> own, inner;
+    std::set<uint32_t> changing;
+  };
+
+  Counters CountersOf(const ir::For& loop) const {
+    Counters vars;
+    const auto enter = [&](const ir::For& of, std::map<uint32_t, int64_t>& counting) {
+      for (size_t v = 0; v < of.vars.size(); ++v) {
+        vars.changing.insert(ir::Index(of.vars[v]));
+        const std::optional<int64_t> extent = module_.exprs.ConstInt(of.extents[v]);
+        if (&of == &loop || (extent && of.kind != ir::LoopKind::kParallel)) counting[ir::Index(of.vars[v])] = extent.value_or(kUnbounded);
+      }
+    };
+    enter(loop, vars.own);
     ir::Walk(loop.body, [&](const Stmt& stmt) {
-      if (const auto* let = std::get_if<ir::Let>(&stmt.op)) unknown.insert(ir::Index(let->var));
-      const auto* store = std::get_if<ir::Store>(&stmt.op);
-      if (store == nullptr || !IsPacked(store->buffer)) return;
-      const ExprId last = store->indices.back();
-      if (!Varies(last, unknown)) return;
-      // Twice something, and 0 or 1.
-      const Linear linear = LinearOf(module_.exprs, last);
-      alone = alone && std::ranges::all_of(linear.terms, [](const auto& term) { return term.second % 2 == 0; });
-      const ExprId place = nibbles_.Half(last);
-      alone = alone && places.try_emplace(store->buffer, place).first->second == place;
+      if (const auto* let = std::get_if<ir::Let>(&stmt.op)) vars.changing.insert(ir::Index(let->var));
+      if (const auto* inner = std::get_if<ir::For>(&stmt.op)) enter(*inner, vars.inner);
     });
-    return alone;
+    return vars;
+  }
+
+  // Whether no two iterations store different elements of one byte. They do not if all stores to a tensor are to elements of even numbers, or all
+  // to those of odd ones; nor if each iteration stores to bytes of its own.
+  bool StoresAlone(const ir::For& loop) {
+    std::map<BufferId, std::vector<const ir::Store*>> stores;
+    ir::Walk(loop.body, [&](const Stmt& stmt) {
+      const auto* store = std::get_if<ir::Store>(&stmt.op);
+      if (store != nullptr && IsPacked(store->buffer)) stores[store->buffer].push_back(store);
+    });
+    const Counters vars = CountersOf(loop);
+    return std::ranges::all_of(stores, [&](const auto& of) { return AreHalvesAlike(of.second, vars) || AreApart(of.second, vars); });
+  }
+
+  bool AreHalvesAlike(const std::vector<const ir::Store*>& stores, const Counters& vars) const {
+    std::set<std::pair<std::set<uint32_t>, bool>> halves;  // what decides between them, the same in all iterations, and a constant
+    for (const ir::Store* store : stores) {
+      const Linear last = LinearOf(module_.exprs, store->indices.back());
+      std::set<uint32_t> odd;
+      for (const auto& [term, factor] : last.terms) {
+        if (factor % 2 == 0) continue;
+        if (Varies(ExprId(term), vars.changing)) return false;
+        odd.insert(term);
+      }
+      halves.emplace(std::move(odd), last.constant % 2 != 0);
+    }
+    return halves.size() == 1;
+  }
+
+  // Whether the stores of two iterations are in different rows, or differ in the last index by more than those of one iteration.
+  bool AreApart(const std::vector<const ir::Store*>& stores, const Counters& vars) const {
+    const std::span rows(stores[0]->indices.begin(), stores[0]->indices.end() - 1);
+    Linear place = LinearOf(module_.exprs, stores[0]->indices.back());
+    int64_t first = place.constant, last = place.constant;  // what an iteration adds to a place, at least and at most
+    for (const ir::Store* store : stores) {
+      Linear at = LinearOf(module_.exprs, store->indices.back());
+      const int64_t most = at.constant + Span(at, vars, 0);
+      if (!std::ranges::equal(rows, std::span(store->indices.begin(), store->indices.end() - 1))) return false;
+      first = std::min(first, at.constant), last = std::max(last, most);
+      if (store == stores[0]) place = at;
+      if (at.terms != place.terms) return false;
+    }
+    if (std::ranges::any_of(place.terms, [](const auto& term) { return term.second % 2 != 0; })) return false;
+    std::set<uint32_t> told;
+    Tell(place, 2 * ((last >> 1) - (first >> 1) + 1), vars, told);
+    for (const ExprId row : rows) {
+      Linear index = LinearOf(module_.exprs, row);
+      const int64_t span = Span(index, vars, 1);
+      Tell(index, span, vars, told);
+    }
+    return std::ranges::all_of(vars.own, [&](const auto& var) { return var.second == 1 || told.contains(var.first); });
+  }
+
+  // `least` and how far variables of inner loops, which it takes out, raise an index; kUnbounded where one lowers it.
+  int64_t Span(Linear& index, const Counters& vars, int64_t least) const {
+    for (auto term = index.terms.begin(); term != index.terms.end();) {
+      const ExprNode& node = module_.exprs[ExprId(term->first)];
+      const auto inner = node.op == ExprOp::kVar ? vars.inner.find(node.ref) : vars.inner.end();
+      if (inner == vars.inner.end()) {
+        ++term;
+        continue;
+      }
+      least = term->second < 0 ? kUnbounded : std::min(kUnbounded, least + term->second * (inner->second - 1));
+      term = index.terms.erase(term);
+    }
+    return least;
+  }
+
+  // Adds the loop's variables whose values an index tells, each of which covers `span` places.
+  void Tell(const Linear& index, int64_t span, const Counters& vars, std::set<uint32_t>& told) const {
+    std::vector<std::pair<int64_t, uint32_t>> by_factor;
+    for (const auto& [term, factor] : index.terms) {
+      const ExprNode& node = module_.exprs[ExprId(term)];
+      if (node.op == ExprOp::kVar && vars.own.contains(node.ref)) {
+        by_factor.emplace_back(std::abs(factor), node.ref);
+      } else if (Varies(ExprId(term), vars.changing)) {
+        return;
+      }
+    }
+    std::ranges::sort(by_factor);
+    for (const auto& [factor, var] : by_factor) {
+      if (factor < span) return;
+      span = std::min(kUnbounded, span + factor * std::min(kUnbounded / factor, vars.own.at(var) - 1));
+    }
+    for (const auto& [factor, var] : by_factor) told.insert(var);
   }
 
   bool Varies(ExprId id, const std::set<uint32_t>& unknown) const {
@@ -466,21 +586,23 @@ class Unpacker {
   }
 
   ir::Module& module_;
+  const int64_t registers_;  // of a thread
   ir::Diagnostics& diagnostics_;
   Nibbles nibbles_;
   std::vector<DType> declared_;  // of the buffers that the program has
   std::unordered_map<uint32_t, ExprId> values_;
   std::set<BufferId> used_;               // by the kernel, of short elements
   std::optional<Divergence> divergence_;  // of the kernel as it was
+  std::set<uint32_t> of_block_;           // variables of the kernel that differ between blocks
   bool in_parallel_ = false;
   const Stmt* stmt_ = nullptr;
 };
 
 }  // namespace
 
-ir::Result Unpack(ir::Module& module, const Context&, ir::Diagnostics& diagnostics) {
+ir::Result Unpack(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
   const size_t errors = diagnostics.errors();
-  Unpacker unpacker(module, diagnostics);
+  Unpacker unpacker(module, context.target->registers_per_thread, diagnostics);
   if (unpacker.HasWork()) unpacker.Run();
   if (diagnostics.errors() > errors) return std::unexpected(ir::Failed{});
   return {};

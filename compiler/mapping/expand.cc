@@ -16,21 +16,6 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Space;
 
-// A loop whose elements each thread keeps to itself.
-void MakePrivate(ir::For& loop, ir::LoopKind kind) {
-  ir::Block body = std::move(loop.body);
-  for (size_t v = loop.vars.size(); v-- > 1;) {
-    ir::For inner{kind, {loop.vars[v]}, {loop.extents[v]}, std::move(body)};
-    body.clear();
-    body.push_back({std::move(inner), {}});
-  }
-  loop.kind = kind;
-  loop.coalesced_width = 0;  // of neighbouring threads
-  loop.vars.resize(1);
-  loop.extents.resize(1);
-  loop.body = std::move(body);
-}
-
 ir::Region Whole(ir::Module& module, BufferId buffer) {
   ir::Region region{buffer, {}, module.ShapeOf(buffer)};
   region.offsets.assign(region.extents.size(), module.exprs.Int(0));
@@ -60,7 +45,7 @@ class Expander {
           },
           stmt.op);
       if (loop) {
-        if (NamesPrivate(stmt.op)) MakePrivate(*loop, FitsRegisters(*loop, stmt.op) ? ir::LoopKind::kUnroll : ir::LoopKind::kSerial);
+        if (NamesPrivate(module_, stmt.op)) MakePrivate(module_, *loop, stmt.op, target_.registers_per_thread);
         stmt.op = std::move(*loop);
       } else if (auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
         ThroughFragments(*reduce, stmt, result);
@@ -79,20 +64,6 @@ class Expander {
   static bool IsTensor(const ir::Copy& copy) { return copy.plan && copy.plan->instruction == ir::CopyInstruction::kTensor; }
   ir::For LoopOf(const ir::Elementwise auto& op) {
     return ElementwiseLoop(module_, ir::Destination(op), [&](const ir::ElementOf& element) { return ir::Becomes(module_, op, element); });
-  }
-  bool NamesPrivate(const ir::Op& op) const {
-    bool names = false;
-    ir::ForEachBuffer(op, [&](BufferId buffer) { names |= module_[buffer].space == Space::kLocal; });
-    return names;
-  }
-  // Whether what the loop writes or reads of the thread's arrays may be in registers, one or more elements in each.
-  bool FitsRegisters(const ir::For& loop, const ir::Op& op) const {
-    int64_t bits = 0;
-    ir::ForEachBuffer(op, [&](BufferId buffer) {
-      if (module_[buffer].space == Space::kLocal) bits = std::max<int64_t>(bits, ir::Bits(module_[buffer].dtype));
-    });
-    for (ExprId extent : loop.extents) bits *= module_.exprs.ConstInt(extent).value_or(1);
-    return bits <= int64_t(target_.registers_per_thread) * 32;
   }
 
   void ThroughFragments(ir::Reduce reduce, const ir::Stmt& stmt, ir::Block& result) {

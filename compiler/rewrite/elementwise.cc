@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/rewrite/elementwise.h"
 
+#include <algorithm>
+
 #include "compiler/rewrite/fresh.h"
 #include "ir/op.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -43,6 +46,32 @@ ElementLoop MakeElementLoop(ir::Module& module, std::span<const int64_t> extents
     result.indices.push_back(module.VarRef(var));
   }
   return result;
+}
+
+bool NamesPrivate(const ir::Module& module, const ir::Op& op) {
+  bool names = false;
+  ir::ForEachBuffer(op, [&](ir::BufferId buffer) { names |= module[buffer].space == ir::Space::kLocal; });
+  return names;
+}
+
+void MakePrivate(const ir::Module& module, ir::For& loop, const ir::Op& op, int64_t registers) {
+  int64_t bits = 0;
+  ir::ForEachBuffer(op, [&](ir::BufferId buffer) {
+    if (module[buffer].space == ir::Space::kLocal) bits = std::max<int64_t>(bits, ir::Bits(module[buffer].dtype));
+  });
+  for (ExprId extent : loop.extents) bits *= module.exprs.ConstInt(extent).value_or(1);
+  const ir::LoopKind kind = bits <= registers * 32 ? ir::LoopKind::kUnroll : ir::LoopKind::kSerial;
+  ir::Block body = std::move(loop.body);
+  for (size_t v = loop.vars.size(); v-- > 1;) {
+    ir::For inner{kind, {loop.vars[v]}, {loop.extents[v]}, std::move(body)};
+    body.clear();
+    body.push_back({std::move(inner), {}});
+  }
+  loop.kind = kind;
+  loop.coalesced_width = 0;  // of neighbouring threads
+  loop.vars.resize(1);
+  loop.extents.resize(1);
+  loop.body = std::move(body);
 }
 
 ir::For ElementwiseLoop(ir::Module& module, const ir::Region& dst, const std::function<ExprId(const ir::ElementOf&)>& value) {

@@ -31,8 +31,21 @@ def fp8_values(dtype):
     return values
 
 
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])  # what each of the 16 bit patterns stands for
+SHORT = {"int4": np.where(np.arange(16) < 8, np.arange(16), np.arange(16) - 16.0), "uint4": np.arange(16.0), "float4_e2m1fn": E2M1}
+
+
+def packed(array, dtype):
+    """Numbers that the dtype has as bytes, each of two neighbours, the first in the lower half."""
+    codes = {float(value): code for code, value in reversed(list(enumerate(SHORT[dtype])))}
+    halves = np.vectorize(codes.__getitem__, otypes=[np.uint8])(array) if array.size else np.zeros(array.shape, np.uint8)
+    return halves[..., 0::2] | halves[..., 1::2] << 4
+
+
 def decode(array, dtype):
     """As float64."""
+    if dtype in SHORT:
+        return SHORT[dtype][np.stack([array & 15, array >> 4], -1).reshape(*array.shape[:-1], 2 * array.shape[-1])]
     if dtype == "bfloat16":
         return np.asarray(array.astype(np.uint32) << 16, np.uint32).view(np.float32).astype(np.float64)
     if dtype in FP8:

@@ -5,7 +5,7 @@ import interpreter
 import kiln.language as T
 import numpy as np
 import pytest
-from data import decode
+from data import SHORT, decode
 from random_run import stored
 
 TARGETS = ["emu:sm_80", "emu:sm_90a", "emu:gfx942", "emu:gfx1100"]
@@ -15,11 +15,13 @@ def check(emulator, program, target):
     """All parameters start with small integers, and end as numpy says."""
     rng, given = np.random.default_rng(7), []
     for parameter in program.params:
-        given.append(rng.integers(-4, 5, parameter.buffer.shape).astype(np.float64))
+        least = 0 if parameter.buffer.dtype == "uint4" else -4
+        given.append(rng.integers(least, 5, parameter.buffer.shape).astype(np.float64))
     types = [str(parameter.buffer.dtype) for parameter in program.params]
     run = interpreter.Interpreter(program, given, ())
     run.run()
-    after, answer = emulator.call(emulator.module(program.serialized), target, [(stored(a, t), t) for a, t in zip(given, types)], check=1)
+    after, answer = emulator.call(emulator.module(program.serialized), target, [(stored(a, t), "uint8" if t in SHORT else t) for a, t in zip(given, types)],
+                                  check=1)
     assert "error" not in answer, answer["error"]
     assert answer["finished"] and not answer["findings"], [finding["message"] for finding in answer["findings"]]
     for parameter, array, dtype in zip(program.params, after, types):
@@ -417,5 +419,60 @@ def test_elements_of_a_fragment_that_threads_hold_column_by_column(emulator, tar
             b[3, 5] = 7
             b[tx % 24, tx // 24] = tx
             T.copy(b, B)
+
+    check(emulator, program, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_sign_of_a_rounded_number(emulator, target):
+    """Of a bf16 alone the sign is wanted, as of a number that becomes one of four bits: the host's code took it for a float's."""
+    @T.prim_func
+    def program(A: T.Tensor((256,), "bfloat16"), B: T.Tensor((256,), "int32"), C: T.Tensor((256,), "float4_e2m1fn")):
+        with T.Kernel(1, threads=128):
+            for i in T.Parallel(256):
+                B[i] = T.Select(T.reinterpret(T.max(A[i], -3), "int16") < 0, 1, 0)
+            for i in T.Parallel(256):
+                C[i] = T.cast(T.max(A[i], -3), "float4_e2m1fn")
+
+    check(emulator, program, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["int4", "float4_e2m1fn"])
+def test_threads_copy_arrays_of_their_own_of_four_bits(emulator, target, dtype):
+    """Each thread does all of such a copy."""
+    @T.prim_func
+    def program(A: T.Tensor((64, 6), dtype), B: T.Tensor((64, 6), dtype), C: T.Tensor((64, 3), "float16"), D: T.Tensor((8,), dtype)):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            own, part = T.alloc_local((6,), dtype), T.alloc_local((3,), "float16")
+            T.copy(A[tx, 0:6], own)
+            own[tx % 6] = T.cast(2, dtype)
+            T.copy(own, B[tx, 0:6])
+            T.copy(own[1:4], part)
+            T.copy(part, C[tx, 0:3])
+            same = T.alloc_local((8,), dtype)
+            T.fill(same, 3)
+            T.copy(same, D)
+
+    check(emulator, program, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", [T.serial, T.unroll])
+def test_iterations_store_the_halves_of_their_own_bytes(emulator, target, kind):
+    """Of several elements, of which each iteration stores whole bytes, and of every other one."""
+    @T.prim_func
+    def program(A: T.Tensor((16, 64), "int8"), B: T.Tensor((16, 64), "int4"), C: T.Tensor((64,), "uint4"), D: T.Tensor((32,), "int4")):
+        with T.Kernel(1, threads=64):
+            for i, j in T.Parallel(16, 16):
+                for v in kind(4):
+                    B[i, j * 4 + v] = T.cast(A[i, j * 4 + 3 - v], "int4")
+            for i, j in T.Parallel(4, 4):
+                for v in kind(2):
+                    for w in kind(2):
+                        C[i * 16 + j * 4 + v * 2 + w] = T.cast(T.abs(A[i, j * 4 + w]) + v, "uint4")
+            for i in T.Parallel(16):
+                D[i * 2 + 1] = T.cast(A[i, 0], "int4")
 
     check(emulator, program, target)

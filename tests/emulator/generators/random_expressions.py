@@ -3,7 +3,7 @@
 
 from random_text import Text, clamped
 
-INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
+INTEGERS = ("int4", "uint4", "int8", "uint8", "int16", "int32", "int64")
 
 
 class Expressions(Text):

@@ -12,8 +12,8 @@ from random_run import GENERATORS, PTX, Trial, options_of, target_of
 from random_tally import Tally, refusal
 
 SEED = int(os.environ.get("KILN_SEED", "1"))
-PROGRAMS = int(os.environ.get("KILN_RANDOM_PROGRAMS", "60"))  # of each generator
-AS_PTX = 20  # of them
+PROGRAMS = int(os.environ.get("KILN_RANDOM_PROGRAMS", "40"))  # of each generator
+AS_PTX = 12  # of them
 SECONDS, LEAST = 45.0, 5  # after which no further one is begun, unless the machine is so slow that there were fewer
 
 TEXTS = 1000  # programs of each generator of which the forms are counted

@@ -8,18 +8,19 @@ from typing import Optional
 
 import interpreter
 import numpy as np
-from data import FP8, STORED, decode, fp8_values
+from data import FP8, SHORT, STORED, decode, fp8_values, packed
 from emulated import Stopped
 from random_edges import RandomEdges
 from random_kernels import RandomKernels
 from random_products import RandomProduct
 from random_ranges import RandomRanges
+from random_short import RandomShort
 from random_tally import refusal
 from random_threads import RandomThreads
 from random_tiles import RandomTiles
 
 GENERATORS = {"tiles": RandomTiles, "products": RandomProduct, "threads": RandomThreads, "kernels": RandomKernels,
-              "edges": RandomEdges, "ranges": RandomRanges}
+              "edges": RandomEdges, "ranges": RandomRanges, "short": RandomShort}
 TARGETS = ("emu:sm_90a", "emu:sm_90a", "emu:sm_80", "emu:sm_75", "emu:gfx942", "emu:gfx90a", "emu:gfx1100")
 PTX = ("cuda:sm_90a", "cuda:sm_80", "cuda:sm_75")  # whose PTX tests/ptx runs
 STORAGE = {**STORED, "bool": np.bool_, "int16": np.int16, "uint16": np.uint16, "uint32": np.uint32, "int64": np.int64, "uint64": np.uint64}
@@ -65,7 +66,7 @@ class Trial:
 
     def run(self, emulator, target, expected, **keys):
         tensors, keys = self.text.tensors, {**keys, "places": self.places}
-        arguments = [(stored(array, t.dtype), t.dtype) for array, t in zip(self.given, tensors)]
+        arguments = [(stored(array, t.dtype), "uint8" if t.dtype in SHORT else t.dtype) for array, t in zip(self.given, tensors)]
         module = emulator.module(self.function.serialized)
         keys = {"seed": self.seed % 997, "check": 1, "alignment": self.text.alignment, **keys}
         try:
@@ -105,6 +106,8 @@ def stored(array, dtype):
     """Small integers as the dtype has them in memory."""
     if dtype == "bfloat16":
         return (np.array(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    if dtype in SHORT:
+        return packed(array, dtype)
     if dtype in FP8:
         codes = {float(value): bits for bits, value in reversed(list(enumerate(fp8_values(dtype)))) if not np.isnan(value)}
         return np.vectorize(codes.__getitem__, otypes=[np.uint8])(array) if array.size else np.zeros(array.shape, np.uint8)

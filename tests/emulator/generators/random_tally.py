@@ -16,6 +16,7 @@ REFUSALS = {
     "live registers": "the values of one thread take more than ",
     "deep loops": "the loops are nested too deeply",
     "clusters": " blocks; emu:",
+    "halves of bytes": " store elements that share bytes",
 }
 LEAST_SHARE = 0.5  # of the programs of a generator, and of those that have a form
 # Of a generator: on AMD GPUs ranges of several waves have no barrier. Of programs whose threads always exchange data, two fifths run.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 from interpreter import ELEMENTWISE
 from kiln.language import program
-from random_expressions import Expressions
+from random_expressions import INTEGERS, Expressions
 from random_text import LIMIT, clamped
 
 MATRIX = ("float16", "float16", "bfloat16", "float32", "int8", "float8_e4m3fn", "float8_e5m2")
@@ -38,6 +38,7 @@ class RandomTiles(Expressions):
     FORMS = ("local tile", "old values", "gathered rows", "view")
     largest = 4  # of a tensor's elements
     of_locals = ()  # the tensors that show what local arrays hold
+    matrix, any = MATRIX, ANY  # the types of tiles: of those that have products, and of others
     of_sums = ()  # the tensors whose numbers are no longer small
 
     def build(self):
@@ -53,7 +54,7 @@ class RandomTiles(Expressions):
         self.gx, self.gy = self.grid()
         self.p, self.q = self.pick(*DIMS), self.pick(*DIMS)
         self.k = self.pick(16, 32, 32, 64, 48, 80, 8, 24)
-        self.dtype = self.pick(*MATRIX)
+        self.dtype = self.pick(*self.matrix)
         with self.block(f"with T.Kernel({self.extent(self.gx)}, {self.extent(self.gy)}, threads={threads}) as (bx, by):"):
             self.enter()
             if self.chance(0.1):
@@ -91,7 +92,7 @@ class RandomTiles(Expressions):
 
     def allocate(self, shape=None, space=None, dtype=None, wide=False):
         shape = self.shape() if shape is None else shape
-        dtype = dtype or self.pick(self.dtype, self.dtype, self.dtype, *ANY)
+        dtype = dtype or self.pick(self.dtype, self.dtype, self.dtype, *self.any)
         tile = Tile("", space or self.pick("shared", "fragment"), tuple(shape), dtype, wide)
         size = tile.size * BITS.get(dtype, 8) // 8
         if tile.space == "shared" and self.shared + size > SHARED_BYTES:
@@ -150,7 +151,7 @@ class RandomTiles(Expressions):
 
     def sink(self, tile, again=False):
         """The tile to an output of its own; perhaps back from there."""
-        dtype = tile.dtype
+        dtype = self.stored_type(tile)
         if not tile.wide and not dtype.startswith("u") and self.chance(0.4):
             dtype = self.pick("float16", "float32", "int32", "bfloat16")
         rows = 1 if len(tile.shape) == 1 else tile.shape[-2]
@@ -167,11 +168,15 @@ class RandomTiles(Expressions):
             self.line(f"T.copy({region}, {self.pick(*same).name})")
         return True
 
+    def stored_type(self, tile):
+        """Of a tensor that the tile goes to."""
+        return tile.dtype
+
     # Arrays of each thread's own, of which each thread does whole operations by itself.
 
     def local_tile(self):
         self.form("local tile")
-        shape, dtype = self.pick((4,), (8,), (16,), (2, 4), (3, 5)), self.pick(*ANY)
+        shape, dtype = self.pick((4,), (8,), (16,), (2, 4), (3, 5)), self.pick(*self.any)
         tile, outside = Tile(self.fresh("own"), "local", shape, dtype), self.tiles
         self.line(f"{tile.name} = T.alloc_local({shape}, '{dtype}')")
         self.line(f"T.fill({tile.name}, {self.of_thread(dtype)})")
@@ -187,7 +192,7 @@ class RandomTiles(Expressions):
                 self.line(f"T.copy({self.region(source.name, places, extents)}, {self.region(tile.name, begins, extents)})")
         self.tiles = outside
         threads = self.each_thread()
-        out = self.tensor([max(1, self.gy), max(1, self.gx), *[count for _, count in threads], *shape], dtype, "marks")
+        out = self.tensor([max(1, self.gy), max(1, self.gx), *[count for _, count in threads], *shape], self.stored_type(tile), "marks")
         self.of_locals = (*self.of_locals, out)
         begins = ["by", "bx", *[index for index, _ in threads], *["0"] * len(shape)]
         self.line(f"T.copy({tile.name}, {self.region(out.name, begins, shape)})")
@@ -253,7 +258,7 @@ class RandomTiles(Expressions):
             self.line(f"{view.name}[{', '.join(names)}] = {clamped(value, view.dtype)}")
 
     def show(self, view):
-        out = self.tensor([max(1, self.gy), max(1, self.gx), *view.shape], view.dtype, "marks")
+        out = self.tensor([max(1, self.gy), max(1, self.gx), *view.shape], self.stored_type(view), "marks")
         self.of_locals = (*self.of_locals, out)
         self.line(f"T.copy({view.name}, {self.region(out.name, ['by', 'bx', *['0'] * len(view.shape)], view.shape)})")
 
@@ -323,7 +328,7 @@ class RandomTiles(Expressions):
         return bool(pairs)
 
     def gemm(self):
-        operands = [t for t in self.those(wide=False) if len(t.shape) == 2 and t.dtype in MATRIX and (t.dtype != "float32" or self.chance(0.2))]
+        operands = [t for t in self.those(wide=False) if len(t.shape) == 2 and t.dtype in self.matrix and (t.dtype != "float32" or self.chance(0.2))]
         choices = []
         for a in operands:
             for b in operands:
@@ -334,7 +339,7 @@ class RandomTiles(Expressions):
         if not choices:
             return self.depth == 0 and self.operands()
         a, b, trans_a, trans_b, shape = self.pick(*choices)
-        dtype = "int32" if a.dtype == "int8" else "float32"
+        dtype = "int32" if a.dtype in INTEGERS else "float32"
         sums = self.those(shape=shape, dtype=dtype, wide=True, space="fragment")
         if not sums and self.depth:
             return False

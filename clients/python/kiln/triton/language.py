@@ -263,12 +263,17 @@ class PropagateNan:
     NONE, ALL = "none", "all"
 
 
+def _comparable(b, x):
+    """An operand of tl.maximum and its like: a number has its own type here, whatever it meets, and bfloat16 is widened first."""
+    x = b.value(x)
+    return b.cast(x, float32) if x.element.is_bf16() else x
+
+
 def _extreme(fn: str):
     def function(b, x, y, propagate_nan=PropagateNan.NONE):
         if _is_number(x) and _is_number(y):
             return (_python.max if fn == "MAX" else _python.min)(x, y)
-        x, y = (b.cast(z, float32) if isinstance(z, tensor) and z.element.is_bf16() else z for z in (x, y))
-        x, y = b.pair(x, y)
+        x, y = b.pair(_comparable(b, x), _comparable(b, y))
         result = b.apply(fn, x, y)
         if propagate_nan == PropagateNan.ALL and result.element.is_floating():
             for side in (x, y):
@@ -283,6 +288,8 @@ maximum, minimum = _extreme("MAX"), _extreme("MIN")
 
 @_builtin
 def clamp(b, x, min, max, propagate_nan=PropagateNan.NONE):
+    if not (_is_number(x) and _is_number(min) and _is_number(max)):
+        min, max = b.pair(_comparable(b, min), _comparable(b, max))
     return minimum.run(b, maximum.run(b, x, min, propagate_nan), max, propagate_nan)
 
 
@@ -329,26 +336,18 @@ def _isnan(b, x):
 
 @_builtin
 def fma(b, x, y, z):
-    element = _meet_all(b, x, y, z)
-    x, y, z = b.together(*(b._as(v, element) for v in (x, y, z)))
+    x, y, z = (b.value(v) for v in (x, y, z))
+    element = _meet(_meet(x.element, False, y.element, False), False, z.element, False)
+    x, y, z = b.together(*(b.cast(v, element) for v in (x, y, z)))
     if not element.is_floating():
         return b.binary("+", b.binary("*", x, y), z)
     return b.emit("math.fma", [x, y, z], [(element, x.shape)]).result
 
 
-def _meet_all(b, *values):
-    first = values[0]
-    element = b._element(first)
-    for value in values[1:]:
-        element = _meet(element, _is_number(first), b._element(value), _is_number(value))
-        first = value if _is_number(first) else first
-    return element
-
-
 @_builtin
 def umulhi(b, x, y):
     """The upper half of a product of integers of 32 or 64 bits, whose bits count as numbers without a sign."""
-    x, y = b.pair(x, y)
+    x, y = b.pair(b.value(x), b.value(y))
     element, bits = x.element, x.element.primitive_bitwidth
     if not element.is_int() or bits < 32:
         raise _Refusal(f"tl.umulhi takes integers of 32 or 64 bits, not {element}")

@@ -104,6 +104,14 @@ def typed(x_ptr, y_ptr, out_ptr, OP: tl.constexpr, EXPECTED: tl.constexpr):
         z = x * half
     elif OP == "max":
         z = tl.maximum(x, y)
+    elif OP == "max of a number":
+        z = tl.maximum(x, 2)
+    elif OP == "min of a float":
+        z = tl.minimum(x, 5.0)
+    elif OP == "clamp":
+        z = tl.clamp(x, y, 4)
+    elif OP == "fma":
+        z = tl.fma(x, y, -3.0)
     else:
         z = tl.where(x > 0, x, y)
     tl.static_assert(z.dtype == EXPECTED, f"{OP} gives {z.dtype}")
@@ -116,7 +124,12 @@ TYPES = [("float16", "float16", "+", tl.float16), ("float16", "bfloat16", "+", t
          ("uint8", "int32", "+", tl.int32),
          ("float64", "float32", "+", tl.float64), ("float16", "float16", "number", tl.float16), ("float16", "float16", "float", tl.float16),
          ("float16", "float16", "named", tl.float32), ("int32", "int32", "float", tl.float32), ("int8", "int8", "number", tl.int8),
-         ("bfloat16", "bfloat16", "max", tl.float32), ("int32", "int32", "%", tl.int32), ("float16", "float16", "%", tl.float32),
+         ("bfloat16", "bfloat16", "max", tl.float32), ("float16", "bfloat16", "max", tl.float32), ("float16", "float16", "max", tl.float16),
+         ("float16", "float16", "max of a number", tl.float16), ("int8", "int8", "max of a number", tl.int32),
+         ("uint32", "uint32", "max of a number", tl.uint32), ("bfloat16", "bfloat16", "max of a number", tl.float32),
+         ("float16", "float16", "min of a float", tl.float32), ("int64", "int64", "min of a float", tl.float32),
+         ("float16", "float16", "clamp", tl.float16), ("float16", "bfloat16", "clamp", tl.float32), ("float16", "float16", "fma", tl.float32),
+         ("int32", "int32", "%", tl.int32), ("float16", "float16", "%", tl.float32),
          ("bfloat16", "float16", "where", tl.float16)]
 
 
@@ -125,7 +138,7 @@ def test_values_meet_in_the_types_of_triton(left, right, op, expected):
     x, y = stored([3], left), stored([2], right)
     out = np.zeros(1, np.float64)
     typed[(1,)](argument(x, left), argument(y, right), out, OP=op, EXPECTED=expected)
-    assert out[0] == {"+": 5, "/": 1.5, "%": 1, "number": 9, "float": 7.5, "named": 1.5, "max": 3, "where": 3}[op]
+    assert out[0] == {"+": 5, "/": 1.5, "%": 1, "number": 9, "float": 7.5, "named": 1.5, "where": 3}.get(op, 3)
 
 
 @triton.jit

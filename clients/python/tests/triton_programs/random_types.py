@@ -329,8 +329,8 @@ class Program:
         pair, fn = self.operands((1, 2)), self.random.choice(["maximum", "minimum"])
         if pair is None:
             return
-        name = meet(*((n, number) for _, n, number in pair))
-        name = "float32" if "bfloat16" in (pair[0][1], pair[1][1]) and name == "bfloat16" else name
+        # Each has a type of its own first: numbers too, and bfloat16 is widened.
+        name = meet(*(("float32" if n == "bfloat16" else n, False) for _, n, _ in pair))
         (x, ex), (y, ey) = self.met(pair, name)
         error = None if ex is None and ey is None else np.maximum(0 if ex is None else ex, 0 if ey is None else ey)
         found = getattr(np, fn)(x, y)
