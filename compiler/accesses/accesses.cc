@@ -60,8 +60,8 @@ class Planner {
     if (!IsMemory(module_[store.buffer].space)) return;
     Facts facts = outside;
     facts.EnterLoop(loop);
-    const int64_t width = VectorWidth(module_, facts, loop, store.buffer, store.indices, std::gcd<int64_t>(kWidest, *module_.exprs.ConstInt(loop.extents[0])),
-                                      context_.pointer_alignment());
+    const int64_t width = VectorWidth(module_, facts, loop, store.buffer, store.indices,
+                                      std::gcd<int64_t>(kWidest, *module_.exprs.ConstInt(loop.extents[0])), context_.pointer_alignment());
     if (width <= 1) return;
     const ir::For before = loop;
     MakeRun(module_, loop, width);

@@ -157,7 +157,8 @@ class Splitter {
     Block body;
     for (Stmt& stmt : loop.body) {
       auto* branch = std::get_if<ir::If>(&stmt.op);
-      const bool stores = branch != nullptr && std::ranges::all_of(branch->then_body, [](const Stmt& inner) { return ir::IsOneOf<ir::Store>(inner.op); });
+      const bool stores =
+          branch != nullptr && std::ranges::all_of(branch->then_body, [](const Stmt& inner) { return ir::IsOneOf<ir::Store>(inner.op); });
       const auto sums = branch == nullptr || stores ? std::nullopt : HoldsEverywhere(module_, inside, branch->cond, loop);
       if (!sums || !Hold(facts, *sums)) {
         body.push_back(std::move(stmt));
