@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/synchronize/insert_needs.h"
 
-#include "compiler/analysis/definitions.h"
 #include <fmt/format.h>
+#include "compiler/analysis/definitions.h"
 
 #include <optional>
 #include <string>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/synchronize/lift.h"
 
-#include "compiler/analysis/definitions.h"
 #include <algorithm>
 #include <optional>
 #include <unordered_set>
+#include "compiler/analysis/definitions.h"
 
 #include "ir/op.h"
 #include "ir/visit.h"

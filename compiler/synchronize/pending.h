@@ -34,7 +34,7 @@ struct Pending {
   // In a kernel with barriers of its own: the threads that came, and whether they have arrived at one since.
   uint32_t begin = 0, end = 0;
   bool released = false;
-  int crossed = 0;        // the loop around, counted from the outermost, that is the outermost of those that have begun another iteration since; 0: none
+  int crossed = 0;  // the loop around, counted from the outermost, that is the outermost of those that have begun another iteration since; 0: none
   bool awaiting = false;  // in a branch of some threads, which wait in it for others: these cannot join them before
   auto operator<=>(const Pending&) const = default;
 };

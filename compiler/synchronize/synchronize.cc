@@ -510,9 +510,9 @@ class Analysis {
   const Stmt* endless_ = nullptr;
   bool fixed_ = false;  // needs are given; only check whether they are enough
   bool met_ = true;
-  std::set<ir::VarId> loops_;                     // serial loops entered so far
-  std::vector<std::optional<ir::VarId>> nest_;    // those around; nullopt: it has no variable
-  std::span<const Stmt> block_;                   // the statements around
+  std::set<ir::VarId> loops_;                   // serial loops entered so far
+  std::vector<std::optional<ir::VarId>> nest_;  // those around; nullopt: it has no variable
+  std::span<const Stmt> block_;                 // the statements around
 };
 
 }  // namespace
