@@ -42,6 +42,7 @@
 #include "compiler/mapping/threads.h"
 #include "compiler/regions/regions.h"
 #include "compiler/stage_timer.h"
+#include "compiler/synchronize/chain.h"
 #include "compiler/synchronize/shared_memory.h"
 #include "compiler/synchronize/synchronize.h"
 #include "ir/verify/verify.h"
@@ -100,6 +101,7 @@ constexpr Pass kPasses[] = {
     {"pipeline", Pipeline},                   // takes the loops that have no ring
     {"split_ranges", Inferred<SplitRanges>},  // needs: layouts, and all loops in their last order
     {"clear_sums", Each<ClearSums>},          // needs: masks removed where they hold
+    {"chain", Each<Chain>},                   // needs: which products start from zero
     {"shared_memory", SharedMemory},          // needs: versions
     {"synchronize", Synchronize},             // needs: which buffers share bytes
     {"threads", Threads},

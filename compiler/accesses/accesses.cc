@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <vector>
 
 #include "compiler/accesses/matrices.h"
 #include "compiler/accesses/packed.h"
@@ -54,14 +55,22 @@ class Planner {
     return buffer.layout->Registers() % most == 0 ? int32_t(most) : 1;
   }
 
+  // A store beyond a tensor reads nothing, for tiles and arrays may have no value for it; vectors are read before that is known.
+  bool ReadsTiles(const ir::Store& store) const {
+    std::vector<Access> reads;
+    CollectLoads(module_.exprs, store.value, reads);
+    return std::ranges::any_of(reads, [&](const Access& read) { return module_[read.buffer].space != ir::Space::kGlobal; });
+  }
+
   // What each thread stores for itself goes by vectors, too, where the elements are neighbours in memory.
   void PlanOwn(ir::Stmt& stmt, const ir::Store& store, const Facts& outside) const {
     auto& loop = std::get<ir::For>(stmt.op);
     if (!IsMemory(module_[store.buffer].space)) return;
     Facts facts = outside;
     facts.EnterLoop(loop);
-    const int64_t width = VectorWidth(module_, facts, loop, store.buffer, store.indices, std::gcd<int64_t>(kWidest, *module_.exprs.ConstInt(loop.extents[0])),
-                                      context_.pointer_alignment());
+    if (ReadsTiles(store) && !ProvablyInside(module_, facts, store.buffer, store.indices)) return;
+    const int64_t width = VectorWidth(module_, facts, loop, store.buffer, store.indices,
+                                      std::gcd<int64_t>(kWidest, *module_.exprs.ConstInt(loop.extents[0])), context_.pointer_alignment());
     if (width <= 1) return;
     const ir::For before = loop;
     MakeRun(module_, loop, width);

@@ -8,7 +8,7 @@
 #include <span>
 #include <tuple>
 
-#include "compiler/analysis/elements.h"
+#include "compiler/analysis/definitions.h"
 #include "compiler/analysis/grid_barriers.h"
 
 namespace kiln::compiler {

@@ -5,7 +5,6 @@
 #include <ranges>
 
 #include "compiler/analysis/access.h"
-#include "compiler/analysis/elements.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {

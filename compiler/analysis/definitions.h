@@ -21,6 +21,12 @@ using AccessCounts = std::map<ir::BufferId, AccessCount>;
 // Of the block's statements and those within them, each by itself.
 AccessCounts CountAllAccesses(const ir::Module& module, const ir::Block& block);
 
+// Whether the loop is one statement of the threads that come to it: its iterations have no order, and nothing stands between them. A vectorized
+// loop is one from when it has a layout (analysis/threads/own_run.h).
+inline bool IsOneStatement(const ir::For& loop) {
+  return loop.kind == ir::LoopKind::kParallel || (loop.kind == ir::LoopKind::kVectorized && loop.layout);
+}
+
 // Whether the indices are the loop's variables in order, so that an iteration uses its own element.
 bool IsOwnElement(const ir::Module& module, const ir::For& loop, std::span<const ir::ExprId> indices);
 

@@ -62,15 +62,28 @@ bool Digits::TellThread(const std::vector<ExprId>& indices, const ir::ThreadRang
   return it->second;
 }
 
+bool Digits::TellIteration(const std::vector<ExprId>& indices, VarId loop, const ir::ThreadRange& threads) const {
+  return std::ranges::any_of(indices, [&](ExprId index) {
+    const auto digits = ToldIn(index, threads);
+    return digits && std::ranges::find(*digits, loop, &Digit::loop) != digits->end();
+  });
+}
+
+// The digits of an index that determines all of them, where just these threads come.
+std::optional<std::vector<Digit>> Digits::ToldIn(ExprId index, const ir::ThreadRange& threads) const {
+  auto digits = Of(index);
+  if (!digits) return std::nullopt;
+  for (Digit& digit : *digits) {
+    if (!digit.loop) digit.reach = Reach(digit.term, threads).value_or(digit.reach);
+  }
+  return AreTold(*digits) ? std::move(digits) : std::nullopt;
+}
+
 bool Digits::AreApart(const std::vector<ExprId>& indices, const ir::ThreadRange& threads) const {
   std::vector<ExprId> told;
   for (const ExprId index : indices) {
-    auto digits = Of(index);
+    const auto digits = ToldIn(index, threads);
     if (!digits) continue;
-    for (Digit& digit : *digits) {
-      if (!digit.loop) digit.reach = Reach(digit.term, threads).value_or(digit.reach);
-    }
-    if (!AreTold(*digits)) continue;
     for (const Digit& digit : *digits) {
       if (!digit.loop) told.push_back(digit.term);
     }

@@ -35,7 +35,11 @@ class Digits {
   // index are by the same thread.
   bool TellThread(const std::vector<ir::ExprId>& indices, const ir::ThreadRange& threads) const;
 
+  // Whether each element of this index belongs to one iteration of the loop over `loop`, in all of these threads.
+  bool TellIteration(const std::vector<ir::ExprId>& indices, ir::VarId loop, const ir::ThreadRange& threads) const;
+
  private:
+  std::optional<std::vector<Digit>> ToldIn(ir::ExprId index, const ir::ThreadRange& threads) const;
   bool AreApart(const std::vector<ir::ExprId>& indices, const ir::ThreadRange& threads) const;
   std::optional<int64_t> Reach(ir::ExprId term, const ir::ThreadRange& threads) const;
   std::optional<Digit> OfTerm(ir::ExprId term, int64_t weight) const;

@@ -11,7 +11,6 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/definitions.h"
-#include "compiler/analysis/elements.h"
 #include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/leaves.h"
 #include "compiler/analysis/signals.h"

@@ -150,14 +150,16 @@ class Splitter {
     Assume(loop, always);
   }
 
-  // The same of the conditions of its statements.
+  // The same of the conditions of its statements. Stores alone go by vectors under a condition, too.
   void TakeKnown(ir::For& loop, const Facts& facts) {
     Facts inside = facts;
     inside.EnterLoop(loop);
     Block body;
     for (Stmt& stmt : loop.body) {
       auto* branch = std::get_if<ir::If>(&stmt.op);
-      const auto sums = branch == nullptr ? std::nullopt : HoldsEverywhere(module_, inside, branch->cond, loop);
+      const bool stores =
+          branch != nullptr && std::ranges::all_of(branch->then_body, [](const Stmt& inner) { return ir::IsOneOf<ir::Store>(inner.op); });
+      const auto sums = branch == nullptr || stores ? std::nullopt : HoldsEverywhere(module_, inside, branch->cond, loop);
       if (!sums || !Hold(facts, *sums)) {
         body.push_back(std::move(stmt));
       } else {

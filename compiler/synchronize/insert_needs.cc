@@ -2,12 +2,12 @@
 #include "compiler/synchronize/insert_needs.h"
 
 #include <fmt/format.h>
+#include "compiler/analysis/definitions.h"
 
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "compiler/analysis/elements.h"
 #include "ir/op.h"
 
 namespace kiln::compiler {
@@ -29,8 +29,7 @@ void InsertNeeds(ir::Kernel& kernel, ir::Block& block, const std::map<const ir::
         result.push_back({ir::Barrier{.by_group = !need.Has(Need::kBarrier), .shared_only = shared_only}, stmt.loc});
       }
     }
-    if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && !IsOneStatement(*loop))
-      InsertNeeds(kernel, loop->body, needs, by_memory);
+    if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && !IsOneStatement(*loop)) InsertNeeds(kernel, loop->body, needs, by_memory);
     if (auto* loop = std::get_if<ir::While>(&stmt.op)) InsertNeeds(kernel, loop->body, needs, by_memory);
     if (auto* branch = std::get_if<ir::If>(&stmt.op))
       InsertNeeds(kernel, branch->then_body, needs, by_memory), InsertNeeds(kernel, branch->else_body, needs, by_memory);

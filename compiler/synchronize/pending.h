@@ -34,6 +34,7 @@ struct Pending {
   // In a kernel with barriers of its own: the threads that came, and whether they have arrived at one since.
   uint32_t begin = 0, end = 0;
   bool released = false;
+  int crossed = 0;  // the loop around, counted from the outermost, that is the outermost of those that have begun another iteration since; 0: none
   bool awaiting = false;  // in a branch of some threads, which wait in it for others: these cannot join them before
   auto operator<=>(const Pending&) const = default;
 };
@@ -71,6 +72,16 @@ inline void SeeFromNext(State& state, std::optional<ir::VarId> var) {
     if (p.version && p.version->var && p.version->var == var) p.version->offset = (p.version->offset - 1 + p.version->modulus) % p.version->modulus;
     p.age = p.age >= kStoring ? p.age : std::min(p.age, kMaxAge);
   }
+}
+
+// In a kernel with barriers of its own: an iteration of the loop at this depth has ended.
+inline void Cross(State& state, int depth) {
+  for (Pending& p : state) p.crossed = p.crossed == 0 ? depth : std::min(p.crossed, depth);
+}
+
+// Behind the loop at this depth.
+inline void ForgetCrossings(State& state, int depth) {
+  for (Pending& p : state) p.crossed = p.crossed >= depth ? 0 : p.crossed;
 }
 
 // Behind the loop its variable means nothing any more.

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "compiler/analysis/elements.h"
+#include "compiler/analysis/definitions.h"
 #include "compiler/analysis/threads/divergence.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/rules/roles.h"

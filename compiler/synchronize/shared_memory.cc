@@ -10,7 +10,6 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/declaration.h"
 #include "compiler/analysis/definitions.h"
-#include "compiler/analysis/elements.h"
 #include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/register_map.h"
 #include "compiler/rewrite/packing.h"
@@ -34,8 +33,8 @@ bool IsInnermost(const ir::For& loop) {
   return alone;
 }
 
-// By statements in preorder. A buffer used inside of a loop lives as long as the loop, because an iteration may read what an earlier one wrote. If each iteration
-// writes the whole buffer before it reads any of it, the buffer lives for that part of the body only. `apart`: no buffer lives for a part of a
+// By statements in preorder. A buffer used inside of a loop lives as long as the loop, because an iteration may read what an earlier one wrote. If
+// each iteration writes the whole buffer before it reads any of it, the buffer lives for that part of the body only. `apart`: no buffer lives for a part of a
 // serial loop's body only, so that threads need not wait for each other where one buffer's part ends and another's begins.
 class LifetimeFinder {
  public:

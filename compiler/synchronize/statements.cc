@@ -71,7 +71,11 @@ bool AreElementsApart(const IndexSteps& indices, const ir::Stmt& first, std::spa
 
 bool HaveTheSameThread(const Digits& digits, const ir::ThreadRange& threads, const ir::Stmt& first, std::span<const Access> of_first, bool writes,
                        const ir::Stmt& second, const Access& access) {
-  if (access.tile || !IsOfSingleThreads(second) || !IsOfSingleThreads(first) || !digits.TellThread(access.indices, threads)) return false;
+  return HaveTheSameIndices(first, of_first, writes, second, access) && digits.TellThread(access.indices, threads);
+}
+
+bool HaveTheSameIndices(const ir::Stmt& first, std::span<const Access> of_first, bool writes, const ir::Stmt& second, const Access& access) {
+  if (access.tile || !IsOfSingleThreads(second) || !IsOfSingleThreads(first)) return false;
   return std::ranges::all_of(of_first, [&](const Access& before) {
     return before.buffer != access.buffer || before.write != writes || (!before.tile && before.indices == access.indices);
   });

@@ -48,6 +48,9 @@ bool AreElementsApart(const IndexSteps& indices, const ir::Stmt& first, std::spa
 bool HaveTheSameThread(const Digits& digits, const ir::ThreadRange& threads, const ir::Stmt& first, std::span<const Access> of_first, bool writes,
                        const ir::Stmt& second, const Access& access);
 
+// Whether they access single elements of the buffer, all by these indices.
+bool HaveTheSameIndices(const ir::Stmt& first, std::span<const Access> of_first, bool writes, const ir::Stmt& second, const Access& access);
+
 // Atomics of one kind on one buffer may come in either order. A sum of floats rounds by its order, which atomics leave open anyway.
 bool Commute(const ir::Stmt& a, const ir::Stmt& b);
 

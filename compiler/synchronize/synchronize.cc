@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/definitions.h"
 #include "compiler/analysis/digits.h"
-#include "compiler/analysis/elements.h"
 #include "compiler/analysis/iterations.h"
 #include "compiler/analysis/threads/divergence.h"
 #include "compiler/analysis/threads/encounters.h"
@@ -90,12 +90,14 @@ class Analysis {
   }
 
   void VisitAll(std::span<const Stmt> block, State& state) {
+    const std::span<const Stmt> outer = std::exchange(block_, block);
     for (size_t i = 0; i < block.size();) {
       const std::span<const Stmt> rest = block.subspan(i);
       const size_t together = ExchangeTogether(rest);
       together == 0 ? VisitStmt(rest[0], state) : VisitReduces(rest.first(together), state);
       i += std::max<size_t>(together, 1);
     }
+    block_ = outer;
   }
 
   const std::map<const Stmt*, Need>& needs() const { return needs_; }
@@ -419,9 +421,21 @@ class Analysis {
     const ir::ThreadRange& threads = p.stmt == &stmt ? scopes_.back() : scopes_.front();
     if (divergent_ > 0 && HaveTheSameThread(digits_, threads, *p.stmt, Accesses(*p.stmt), p.write, stmt, access)) return false;
     if (p.stmt != &stmt && OfAll(p, stmt, access, &Encounters::Apart)) return false;
+    if (special_.signals && IsBy(p, scopes_.back()) && AreElementsKnown(p, stmt, access)) return false;
     const std::optional<Version> version = VersionOf(module_, access, loops_);
     if (!version || !p.version || version->var != p.version->var || version->modulus != p.version->modulus) return true;
     return (version->offset - p.version->offset) % version->modulus == 0;
+  }
+
+  // Where both touch the element of the same indices: it is another one in another iteration, or it belongs to one thread, or the thread that reads it
+  // has just written it, and others write the same.
+  bool AreElementsKnown(const Pending& p, const Stmt& stmt, const Access& access) const {
+    if (module_[p.buffer].space != Space::kShared || !HaveTheSameIndices(*p.stmt, Accesses(*p.stmt), p.write, stmt, access)) return false;
+    const std::optional<ir::VarId> loop = p.crossed == 0 ? std::nullopt : nest_[size_t(p.crossed - 1)];
+    if (loop && digits_.TellIteration(access.indices, *loop, scopes_.back())) return true;
+    if (p.age != kDone) return false;
+    const bool beside = p.stmt >= block_.data() && p.stmt < &stmt && &stmt < block_.data() + block_.size();
+    return (beside && p.write && !access.write) || digits_.TellThread(access.indices, scopes_.back());
   }
 
   void Repeat(const Stmt& stmt, const Block& body, std::optional<ir::VarId> var, State& state) {
@@ -434,6 +448,8 @@ class Analysis {
   // Visits the body until what it leaves pending no longer changes; `state` is then what may be pending after zero or more iterations.
   void Iterate(const Block& body, std::optional<ir::VarId> var, State& state) {
     if (var) loops_.insert(*var);
+    nest_.push_back(var);
+    const int depth = int(nest_.size());
     const State entry = AtFirst(state, var);
     State merged = entry;
     const size_t outside = order_.size();
@@ -453,6 +469,7 @@ class Analysis {
       if (!first && order_.size() != before)
         doubtful_.insert(doubtful_.end(), order_.begin() + ptrdiff_t(outside), order_.begin() + ptrdiff_t(before));
       SeeFromNext(after, var);
+      if (special_.signals) Cross(after, depth);
       State next = entry;
       next.insert(next.end(), after.begin(), after.end());
       Normalize(next);
@@ -461,6 +478,8 @@ class Analysis {
     }
     merged.insert(merged.end(), left.begin(), left.end());
     Forget(merged, var);
+    ForgetCrossings(merged, depth);
+    nest_.pop_back();
     state.insert(state.end(), merged.begin(), merged.end());
     Normalize(state);
   }
@@ -491,7 +510,9 @@ class Analysis {
   const Stmt* endless_ = nullptr;
   bool fixed_ = false;  // needs are given; only check whether they are enough
   bool met_ = true;
-  std::set<ir::VarId> loops_;  // serial loops entered so far
+  std::set<ir::VarId> loops_;                   // serial loops entered so far
+  std::vector<std::optional<ir::VarId>> nest_;  // those around; nullopt: it has no variable
+  std::span<const Stmt> block_;                 // the statements around
 };
 
 }  // namespace

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/analysis/elements.h"
+#include "compiler/analysis/definitions.h"
 #include "compiler/analysis/leaves.h"
 #include "compiler/synchronize/pending.h"
 #include "ir/op.h"

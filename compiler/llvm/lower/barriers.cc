@@ -29,6 +29,7 @@ void Barriers::Wait(bool by_group, bool shared_only) {
   // wgmma of other warps or tensor stores may read what this thread wrote.
   if (has_wgmma_ || has_stores_) device().FenceAsyncProxy();
   if (!threads().range.IsSame(compiler::AllThreads(kernel()))) return WaitOfRange();
+  if (kernel().producers == 0 && IsOneWarp()) return device().LanesBarrier(0, kernel().threads);
   if (kernel().producers == 0) return device().Barrier(shared_only);
   if (!by_group) return device().NamedBarrier(kRoleBarrier, kernel().threads);
   Value* group = device().Uniform(b().CreateUDiv(thread(), I32(kGroupThreads)));
@@ -36,6 +37,8 @@ void Barriers::Wait(bool by_group, bool shared_only) {
     When(b().CreateICmpEQ(group, I32(g)), [&] { device().NamedBarrier(kRoleBarrier + 1 + int(g), kGroupThreads); });
   }
 }
+
+bool Barriers::IsOneWarp() const { return compiler::IsWithinOneWarp(compiler::AllThreads(kernel()), target().warp_size); }
 
 // Products and tensor copies after it may read what any thread of any block wrote before.
 void Barriers::WaitForGrid(Value* counter) {

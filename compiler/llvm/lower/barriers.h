@@ -22,6 +22,7 @@ class Barriers : Part {
 
  private:
   void WaitOfRange();
+  bool IsOneWarp() const;
 
   bool has_wgmma_ = false;   // shared memory is read by the asynchronous proxy
   bool has_stores_ = false;  // of tensors
