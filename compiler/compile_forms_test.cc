@@ -161,6 +161,24 @@ func @f[%n](%A: global u8[%n], %B: global u8[64]) outputs(1) thread(%t) {
 )");
 }
 
+// A loop of each thread's own has no layout that could tell where a fragment's element is.
+TEST(CompileForms, ALoopOfOneStoreReadsAFragment) {
+  CompilesEverywhere(R"(kiln 1
+func @f(%A: global u8[512]) outputs(0) {
+  kernel @k grid(132) threads 256 blocks(%b) {
+    %x = alloc fragment f32[1]
+    %y = alloc fragment f32[1]
+    for vectorized %i in 2 {
+      store %A[%i] = u8(masked(%b != 259, %y[0], f32(%i))) + u8(masked(%b > 520, %x[max(min(%b, 0), 0)], 1.0))
+    }
+    for parallel %j in 1 {
+      store %y[%j] = %x[%j]
+    }
+  }
+}
+)");
+}
+
 // LLVM 22's AMDGPUCodeGenPrepare ends with a segmentation fault.
 TEST(CompileForms, ArithmeticTakesOneOfTwoConstantsOfAnotherKind) {
   CompilesEverywhere(R"(kiln 1

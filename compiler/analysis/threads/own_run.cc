@@ -23,8 +23,11 @@ ir::Store* StoreOfEach(const ir::Module& module, ir::Stmt& stmt) {
   const std::optional<int64_t> extent = module.exprs.ConstInt(loop->extents[0]);
   if (store == nullptr || !extent || *extent < 2 || *extent > kMostElements) return nullptr;
   const std::vector<Access> accesses = AccessesOf(module, loop->body[0]);
-  const bool reads = std::ranges::any_of(accesses, [&](const Access& access) { return !access.write && access.buffer == store->buffer; });
-  return reads ? nullptr : store;
+  // A fragment's elements are found by the layout of the loop that uses them, which has no threads here.
+  const bool cannot = std::ranges::any_of(accesses, [&](const Access& access) {
+    return module[access.buffer].space == ir::Space::kFragment || (!access.write && access.buffer == store->buffer);
+  });
+  return cannot ? nullptr : store;
 }
 
 void MakeRun(const ir::Module& module, ir::For& loop, int64_t width) {

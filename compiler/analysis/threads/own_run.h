@@ -14,7 +14,8 @@
 
 namespace kiln::compiler {
 
-// The store; nullptr: the loop is none of these. It has one variable and a constant extent, and no iteration reads what one writes.
+// The store; nullptr: the loop is none of these. It has one variable and a constant extent, uses no fragment, and no iteration reads what
+// one writes.
 ir::Store* StoreOfEach(const ir::Module& module, ir::Stmt& loop);
 
 // `width` neighbours go together; it divides the extent.
