@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from ..kernel import Kernel
 from .driver import GPUTarget, current_device, name_of, on_stream, target_of
 from .messages import Messages
-from .specialize import seen_as
+from .specialize import seen_as, storage_of
 
 
 class Asm(dict):
@@ -29,7 +29,7 @@ class CompiledKernel:
         """``told``: the messages that the kernel writes. ``views``: (which argument, elements) of those that it takes once more."""
         self.kernel, self._function, self._options, self._classes = kernel, function, options, dict(classes)
         self._messages = Messages(function.__name__, told) if told else None
-        self._views, self._plans = list(views), {}
+        self._views, self._plans, self._for_shared = list(views), {}, None
         self.src = SimpleNamespace(fn=function)
 
     def __getattr__(self, name):
@@ -60,6 +60,21 @@ class CompiledKernel:
             self.__dict__.pop(name, None)
         if not self.kernel.target.startswith("emu:"):
             self.kernel.loaded(current_device())
+        if self._for_shared is not None:
+            self._for_shared._init_handles()
+
+    def instead_of(self, other: "CompiledKernel") -> "CompiledKernel":
+        """Launches are this kernel's where what they write is in no memory that another argument has, and the other's elsewhere."""
+        self._for_shared = other
+        return self
+
+    def _writes_shared(self, args: tuple) -> bool:
+        """Whether a tensor that the kernel writes may be in the memory of another one."""
+        names, constants = self._function.arg_names, self._function.constant_names()
+        given = dict(zip(names if len(args) == len(names) else [name for name in names if name not in constants], args))
+        spans = [(*storage_of(given[param.name]), param.written) for param in self.kernel.artifact.launch.params if param.tensor and param.name in given]
+        return any((write or writes) and begin < end and start < stop for i, (begin, stop, write) in enumerate(spans)
+                   for start, end, writes in spans[:i])
 
     @property
     def hash(self) -> str:
@@ -81,6 +96,9 @@ class CompiledKernel:
     def run(self, grid_0, grid_1, grid_2, stream, function, packed_metadata, launch_metadata, launch_enter_hook, launch_exit_hook, *args):
         """Launches a kernel that was compiled for three sizes of the grid. ``args``: all arguments in order, or those that are no tl.constexpr.
         ``stream``: its number, 0 for torch's own."""
+        if self._for_shared is not None and self._writes_shared(args):
+            return self._for_shared.run(grid_0, grid_1, grid_2, stream, function, packed_metadata, launch_metadata, launch_enter_hook,
+                                        launch_exit_hook, *args)
         given = self._given(args)
         if launch_enter_hook is not None:
             launch_enter_hook(launch_metadata)
