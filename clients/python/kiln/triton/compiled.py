@@ -72,7 +72,8 @@ class CompiledKernel:
         """Whether a tensor that the kernel writes may be in the memory of another one."""
         names, constants = self._function.arg_names, self._function.constant_names()
         given = dict(zip(names if len(args) == len(names) else [name for name in names if name not in constants], args))
-        spans = [(*storage_of(given[param.name]), param.written) for param in self.kernel.artifact.launch.params if param.tensor and param.name in given]
+        tensors = [param for param in self.kernel.artifact.launch.params if param.tensor and param.name in given]
+        spans = [(*storage_of(given[param.name]), param.written) for param in tensors]
         return any((write or writes) and begin < end and start < stop for i, (begin, stop, write) in enumerate(spans)
                    for start, end, writes in spans[:i])
 
