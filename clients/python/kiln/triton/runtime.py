@@ -9,6 +9,7 @@ import functools
 import hashlib
 import inspect
 import re
+import sys
 import textwrap
 import threading
 import warnings
@@ -468,9 +469,17 @@ def constexpr_function(fn):
     return StaticFunction(fn)
 
 
+_allocators: set = set()  # the lines that have been told
+
+
 def set_allocator(allocator) -> None:
-    """Of Triton's descriptors, which need memory of the device; Kiln's are arguments of the launch, so nothing is ever asked of it."""
-    no_effect("triton.set_allocator", "kernels need no memory beside their tensors; leave it out")
+    """Of Triton's descriptors, which need memory of the device; Kiln's are arguments of the launch, so nothing is ever asked of it. torch.compile
+    calls it before each launch."""
+    caller = sys._getframe(1)
+    place = caller.f_code, caller.f_lineno
+    if place not in _allocators:
+        _allocators.add(place)
+        no_effect("triton.set_allocator", "kernels need no memory beside their tensors; leave it out")
 
 
 def _cdiv(x: int, y: int) -> int:
