@@ -38,7 +38,12 @@ constexpr size_t kMostLooked = 200'000;
 class Inference {
  public:
   Inference(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics)
-      : module_(module), kernel_(kernel), context_(context), diagnostics_(diagnostics), uses_(FragmentUsesOf(module, kernel)), runs_(MemoryRunsOf(module, kernel, context.pointer_alignment())) {
+      : module_(module),
+        kernel_(kernel),
+        context_(context),
+        diagnostics_(diagnostics),
+        uses_(FragmentUsesOf(module, kernel)),
+        runs_(MemoryRunsOf(module, kernel, context.pointer_alignment())) {
     for (size_t i = 0; i < uses_.loops.size(); ++i) {
       for (const LoopUse::Fragment& fragment : uses_.loops[i].fragments) AddUser(users_[fragment.buffer].loops, i);
       pending_loops_.insert(pending_loops_.end(), i), open_.insert(open_.end(), i);
