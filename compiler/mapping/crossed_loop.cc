@@ -6,14 +6,17 @@
 #include <utility>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/threads/memory_runs.h"
 #include "compiler/analysis/threads/register_map.h"
 #include "compiler/analysis/threads/vector_width.h"
 #include "ir/op.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
 
 using ir::Digit;
+using ir::Layout;
 using ir::Place;
 
 constexpr int64_t kMost = 16;  // elements of one access
@@ -44,6 +47,30 @@ int64_t Part(int64_t units, int64_t most) {
   int64_t part = 1;
   while (2 * part <= most && units % (2 * part) == 0) part *= 2;
   return part;
+}
+
+bool IsPowerOfTwo(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
+
+// The registers renumbered so that those along a variable follow each other.
+Layout WithRegistersAlong(const Layout& layout, size_t v) {
+  std::vector<std::vector<Digit>> dims = layout.dims();
+  std::vector<Digit*> digits;
+  for (std::vector<Digit>& dim : dims)
+    for (Digit& digit : dim)
+      if (digit.place == Place::kRegister) digits.push_back(&digit);
+  std::ranges::sort(digits, {}, [&](const Digit* digit) { return std::pair(digit != &dims[v].front(), digit->stride); });
+  int64_t stride = 1;
+  for (Digit* digit : digits) digit->stride = stride, stride *= digit->size;
+  return Layout(std::move(dims), layout.replicas(), layout.swizzle());
+}
+
+void PutLast(ir::For& loop, size_t v) {
+  std::vector<int> order(loop.vars.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[v], order.back());
+  loop.layout = WithRegistersAlong(*loop.layout, v).Permuted(order).Normalized();
+  std::swap(loop.vars[v], loop.vars.back());
+  std::swap(loop.extents[v], loop.extents.back());
 }
 
 }  // namespace
@@ -106,6 +133,58 @@ std::optional<ir::Layout> CrossedLayout(const ir::Module& module, const Facts& f
   push(across.variable, warp_columns, Place::kThread, lane_columns * lane_rows);
   push(across.variable, more_columns, Place::kRegister, block * more_rows);
   return ir::Layout(std::move(dims), {});
+}
+
+std::vector<Layout> OrdersAlong(const std::vector<int64_t>& shape, int dim, int64_t threads, const Context& context) {
+  const int last = int(shape.size()) - 1;
+  const int64_t elements = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  const int64_t lanes = context.target->warp_size, warps = threads / lanes;
+  if (dim == last || elements < threads || threads % lanes != 0 || !IsPowerOfTwo(warps) || !std::ranges::all_of(shape, IsPowerOfTwo)) return {};
+  std::vector<Layout> orders;
+  for (int64_t wide = 1; wide <= 8; wide *= 2) {
+    for (int64_t high = 1; high <= 8 && wide * high <= elements / threads; high *= 2) {
+      for (int64_t across = 1; across <= lanes; across *= 2) {
+        std::vector<std::vector<Digit>> dims(shape.size());
+        std::vector<int64_t> left = shape;
+        int64_t registers = 1, taken = 1;
+        const auto take = [&](int d, int64_t size, Place place) {
+          if (size == 1 || left[size_t(d)] % size != 0) return size == 1;
+          int64_t& stride = place == Place::kRegister ? registers : taken;
+          dims[size_t(d)].push_back({size, place, stride});
+          stride *= size, left[size_t(d)] /= size;
+          return true;
+        };
+        if (!take(last, wide, Place::kRegister) || !take(dim, high, Place::kRegister)) continue;
+        if (!take(last, across, Place::kThread) || !take(dim, lanes / across, Place::kThread)) continue;
+        int64_t idle = warps;
+        const auto spread = [&](int d) {
+          const int64_t size = std::min(idle, left[size_t(d)]);
+          take(d, size, Place::kThread), idle /= size;
+        };
+        spread(last), spread(dim);
+        for (int d = 0; d < last; ++d)
+          if (d != dim) spread(d);
+        if (idle != 1) continue;
+        for (int d = 0; d <= last; ++d) take(d, left[size_t(d)], Place::kRegister);
+        orders.emplace_back(std::move(dims));
+      }
+    }
+  }
+  return orders;
+}
+
+void PutRunsLast(ir::Module& module, ir::Kernel& kernel, const Context& context) {
+  const MemoryRuns runs = MemoryRunsOf(module, kernel, context.pointer_alignment());
+  ir::Walk(kernel.body, [&](ir::Stmt& stmt) {
+    auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || !loop->layout || !runs.contains(loop)) return;
+    std::vector<int64_t> saved(loop->vars.size(), 0);  // accesses that vectors along the variable save
+    for (const MemoryRun& run : runs.at(loop)) {
+      if (run.variable) saved[*run.variable] += run.Width(*loop->layout) - 1;
+    }
+    const size_t best = size_t(std::ranges::max_element(saved) - saved.begin());
+    if (saved[best] > saved.back()) PutLast(*loop, best);
+  });
 }
 
 }  // namespace kiln::compiler

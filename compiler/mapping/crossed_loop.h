@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "compiler/analysis/facts.h"
 #include "compiler/options.h"
@@ -20,5 +21,12 @@ void PutStoresLast(const ir::Module& module, const Facts& facts, ir::Stmt& loop,
 // registers. The lanes of a warp read whole lines of memory. Returns nullopt where the loop has no such accesses, or where blocks do not
 // divide it.
 std::optional<ir::Layout> CrossedLayout(const ir::Module& module, const Facts& facts, const ir::Stmt& loop, int64_t threads, const Context& context);
+
+// Layouts of a tile with blocks of registers and of lanes along its last dimension and along `dim`, without copies or padding.
+std::vector<ir::Layout> OrdersAlong(const std::vector<int64_t>& shape, int dim, int64_t threads, const Context& context);
+
+// Reorders the variables of loops that have a layout, and the registers of their iterations, so that accesses to global memory are contiguous
+// in the last variable.
+void PutRunsLast(ir::Module& module, ir::Kernel& kernel, const Context& context);
 
 }  // namespace kiln::compiler

@@ -9,8 +9,9 @@
 #include <set>
 
 #include "compiler/analysis/threads/fragment_uses.h"
+#include "compiler/analysis/threads/memory_runs.h"
+#include "compiler/mapping/crossed_loop.h"
 #include "compiler/mapping/expand.h"
-#include "compiler/mapping/memory_order.h"
 #include "compiler/mapping/register_budget.h"
 #include "compiler/mapping/shift_loops.h"
 #include "compiler/mapping/stage.h"
@@ -37,7 +38,12 @@ constexpr size_t kMostLooked = 200'000;
 class Inference {
  public:
   Inference(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics)
-      : module_(module), kernel_(kernel), context_(context), diagnostics_(diagnostics), uses_(FragmentUsesOf(module, kernel)), runs_(MemoryRunsOf(module, kernel, context)) {
+      : module_(module),
+        kernel_(kernel),
+        context_(context),
+        diagnostics_(diagnostics),
+        uses_(FragmentUsesOf(module, kernel)),
+        runs_(MemoryRunsOf(module, kernel, context.pointer_alignment())) {
     for (size_t i = 0; i < uses_.loops.size(); ++i) {
       for (const LoopUse::Fragment& fragment : uses_.loops[i].fragments) AddUser(users_[fragment.buffer].loops, i);
       pending_loops_.insert(pending_loops_.end(), i), open_.insert(open_.end(), i);
@@ -314,7 +320,7 @@ class Inference {
         cost.layouts[0] += sign * misfits, cost.layouts[2] += sign * accesses;
         const auto runs = runs_.find(uses_.loops[i].loop);
         const auto loop = loops_.find(uses_.loops[i].loop);
-        if (runs != runs_.end() && loop != loops_.end()) cost.memory += sign * MemoryCost(loop->second, runs->second, context_);
+        if (runs != runs_.end() && loop != loops_.end()) cost.memory += sign * MemoryCost(loop->second, runs->second, context_.target->warp_size);
       }
     };
     add(1);

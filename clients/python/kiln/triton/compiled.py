@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from ..kernel import Kernel
 from .driver import GPUTarget, current_device, name_of, on_stream, target_of
 from .messages import Messages
-from .specialize import seen_as
+from .specialize import seen_as, storage_of
 
 
 class Asm(dict):
@@ -29,7 +29,7 @@ class CompiledKernel:
         """``told``: the messages that the kernel writes. ``views``: (which argument, elements) of those that it takes once more."""
         self.kernel, self._function, self._options, self._classes = kernel, function, options, dict(classes)
         self._messages = Messages(function.__name__, told) if told else None
-        self._views, self._plans = list(views), {}
+        self._views, self._plans, self._tensors, self._for_shared = list(views), {}, {}, None
         self.src = SimpleNamespace(fn=function)
 
     def __getattr__(self, name):
@@ -60,6 +60,35 @@ class CompiledKernel:
             self.__dict__.pop(name, None)
         if not self.kernel.target.startswith("emu:"):
             self.kernel.loaded(current_device())
+        if self._for_shared is not None:
+            self._for_shared._init_handles()
+
+    def instead_of(self, other: "CompiledKernel") -> "CompiledKernel":
+        """Launches are this kernel's where what they write is in no memory that another argument has, and the other's elsewhere. The launcher, which
+        does not know how far the memory goes from an address, has nothing to look at then."""
+        self._for_shared = other
+        for param in self.kernel.artifact.launch.params:
+            param.may_alias |= param.tensor
+        return self
+
+    def _writes_shared(self, args: tuple) -> bool:
+        """Whether a tensor that the kernel writes may be in the memory of another one."""
+        tensors = self._tensors.get(len(args))
+        if tensors is None:
+            given = self._names(len(args))
+            tensors = self._tensors[len(args)] = [(given.index(param.name), param.written) for param in self.kernel.artifact.launch.params
+                                                  if param.tensor and param.name in given]
+        spans = [(*storage_of(args[i]), written) for i, written in tensors]
+        return any((write or writes) and begin < end and start < stop for i, (begin, stop, write) in enumerate(spans)
+                   for start, end, writes in spans[:i])
+
+    def _names(self, count: int) -> list:
+        """Of a launch's arguments: all parameters, or those that are no constants."""
+        names, constants = self._function.arg_names, self._function.constant_names()
+        given = names if count == len(names) else [name for name in names if name not in constants]
+        if count != len(given):
+            raise TypeError(f"{self._function.__name__}: a launch takes {len(given)} or {len(names)} arguments, and {count} are given")
+        return given
 
     @property
     def hash(self) -> str:
@@ -81,6 +110,9 @@ class CompiledKernel:
     def run(self, grid_0, grid_1, grid_2, stream, function, packed_metadata, launch_metadata, launch_enter_hook, launch_exit_hook, *args):
         """Launches a kernel that was compiled for three sizes of the grid. ``args``: all arguments in order, or those that are no tl.constexpr.
         ``stream``: its number, 0 for torch's own."""
+        if self._for_shared is not None and self._writes_shared(args):
+            return self._for_shared.run(grid_0, grid_1, grid_2, stream, function, packed_metadata, launch_metadata, launch_enter_hook,
+                                        launch_exit_hook, *args)
         given = self._given(args)
         if launch_enter_hook is not None:
             launch_enter_hook(launch_metadata)
@@ -104,10 +136,7 @@ class CompiledKernel:
     def _planned(self, count: int):
         """[(the place of an argument, whether it is a pointer)] of those that the kernel takes, as they are; or the names of all, where they have to
         be looked at."""
-        names, constants = self._function.arg_names, self._function.constant_names()
-        given = names if count == len(names) else [name for name in names if name not in constants]
-        if count != len(given):
-            raise TypeError(f"{self._function.__name__}: a launch takes {len(given)} or {len(names)} arguments, and {count} are given")
+        given = self._names(count)
         taken = [(given.index(name), found) for name, found in self._classes.items() if found is not None and found[0] not in ("=", "known", "1")]
         if self.kernel.target.startswith("emu:") or any(isinstance(found[0], type) or len(found) == 4 for _, found in taken):
             return tuple(given)

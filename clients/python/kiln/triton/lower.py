@@ -75,6 +75,7 @@ class Lowering:
         self.fixed: set = set()  # operations that stay symbolic
         self.shared: list = []  # allocations at the head of the kernel
         self.told: list = []  # the messages that the kernel writes
+        self.multiplies = False  # whether it has products of tiles
         self.messages = buffer_of_messages()
         self.stmts: list = []
         self.here = ir.Location()
@@ -431,6 +432,7 @@ class Lowering:
             self.bind(value, load(buffer, (as_expr(0),)))
 
     def dot(self, op: Op) -> None:
+        self.multiplies = True
         a, b, acc = op.operands
         self.data.add(op.result)
         left, transpose_a = self.factor(a, op, True)

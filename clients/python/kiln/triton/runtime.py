@@ -9,6 +9,7 @@ import functools
 import hashlib
 import inspect
 import re
+import sys
 import textwrap
 import threading
 import warnings
@@ -366,7 +367,7 @@ class JITFunction(KernelInterface):
         return kernel
 
     def _compiled(self, key, may_overlap: bool, known, classes, options, rank: int, target: str):
-        func, used, told, views = self._lowered(known, classes, options, rank, may_overlap, target)
+        func, used, lowering, views = self._lowered(known, classes, options, rank, may_overlap, target)
         flags = [f"--maxrregcount={options['maxnreg']}"] if options["maxnreg"] else None
         try:
             made = compiler.compile(func, target=target, compile_flags=flags)
@@ -376,15 +377,15 @@ class JITFunction(KernelInterface):
             if others_may_serve.get() or not needs_more_registers(found):
                 raise
             made, refusal = compiler.compile(func, target=target, compile_flags=flags, pass_configs=_SPILLED), found
-        kernel = CompiledKernel(self, made, options, classes, told, views)
-        kernel.refusal = refusal
+        kernel = CompiledKernel(self, made, options, classes, lowering.told, views)
+        kernel.refusal, kernel.multiplies = refusal, lowering.multiplies
         self._kernels[key, may_overlap], self._used[key] = kernel, used
         return kernel
 
     def compiled_for(self, source, target, options: dict):
         """The kernel for an ASTSource. torch.compile asks for assertions in every kernel that indexes by what it loads; as each launch would
         wait for its kernel, the process has to ask for them as well. Its launches pass parts of one tensor, and tensors that they change, so that
-        arguments may overlap."""
+        arguments may overlap. Of a kernel with products there is one for arguments that do not, too, whose tiles are recovered: a launch looks."""
         if options.pop("debug", False) and not knobs.runtime.debug:
             warnings.warn("triton.compile(…, debug=True) has no effect in Kiln: TRITON_DEBUG=1 has assertions checked", NoEffectWarning,
                           stacklevel=3)
@@ -393,14 +394,18 @@ class JITFunction(KernelInterface):
         target = targets.runnable(target)
         endless = not target.startswith("emu:")
         classes = tuple((name, class_of_signature(name, source, endless)) for name in self.arg_names if name not in self._constants)
-        return self._compiled((target, "source", repr(known), classes, tuple(options.values())), True, known, classes, options, 3, target)
+        what = (target, "source", repr(known), classes, tuple(options.values())), known, classes, options, 3, target
+        kernel = self._compiled(what[0], True, *what[1:])
+        if kernel.multiplies:
+            kernel = self._compiled(what[0], False, *what[1:]).instead_of(kernel)
+        return kernel
 
     def _lowered(self, known, classes, options, rank: int, may_overlap: bool, target: str):
         runtime = {name: parameter(found, name in self._const) for name, found in classes}
         function, used = graph_of(self, known, runtime, options, target)
         function.name = self._name(known, classes)
         lowering = Lowering(function, options["num_warps"], options["num_stages"], rank, may_overlap)
-        return lowering.program(), _once(used), lowering.told, function.views
+        return lowering.program(), _once(used), lowering, function.views
 
     def _name(self, known: dict, classes: tuple) -> str:
         if isinstance(self.repr, _Named):
@@ -464,9 +469,17 @@ def constexpr_function(fn):
     return StaticFunction(fn)
 
 
+_allocators: set = set()  # the lines that have been told
+
+
 def set_allocator(allocator) -> None:
-    """Of Triton's descriptors, which need memory of the device; Kiln's are arguments of the launch, so nothing is ever asked of it."""
-    no_effect("triton.set_allocator", "kernels need no memory beside their tensors; leave it out")
+    """Of Triton's descriptors, which need memory of the device; Kiln's are arguments of the launch, so nothing is ever asked of it. torch.compile
+    calls it before each launch."""
+    caller = sys._getframe(1)
+    place = caller.f_code, caller.f_lineno
+    if place not in _allocators:
+        _allocators.add(place)
+        no_effect("triton.set_allocator", "kernels need no memory beside their tensors; leave it out")
 
 
 def _cdiv(x: int, y: int) -> int:

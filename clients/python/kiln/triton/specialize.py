@@ -98,6 +98,22 @@ def flat(name: str, tensor) -> Flat:
     raise TypeError(f"argument {name}: a torch tensor or a numpy array is needed, not {type(tensor).__name__}")
 
 
+def storage_of(tensor) -> tuple:
+    """The addresses of the first byte of a tensor's storage, and of the one after its last; of an address alone, all that there are."""
+    if hasattr(tensor, "untyped_storage"):
+        storage = tensor.untyped_storage()
+        return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+    root = tensor.base if isinstance(tensor, TensorWrapper) else tensor
+    if hasattr(root, "untyped_storage"):
+        return storage_of(root)
+    if not hasattr(root, "__array_interface__"):
+        return 0, 1 << 64
+    root = sys.modules["numpy"].asarray(root)
+    while isinstance(root.base, sys.modules["numpy"].ndarray):
+        root = root.base
+    return _bounds(root)
+
+
 def _viewed(tensor, element: ty.dtype):
     """The same memory with the elements that a kernel reads; as it is where numpy or torch has no such type. A torch without it has numpy read
     the host's memory, where unsigned integers hold the bits of what numpy does not have either."""

@@ -181,6 +181,101 @@ def test_arguments_may_be_parts_of_one_tensor():
     np.testing.assert_allclose(memory[:280].reshape(7, 40), wanted, rtol=1e-4, atol=1e-5)
 
 
+@triton.jit
+def turned(in_ptr0, in_ptr1, out_ptr0, ynumel, xnumel, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    """What is read along its columns is written along its rows."""
+    ynumel = 128
+    xnumel = 48
+    yindex = tl.program_id(1) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
+    xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[None, :]
+    xmask = xindex < xnumel
+    x2 = xindex
+    y0 = yindex % 64
+    y1 = yindex // 64
+    y3 = yindex
+    tmp0 = tl.load(in_ptr0 + (y0 + 64 * x2 + 3072 * y1), xmask)
+    tmp1 = tl.load(in_ptr1 + (y0), None, eviction_policy="evict_last")
+    tl.store(out_ptr0 + (x2 + 48 * y3), tmp0 + tmp1, xmask)
+
+
+@triton.jit
+def summed(in_ptr0, in_ptr1, out_ptr0, xnumel, r0_numel, XBLOCK: tl.constexpr, R0_BLOCK: tl.constexpr):
+    """A reduction over rows, by a quotient and a remainder of the columns' number."""
+    xnumel = 128
+    r0_numel = 20
+    xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
+    r0_base = tl.arange(0, R0_BLOCK)[None, :]
+    x0 = xindex % 64
+    x1 = xindex // 64
+    _tmp3 = tl.full([XBLOCK, R0_BLOCK], 0, tl.float32)
+    for r0_offset in range(0, r0_numel, R0_BLOCK):
+        r0_index = r0_offset + r0_base
+        r0_mask = r0_index < r0_numel
+        tmp0 = tl.load(in_ptr0 + (x0 + 64 * r0_index + 1280 * x1), r0_mask, eviction_policy="evict_first", other=0.0)
+        _tmp3 = tl.where(r0_mask, _tmp3 + tmp0, _tmp3)
+    tmp3 = tl.sum(_tmp3, 1)[:, None]
+    tl.store(out_ptr0 + (xindex), tmp3 * tl.load(in_ptr1 + (x0), None), None)
+
+
+def code_of(fn, signature, constants, divisible, warps=2) -> str:
+    names = dict(zip(fn.arg_names, signature))
+    source = ASTSource(fn, names, {(fn.arg_names.index(name),): value for name, value in constants.items()},
+                       {(i,): [["tt.divisibility", 16]] for i in divisible})
+    return triton.compile(source, GPUTarget("cuda", 90, 32), {"num_warps": warps, "num_stages": 1}).asm["ptx"]
+
+
+_THREE = (["*fp32", "*fp32", "*fp32", "i32", "i32", "constexpr", "constexpr"], (0, 1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("blocks", [(16, 32), (64, 16), (128, 1)])
+def test_what_is_read_along_its_columns(blocks):
+    x, y = rng.standard_normal((2, 48, 64)).astype(np.float32), rng.standard_normal(64).astype(np.float32)
+    out = np.zeros((128, 48), np.float32)
+    constants = {"YBLOCK": blocks[0], "XBLOCK": blocks[1]}
+    kernel = compiled(turned, _THREE[0], constants, _THREE[1])
+    launched(kernel, (triton.cdiv(48, blocks[1]), 128 // blocks[0], 1), x, y, out, 128, 48, *blocks)
+    np.testing.assert_array_equal(out, (x + y).transpose(0, 2, 1).reshape(128, 48))
+    loads = [line for line in code_of(turned, _THREE[0], constants, _THREE[1]).splitlines() if "ld.global" in line]
+    assert loads and all(".v2." in line or ".v4." in line for line in loads)
+
+
+@pytest.mark.parametrize("block", [8, 32])
+def test_a_reduction_over_rows(block):
+    x, y = rng.standard_normal((2, 20, 64)).astype(np.float32), rng.standard_normal(64).astype(np.float32)
+    out = np.zeros(128, np.float32)
+    constants = {"XBLOCK": 64, "R0_BLOCK": block}
+    launched(compiled(summed, _THREE[0], constants, _THREE[1]), (2, 1, 1), x, y, out, 128, 20, 64, block)
+    np.testing.assert_allclose(out, (x.sum(1) * y).ravel(), rtol=1e-5, atol=1e-5)
+    code = code_of(summed, _THREE[0], constants, _THREE[1])
+    assert "ld.global.v4" in code and "ld.global.b32" not in code
+
+
+@triton.jit
+def product(arg_A, arg_B, out_ptr0, BLOCK: tl.constexpr):
+    rm = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    rn = tl.arange(0, 64)
+    acc = tl.zeros((BLOCK, 64), tl.float32)
+    for k in range(0, 2):
+        rk = k * 32 + tl.arange(0, 32)
+        acc += tl.dot(tl.load(arg_A + (rk[None, :] + 64 * (rm % 128)[:, None])), tl.load(arg_B + (rn[None, :] + 64 * rk[:, None])))
+    tl.store(out_ptr0 + (rn[None, :] + 64 * rm[:, None]), acc, (rm < 128)[:, None] & (rn < 64)[None, :])
+
+
+def test_products_of_arguments_that_overlap_or_do_not():
+    signature, constants = ["*fp16", "*fp16", "*fp16", "constexpr"], {"BLOCK": 64}
+    kernel = compiled(product, signature, constants, (0, 1, 2))
+    assert "may_alias" in kernel._for_shared.prim_func.script() or kernel._for_shared.key != kernel.key
+    a, b, out = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((128, 64), (64, 64), (128, 64)))
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    launched(kernel, (2, 1, 1), a, b, out, 64)
+    np.testing.assert_array_equal(out, wanted)
+    memory = np.concatenate([a, b])  # each block writes rows that it alone reads
+    launched(kernel, (2, 1, 1), memory, memory[128:], memory, 64)
+    np.testing.assert_array_equal(memory[:128], wanted)
+    code = code_of(product, signature, constants, (0, 1, 2), 4)
+    assert "wgmma" in code and "cp.async.bulk.tensor" in code
+
+
 class Builtins:
     """As torch.compile makes builtins of its own."""
 

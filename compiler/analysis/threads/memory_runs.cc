@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/analysis/threads/memory_runs.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/threads/neighbourhood.h"
+#include "compiler/analysis/threads/register_map.h"
+#include "compiler/analysis/threads/vector_width.h"
+#include "compiler/analysis/threads/walk_together.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::Layout;
+
+constexpr int64_t kWidestAccess = 16;  // bytes
+constexpr int64_t kSector = 32;        // bytes that memory moves at once
+constexpr int64_t kIssue = 4;          // sectors that an instruction is worth
+
+bool IsPowerOfTwo(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
+
+// Whether the access goes to the next element in memory with the variable, at least from the first of two neighbours to the second.
+bool GoesAlong(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t v, const Access& access) {
+  const ir::Buffer& buffer = module[access.buffer];
+  if (!buffer.strides.empty() && !module.exprs.IsConst(buffer.strides.back(), 1)) return false;
+  const Neighbourhood neighbours(module, facts, loop.vars[v], 2);
+  const std::optional<Steps> last = neighbours.Of(access.indices.back());
+  return last && last->step == 1 &&
+         std::all_of(access.indices.begin(), access.indices.end() - 1, [&](ir::ExprId index) { return neighbours.IsOne(index); });
+}
+
+bool DependsOn(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t v, int64_t extent, const Access& access) {
+  if (extent == 1) return false;
+  if (!IsPowerOfTwo(extent)) return true;
+  const Neighbourhood all(module, facts, loop.vars[v], extent);
+  return !std::ranges::all_of(access.indices, [&](ir::ExprId index) { return all.IsOne(index); });
+}
+
+MemoryRun RunOf(const ir::Module& module, const Facts& facts, const ir::For& loop, const Access& access, int64_t alignment) {
+  const std::vector<int64_t> extents = ExtentsOf(module, loop);
+  MemoryRun run{.bytes = std::max<int64_t>(1, ir::Bits(module[access.buffer].dtype) / 8)};
+  for (size_t v = 0; v < extents.size(); ++v) {
+    run.used.push_back(DependsOn(module, facts, loop, v, extents[v], access));
+    if (extents[v] == 1 || !GoesAlong(module, facts, loop, v, access)) continue;
+    run.variable = v;
+    run.width = AccessWidth(module, facts, loop, v, access, std::gcd(int64_t{16}, extents[v]), alignment);
+  }
+  return run;
+}
+
+std::vector<MemoryRun> RunsOf(const ir::Module& module, const Facts& facts, const ir::Stmt& stmt, int64_t alignment) {
+  const auto& loop = std::get<ir::For>(stmt.op);
+  Facts inner = facts;
+  inner.EnterLoop(loop);
+  std::vector<MemoryRun> runs;
+  for (const Access& access : AccessesOf(module, stmt)) {
+    if (module[access.buffer].space != ir::Space::kGlobal || access.tile || access.indices.empty()) continue;
+    runs.push_back(RunOf(module, inner, loop, access, alignment));
+  }
+  return runs;
+}
+
+}  // namespace
+
+int64_t MemoryRun::Width(const Layout& layout) const {
+  if (!variable) return 1;
+  const auto& digits = layout.dim(int(*variable));
+  const int64_t registers = digits.empty() || digits[0].place != ir::Place::kRegister ? 1 : digits[0].size;
+  return std::max<int64_t>(1, std::gcd(registers, std::min(width, kWidestAccess / bytes)));
+}
+
+MemoryRuns MemoryRunsOf(const ir::Module& module, ir::Kernel& kernel, int64_t alignment) {
+  MemoryRuns runs;
+  WalkTogether(module, kernel, [&](ir::Stmt& stmt, const Facts& facts, const ir::ThreadRange&) {
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->coalesced_width != 0) return;
+    std::vector<MemoryRun> found = RunsOf(module, facts, stmt, alignment);
+    if (!found.empty()) runs.emplace(loop, std::move(found));
+  });
+  return runs;
+}
+
+int64_t MemoryCost(const Layout& layout, const std::vector<MemoryRun>& runs, int64_t lanes) {
+  std::vector<ir::Indices> parts;
+  for (int64_t lane = 0; lane < std::min(lanes, layout.Threads()); ++lane) parts.push_back(layout.ThreadPart(lane));
+  int64_t cost = 0;
+  for (const MemoryRun& run : runs) {
+    std::set<ir::Indices> sectors;
+    for (ir::Indices lane : parts) {
+      for (size_t v = 0; v < lane.size(); ++v) {
+        if (run.variable == v) lane[v] = lane[v] * run.bytes / kSector;
+        else if (!run.used[v]) lane[v] = 0;
+      }
+      sectors.insert(std::move(lane));
+    }
+    int64_t registers = 1;
+    for (size_t v = 0; v < run.used.size(); ++v) {
+      for (const ir::Digit& digit : layout.dim(int(v)))
+        if (run.used[v] && digit.place == ir::Place::kRegister) registers *= digit.size;
+    }
+    cost += registers / run.Width(layout) * (int64_t(sectors.size()) + kIssue);
+  }
+  return cost;
+}
+
+}  // namespace kiln::compiler

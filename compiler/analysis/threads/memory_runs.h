@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What parallel loops move between memory and registers, by what lies together in memory: a tile that is loaded or stored along its columns is read
+// line by line only where neighbouring threads, and the registers of one, follow the column.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "ir/layout.h"
+#include "ir/module.h"
+#include "ir/op.h"
+
+namespace kiln::compiler {
+
+// An access to global memory in a parallel loop.
+struct MemoryRun {
+  std::optional<size_t> variable;  // of the loop, along which it goes from one element to the next in memory
+  int64_t width = 1;               // neighbours that one access may take
+  int64_t bytes = 1;               // of an element
+  std::vector<bool> used;          // variables that it depends on
+
+  // Neighbours that one access of a loop with this layout takes, of registers that follow each other along the variable.
+  int64_t Width(const ir::Layout& layout) const;
+};
+
+using MemoryRuns = std::map<const ir::For*, std::vector<MemoryRun>>;
+// Of loops whose accesses the program does not dictate. The pointers are into the kernel's body. `alignment`: of tensors, in bytes.
+MemoryRuns MemoryRunsOf(const ir::Module& module, ir::Kernel& kernel, int64_t alignment);
+
+// What the loop's accesses cost a warp of `lanes` threads that holds its iterations so: sectors of memory for each instruction, and the
+// instructions.
+int64_t MemoryCost(const ir::Layout& layout, const std::vector<MemoryRun>& runs, int64_t lanes);
+
+}  // namespace kiln::compiler
