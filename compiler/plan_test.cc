@@ -343,5 +343,26 @@ func @f(%x: global f32[1024, 32], %y: global f32[16, 64, 32]) outputs(1) {
   EXPECT_DOUBLE_EQ(fresh_of(16 * 8192 - 1), 1) << "of what they read in one iteration not all stays";
 }
 
+// The same with each block's first tile read by a statement of its own.
+TEST(Sharing, StatementsOfOneLoopReadTheSame) {
+  ir::Module module = Parsed(R"(
+kiln 1
+func @f(%x: global f32[1024, 32], %y: global f32[16, 64, 32]) outputs(1) {
+  kernel @k grid(16) threads 128 blocks(%b) {
+    %s = alloc shared f32[64, 32]
+    copy %x[%b * 64, 0; 64, 32] -> %s[0, 0; 64, 32]
+    copy %s[0, 0; 64, 32] -> %y[%b, 0, 0; 1, 64, 32]
+    for serial %i in %b {
+      copy %x[(%b - 1 - %i) * 64, 0; 64, 32] -> %s[0, 0; 64, 32]
+      copy %s[0, 0; 64, 32] -> %y[%b, 0, 0; 1, 64, 32]
+    }
+  }
+}
+)");
+  const auto readings = ReadingsOf(module, module.kernels[0], Scalars(module), 16, 1 << 20);
+  EXPECT_EQ(readings.size(), 2U);
+  for (const auto& [stmt, reading] : readings) EXPECT_DOUBLE_EQ(reading.fresh, 16.0 / (16 * 17 / 2));
+}
+
 }  // namespace
 }  // namespace kiln::compiler
