@@ -186,8 +186,8 @@ TEST(Estimate, PowerBoundsTheClock) {
 
 // Microseconds of one H200, whose power bounds them: a turn of blocks more costs little, and smaller tiles cost what they move.
 TEST(Estimate, LargeProductsTakeWhatWasMeasured) {
-  for (const auto& [rows, stages, measured] : {std::tuple(128, 4, 1357.2), std::tuple(144, 4, 1325.4), std::tuple(168, 3, 1311.7),
-                                               std::tuple(192, 3, 1313.7)})
+  for (const auto& [rows, stages, measured] :
+       {std::tuple(128, 4, 1357.2), std::tuple(144, 4, 1325.4), std::tuple(168, 3, 1311.7), std::tuple(192, 3, 1313.7)})
     EXPECT_NEAR(Expected(Product(8192, 8192, 8192, rows, 256, stages), "NVIDIA H200").microseconds, measured, 0.025 * measured) << rows << " × 256";
 }
 
