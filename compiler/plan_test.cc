@@ -60,7 +60,7 @@ func @f(%A: global bf16[{0}, {2}], %B: global bf16[{1}, {2}], %C: global bf16[{0
   }}
 }}
 )",
-      m, n, k, block_m, block_n, n / block_n, m / block_m, k / 64, threads, stages);
+      m, n, k, block_m, block_n, (n + block_n - 1) / block_n, (m + block_m - 1) / block_m, k / 64, threads, stages);
 }
 
 // y = 2 · x, rows of `pitch` elements.
@@ -182,6 +182,13 @@ TEST(Estimate, PowerBoundsTheClock) {
   EXPECT_GT(little.microseconds, none.microseconds);
   EXPECT_GT(of(100, Product(4096, 4096, 4096, 64, 128, 4)).power, 1.05 * little.power);
   EXPECT_GT(of(100, Scale(4096, 4096, 128)).power, 0) << "memory takes its part";
+}
+
+// Microseconds of one H200, whose power bounds them: a turn of blocks more costs little, and smaller tiles cost what they move.
+TEST(Estimate, LargeProductsTakeWhatWasMeasured) {
+  for (const auto& [rows, stages, measured] :
+       {std::tuple(128, 4, 1357.2), std::tuple(144, 4, 1325.4), std::tuple(168, 3, 1311.7), std::tuple(192, 3, 1313.7)})
+    EXPECT_NEAR(Expected(Product(8192, 8192, 8192, rows, 256, stages), "NVIDIA H200").microseconds, measured, 0.025 * measured) << rows << " × 256";
 }
 
 // The groups of warps of a block begin a loop in different iterations. Four of them skip 3, 2, 1 and no steps: as long as the middle two together.
@@ -334,6 +341,27 @@ func @f(%x: global f32[1024, 32], %y: global f32[16, 64, 32]) outputs(1) {
   };
   EXPECT_DOUBLE_EQ(fresh_of(1 << 20), 16.0 / (16 * 17 / 2));
   EXPECT_DOUBLE_EQ(fresh_of(16 * 8192 - 1), 1) << "of what they read in one iteration not all stays";
+}
+
+// The same with each block's first tile read by a statement of its own.
+TEST(Sharing, StatementsOfOneLoopReadTheSame) {
+  ir::Module module = Parsed(R"(
+kiln 1
+func @f(%x: global f32[1024, 32], %y: global f32[16, 64, 32]) outputs(1) {
+  kernel @k grid(16) threads 128 blocks(%b) {
+    %s = alloc shared f32[64, 32]
+    copy %x[%b * 64, 0; 64, 32] -> %s[0, 0; 64, 32]
+    copy %s[0, 0; 64, 32] -> %y[%b, 0, 0; 1, 64, 32]
+    for serial %i in %b {
+      copy %x[(%b - 1 - %i) * 64, 0; 64, 32] -> %s[0, 0; 64, 32]
+      copy %s[0, 0; 64, 32] -> %y[%b, 0, 0; 1, 64, 32]
+    }
+  }
+}
+)");
+  const auto readings = ReadingsOf(module, module.kernels[0], Scalars(module), 16, 1 << 20);
+  EXPECT_EQ(readings.size(), 2U);
+  for (const auto& [stmt, reading] : readings) EXPECT_DOUBLE_EQ(reading.fresh, 16.0 / (16 * 17 / 2));
 }
 
 }  // namespace

@@ -371,8 +371,8 @@ class Run {
     }
   }
 
-  // What does not fit in registers is stored and loaded once in each iteration of an innermost loop. Stores go on to the L2, and loads as well
-  // where the first cache, which is what shared memory leaves, does not hold the threads' own memory.
+  // What does not fit in registers is stored and loaded once in each iteration of an innermost loop. Stores go on to the L2, which keeps them, and
+  // loads as well where the first cache, which is what shared memory leaves, does not hold the threads' own memory.
   void Spill() {
     Work work;
     const double warps = double(kernel_.threads) / target_.warp_size, words = double(around_.spilled);
@@ -381,8 +381,7 @@ class Run {
     Take(work);
     const double bytes = words * 4 * kernel_.threads, resident = double(around_.resident);
     const double kept = double(machine_.shared_bytes) - double(kernel_.shared_bytes) * resident;
-    Send(bytes);
-    if (bytes * resident > kept) Use(Unit::kPort, bytes / around_.port);
+    Use(Unit::kPort, bytes / around_.port * (bytes * resident > kept ? 2 : 1));
     WaitUntil(clock_.now + 2 * machine_.near, Wait::kCopies);
   }
 

@@ -110,8 +110,9 @@ class Places {
   }
 
   void VisitInnermost(const ir::For& loop) {
-    Visit(loop.body);
     const int64_t count = scalars_.Or(loop.extents[0], 1);
+    if (count == 0) return;
+    Visit(loop.body);
     for (const Time time : {Time::kSecond, Time::kLast}) {
       if (count < 2) break;
       time_ = time;
@@ -153,12 +154,17 @@ class Places {
   int64_t count_ = 1;  // iterations of the innermost loop
 };
 
-// Part of what the blocks read in all iterations that no other of them reads at that time.
-double FreshOf(const Read& read, double window) {
+// Reads of as many bytes from one tensor each: iterations apart of one loop may be several statements, and one block reads by one of them what
+// another reads by another.
+using Kind = std::pair<ir::BufferId, double>;
+
+// Part of what the blocks read in all iterations that no other of them reads at that time. `walks`: of all such reads.
+double FreshOf(const Read& read, const std::map<Kind, std::vector<Walk>>& walks, double window) {
+  const auto like = walks.find({read.buffer, read.bytes});
+  if (!read.even || read.bytes == 0 || like == walks.end()) return double(read.Starts().size()) / double(read.walks.size());
   int64_t count = 0;
-  for (const Walk& walk : read.walks) count += walk.count;
-  if (!read.even || read.bytes == 0) return double(read.Starts().size()) / double(read.walks.size());
-  return double(Distinct(read.walks, window)) / double(count);
+  for (const Walk& walk : like->second) count += walk.count;
+  return double(Distinct(like->second, window)) / double(count);
 }
 
 // In how many iterations of all blocks they read as much as is kept.
@@ -200,19 +206,26 @@ std::map<const ir::Stmt*, Reading> ReadingsOf(const ir::Module& module, const ir
   }
   const double window = WindowOf(places, kept);
   std::map<const ir::Stmt*, Reading> readings;
+  std::map<Kind, std::vector<Walk>> walks;
   std::set<std::pair<ir::BufferId, std::set<int64_t>>> known;
   for (const ir::Stmt* stmt : places.order) {
-    const std::vector<Read>& reads = places.of.at(stmt);
-    Reading reading{.fresh = 0, .again = true};
+    Reading& reading = readings[stmt] = {.fresh = 0, .again = true};
     std::set<std::pair<ir::BufferId, std::set<int64_t>>> read_here;
-    for (const Read& read : reads) {
+    for (const Read& read : places.of.at(stmt)) {
       const std::set<int64_t> starts = read.Starts();
-      reading.fresh += FreshOf(read, window) / double(reads.size());
       reading.again &= known.contains({read.buffer, starts});
       read_here.emplace(read.buffer, starts);
     }
     known.merge(read_here);
-    readings[stmt] = reading;
+    if (reading.again) continue;
+    for (const Read& read : places.of.at(stmt)) {
+      std::vector<Walk>& all = walks[{read.buffer, read.bytes}];
+      if (read.even) all.insert(all.end(), read.walks.begin(), read.walks.end());
+    }
+  }
+  for (auto& [stmt, reading] : readings) {
+    const std::vector<Read>& reads = places.of.at(stmt);
+    for (const Read& read : reads) reading.fresh += FreshOf(read, walks, window) / double(reads.size());
   }
   return readings;
 }

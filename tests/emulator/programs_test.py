@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs that tests/gpu/bench times, small: on the emulator against float64 references, with and without wgmma."""
 
+import math
 import os
 import secrets
 
@@ -46,6 +47,14 @@ def with_epilogue(rng, shape=(200, 136, 136)):
     reference = (decode(a, HALF) @ decode(b, HALF).T) * scale[:, None] + decode(residual, HALF)
     program = products.with_epilogue(m, n, k, residual=True, row_scale=True, block_n=64, stages=3)
     return program, [(a, HALF), (b, HALF), (residual, HALF), (scale, "float32")], [(HALF, reference)]
+
+
+def activation_by_pieces(rng):
+    m, n, k = 200, 264, 136
+    a, b = random_array(rng, (m, k), HALF), random_array(rng, (n, k), HALF)
+    sums = decode(a, HALF) @ decode(b, HALF).T
+    program = gemm(m, n, k, HALF, activation="gelu", trans_b=True, block_m=168, block_n=256, block_k=64, stages=3, threads=256)
+    return program, [(a, HALF), (b, HALF)], [(HALF, sums * 0.5 * (1 + np.vectorize(math.erf)(sums / 2**0.5)))]
 
 
 def quantized_product(rng):
@@ -368,7 +377,7 @@ CASES = {
     "turned": turned(False), "turned_under_a_mask": turned(True),
     "transpose_ij": transposed("ij"), "transpose_ji": transposed("ji"),
     "batched": batched, "with_epilogue": with_epilogue, "residual_of_many_tiles": lambda rng: with_epilogue(rng, (1500, 776, 72)),
-    "quantized_product": quantized_product, "grouped": grouped, "block_scaled": block_scaled,
+    "activation_by_pieces": activation_by_pieces, "quantized_product": quantized_product, "grouped": grouped, "block_scaled": block_scaled,
     "block_scaled_in_flight": lambda rng: block_scaled(rng, block_m=64, block_n=128, threads=128),
     "parts_of_tiles": parts_of_tiles, "block_scaled_by_groups": lambda rng: block_scaled(rng, block_m=64, block_n=64, block_k=256, threads=128),
     "block_scaled_with_staged_scales": lambda rng: block_scaled(rng, m=132, block_m=64, block_n=64, block_k=256, staged_scales=True),
@@ -408,7 +417,7 @@ CASES = {
 SPLIT_ROWS = [name for name in CASES if name.endswith("_split")]
 LONG_ROWS = [name for name in CASES if name.endswith("_long")]
 WARPS_MEET = [name for name in CASES if name.startswith(("cross_entropy", "column_sum"))]
-PRODUCTS = ["batched", "parts_of_tiles", "with_epilogue", "residual_of_many_tiles", "quantized_product", "grouped", "block_scaled",
+PRODUCTS = ["batched", "parts_of_tiles", "with_epilogue", "activation_by_pieces", "residual_of_many_tiles", "quantized_product", "grouped", "block_scaled",
             "block_scaled_in_flight", "block_scaled_by_groups", "block_scaled_with_staged_scales", "packed_weights", "packed_weights_by_parts",
             "packed_weights_by_pieces", "few_rows_by_pieces", "few_rows", "few_columns",
             "interleaved_weights", "weights_of_two_blocks", "epilogue_of_two_blocks", "packed_mxfp4", "interleaved_mxfp4"]

@@ -15,7 +15,6 @@ from .shapes import whole
 
 FORM = "(batch, tokens, heads, D)"
 LARGEST_HEAD, LARGEST_GRADIENT = 256, 128
-FEW_TOKENS = 4096  # of a causal mask's, up to which the steps along its edge are a good part of all
 # The one thing that it changes in the loops: weights below the smallest normal float32, beside one of 1 in each row, count as 0.
 OPTIONS = (("fast_math", True),)
 
@@ -70,8 +69,7 @@ def _check(q, k, v, causal, scale):
 def _forward(q, k, causal, scale, target, lse=False):
     known = {"batch": about(q.shape[0]), "seq_len": about(q.shape[1]), "kv_len": about(k.shape[1])}
     built = Program.of(program, **arguments_of(q, k, causal, scale), lse=lse)
-    skips = causal and about(q.shape[1]) <= FEW_TOKENS
-    return chosen(built, spaces.attention(q.shape[3], target, lse, skips), OPTIONS, target, known)
+    return chosen(built, spaces.attention(q.shape[3], target, lse), OPTIONS, target, known)
 
 
 def _plan(q, k, v, causal, scale, target):

@@ -131,12 +131,10 @@ def _few_rows(m: int, deep: int):
 REGISTERS = {2: 176, 3: 128, 4: 80}  # of a thread, by groups of warps: what the scores, the weights and the result may take together
 
 
-def attention(dim: int, target: str, lse: bool = False, skips: bool = False) -> tuple:
+def attention(dim: int, target: str, lse: bool = False) -> tuple:
     """Of attention forward. wgmma: each group of four warps has 64 rows. More groups hide each other's waits better, and each has fewer registers,
     which bound the keys of a step: a thread holds half as many scores as a step has keys, half as many registers of weights, and half of a row of
-    the result. Steps of heads above 128 elements are short, so that two of them fit in shared memory.
-    ``skips``: whether steps of which a group's rows see no key are a good part of all; four groups skip the most of them, and the planner, which
-    follows one group for all, does not see it."""
+    the result. Steps of heads above 128 elements are short, so that two of them fit in shared memory."""
     plain = sizes.attention(dim, target, lse)
     if not has_wgmma(target):
         return one(plain)
@@ -145,7 +143,5 @@ def attention(dim: int, target: str, lse: bool = False, skips: bool = False) -> 
         keys = min(128, (REGISTERS[groups] - dim // 2) * 4 // 3 // 16 * 16)
         if keys >= 64:
             steps.append((groups, keys))
-    if skips and any(groups == 4 for groups, _ in steps):
-        steps = [(groups, keys) for groups, keys in steps if groups == 4]
     return tuple(tuple({**plain, "block_m": 64 * groups, "block_n": keys, "threads": 128 * groups, "stages": 3 if groups == 4 else 2}.items())
                  for groups, keys in steps)
