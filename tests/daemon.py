@@ -7,6 +7,7 @@ import contextlib
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -75,8 +76,17 @@ class Daemon:
         self.await_serving()
         return self
 
+    def listens(self):
+        """gRPC's channels wait a second or two after a socket that does not answer: they are not made before it does."""
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(str(self.socket))
+            return True
+        return False
+
     def await_serving(self, limit=20.0):
         end = time.monotonic() + limit
+        while not self.listens() and time.monotonic() < end and self.process.poll() is None:
+            time.sleep(0.01)
         while True:
             try:
                 return self.client(fresh=True).stats(timeout=2.0)

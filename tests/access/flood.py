@@ -2,7 +2,9 @@
 """What callers see of a kilnd while others begin messages that they never end: calls that fail, and how long calls take. Over TLS others are
 strangers and another tenant; on the socket, which takes root to try, another user of the machine.
 
-    python3 tests/access/flood.py [CALLS]     the figures (2,000 calls each way), and 1 if one misses its bar"""
+    python3 tests/access/flood.py [CALLS]     the figures (2,000 calls each way), and 1 if one misses its bar
+
+KILN_BUILD names the build folder, or that of an unpacked bundle. It needs the openssl command, and of Python's packages grpcio and protobuf."""
 import contextlib
 import os
 import pathlib
@@ -14,8 +16,8 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from access_test import Host  # noqa: E402
 from daemon import TARGET, Daemon  # noqa: E402
+from tls_host import Host  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 CALLERS = 2
@@ -99,6 +101,7 @@ def compared(name, connect, token, request, calls, flooding):
 
 def over_tls(program, calls):
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CONFIG_HOME"] = f"{folder}/config"  # where clients keep the keys of daemons they know
         host = Host(pathlib.Path(folder))
         try:
             token, other = host.token("caller", tenant="caller", scopes="read,compile"), host.token("other", tenant="other", scopes="read,compile")

@@ -2,8 +2,9 @@
 """A kilnd that asks another over TLS: with a token, with a certificate of its own, and not where the other shows the wrong one."""
 
 import pytest
-from access_test import Authority, host  # noqa: F401  (a fixture)
+from access_test import host  # noqa: F401  (a fixture)
 from daemon import TARGET, Daemon, compile_many, program, socket_folder
+from tls_host import Authority
 
 
 @pytest.fixture
