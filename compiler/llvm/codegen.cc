@@ -24,6 +24,9 @@ using compiler::StageTimer;
 // these are more than max_fragment_registers. On AMD's, where such code is slow, they are more than kCrowdedOnAmd times that, or more than
 // kSpilledOnAmd times the registers of a thread, since the allocator's time grows with the square of what it spills.
 constexpr size_t kRefused = 4, kCrowdedOnAmd = 2, kSpilledOnAmd = 3;
+// The same for long code that is a little crowded everywhere, which costs AMD's allocator as much: it tries every register for each value that
+// it has no place for, and all that stand in each.
+constexpr size_t kBeyondOnAmd = 500'000;
 
 std::string Text(const llvm::Module& module) {
   std::string text;
@@ -104,10 +107,12 @@ class Generator {
     const size_t limit = size_t(context_.max_fragment_registers()), fit = size_t(context_.target->registers_per_thread);
     const size_t refused = std::max(fit, limit * kRefused);
     const size_t crowded = amd ? std::min(fit * kSpilledOnAmd, std::max(fit, limit * kCrowdedOnAmd)) : std::max(fit, limit);
-    live_ = MostLiveRegisters(*code_, refused);
-    if (live_ <= crowded) return true;
-    if (!long_kernel && (!Lowered(module) || !Optimized(CodeMotion::kNo))) return false;  // code of long kernels was not moved anyway
-    const size_t live = live_ = MostLiveRegisters(*code_, refused);
+    pressure_ = PressureOf(*code_, refused);
+    if (amd && !long_kernel && pressure_.registers > fit && !TakeUnmovedIfItFits(module, fit)) return false;
+    if (pressure_.registers <= crowded && (!amd || pressure_.beyond <= kBeyondOnAmd)) return true;
+    if (!long_kernel && !Unoptimized(module)) return false;  // code of long kernels was not moved anyway
+    pressure_ = PressureOf(*code_, refused);
+    const size_t live = pressure_.registers;
     if (live > refused) {
       diagnostics_.Error("the values of one thread take more than " + std::to_string(refused) + " registers at a time; a thread of " +
                              std::string(context_.target->name) + " has " + std::to_string(fit) + ", and " + std::to_string(kRefused) +
@@ -123,6 +128,24 @@ class Generator {
           "LLVM optimizes this kernel only in part, because fully optimized code would spill most of its values: use smaller tiles or more threads");
     }
     return true;
+  }
+
+  // Where only the code that LLVM moved takes more registers than there are, it moves none, and the backend optimizes all the same.
+  bool TakeUnmovedIfItFits(const ir::Module& module, size_t registers) {
+    std::unique_ptr<llvm::Module> moved = std::move(code_);
+    if (!Lowered(module) || !Optimized(CodeMotion::kNo)) return false;
+    if (const Pressure unmoved = PressureOf(*code_, registers); unmoved.registers <= registers) {
+      pressure_ = unmoved;
+    } else {
+      code_ = std::move(moved);
+    }
+    return true;
+  }
+
+  // ptxas optimizes for itself what LLVM did not move; AMD's backend would take too long for it.
+  bool Unoptimized(const ir::Module& module) {
+    if (context_.target->family == target::Family::kAmdgpu) machine_->setOptLevel(llvm::CodeGenOptLevel::None);
+    return Lowered(module) && Optimized(CodeMotion::kNo);
   }
 
   bool ToEmulator() {
@@ -155,7 +178,7 @@ class Generator {
   bool FitsWithoutAccumulators() const {
     const target::Target& target = *context_.target;
     return target.Has(target::Feature::kUnifiedVgpr) && machine_->getOptLevel() != llvm::CodeGenOptLevel::None &&
-           live_ <= size_t(target.registers_per_thread) / 2;
+           pressure_.registers <= size_t(target.registers_per_thread) / 2;
   }
 
   bool IsWithoutSpills(const std::expected<std::string, std::string>& hsaco) const {
@@ -188,7 +211,7 @@ class Generator {
       diagnostics_.Warning("LLVM fails to optimize this kernel, which is made without its optimizing backend and will be slow: " +
                                std::exchange(complaints_.others, {}),
                            "this often means that the code reads values that were never written");
-      if (!Lowered(module) || !Optimized(CodeMotion::kNo)) return false;
+      if (!Unoptimized(module)) return false;
       hsaco = Hsaco(copy);
     }
     if (!Succeeded("emit")) return false;
@@ -225,7 +248,7 @@ class Generator {
   llvm::LLVMContext llvm_;
   std::unique_ptr<llvm::TargetMachine> machine_;
   std::unique_ptr<llvm::Module> code_;
-  size_t live_ = 0;  // registers that the optimized code keeps alive
+  Pressure pressure_;  // of the optimized code
 };
 
 }  // namespace

@@ -394,8 +394,7 @@ size_t CodeOf(const llvm::Module& module) {
 
 std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMachine& machine, CodeMotion motion) {
   const Effort effort = EffortFor(module);
-  const bool crowded_on_amd = motion == CodeMotion::kNo && machine.getTargetTriple().isAMDGPU();  // ptxas schedules for itself
-  if (effort != Effort::kFull || crowded_on_amd) machine.setOptLevel(llvm::CodeGenOptLevel::None);
+  if (effort != Effort::kFull) machine.setOptLevel(llvm::CodeGenOptLevel::None);
   if (effort == Effort::kFull && motion == CodeMotion::kYes && IsCombinedWrongly(module, machine)) motion = CodeMotion::kNo;
   if (effort != Effort::kFull)
     for (llvm::Function& function : module) PartConditions(function);
