@@ -174,6 +174,48 @@ TEST(Cost, ValuesThatCannotFitAreRefused) {
   }
 }
 
+// All registers of a row are alive from its load to its store: LLVM's allocator would take minutes to choose which of them to spill.
+TEST(Cost, LongCodeThatIsCrowdedThroughoutIsNotOptimizedForAmd) {
+  const std::string text = R"(kiln 1
+func @f(%X: global f32[128, 600], %Y: global f32[128, 600]) outputs(1) {
+  kernel @k grid(1) threads 128 blocks(%b) {
+    %t = alloc fragment f32[128, 600]
+    %m = alloc fragment f32[128]
+    copy %X[0, 0; 128, 600] -> %t[0, 0; 128, 600]
+    reduce max %t[0, 0; 128, 600] -> %m[0; 128] dim 1
+    for parallel %i, %j in 128, 600 {
+      store %t[%i, %j] = exp(%t[%i, %j] - %m[%i])
+    }
+    copy %t[0, 0; 128, 600] -> %Y[0, 0; 128, 600]
+  }
+}
+)";
+  for (const char* target : {"hip:gfx1100", "hip:gfx942"}) {
+    const v1::WorkerResult result = CompileText(text, target);
+    ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+    ASSERT_EQ(result.diagnostics_size(), 1) << target;
+    EXPECT_NE(result.diagnostics(0).message().find("only in part"), std::string::npos) << result.diagnostics(0).message();
+  }
+}
+
+// Only some threads store the results: LLVM would move all of the work to the store, and keep the 1,024 values that it reads until then.
+TEST(Cost, WorkDoesNotMoveToWhereItKeepsMoreAliveThanFits) {
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f(%Y: global i8[512, 64]) outputs(0) {
+  kernel @k grid(4) threads 192 blocks(%b) {
+    %p = alloc shared u8[4, 31, 32]
+    %q = alloc shared u8[4, 1, 32]
+    reduce max %p[0, 0, 0; 4, 31, 32] -> %q[0, 0, 0; 4, 1, 32] dim 1
+    copy %q[0, 0, 0; 4, 1, 32] -> %Y[0, 0; 4, 32]
+  }
+}
+)",
+                                              "hip:gfx942");
+  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+  EXPECT_EQ(result.artifact().report().kernels(0).spill_bytes(), 0u);
+  EXPECT_EQ(result.diagnostics_size(), 0);
+}
+
 std::string SetsArray(int conditions) {
   std::string text =
       "kiln 1\nfunc @f(%X: global f32[4096], %Y: global f32[128]) outputs(1) thread(%t) {\n  kernel @k grid(64) threads 128 blocks(%b) {\n"

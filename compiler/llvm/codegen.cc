@@ -24,6 +24,9 @@ using compiler::StageTimer;
 // these are more than max_fragment_registers. On AMD's, where such code is slow, they are more than kCrowdedOnAmd times that, or more than
 // kSpilledOnAmd times the registers of a thread, since the allocator's time grows with the square of what it spills.
 constexpr size_t kRefused = 4, kCrowdedOnAmd = 2, kSpilledOnAmd = 3;
+// The same for long code that is a little crowded everywhere, which costs AMD's allocator as much: it tries every register for each value that
+// it has no place for, and all that stand in each.
+constexpr size_t kBeyondOnAmd = 500'000;
 
 std::string Text(const llvm::Module& module) {
   std::string text;
@@ -104,11 +107,20 @@ class Generator {
     const size_t limit = size_t(context_.max_fragment_registers()), fit = size_t(context_.target->registers_per_thread);
     const size_t refused = std::max(fit, limit * kRefused);
     const size_t crowded = amd ? std::min(fit * kSpilledOnAmd, std::max(fit, limit * kCrowdedOnAmd)) : std::max(fit, limit);
+<<<<<<< HEAD
     live_ = MostLiveRegisters(*code_, refused);
     if (amd && !long_kernel && live_ > fit && !TakeUnmovedIfItFits(module, fit)) return false;
     if (live_ <= crowded) return true;
     if (!long_kernel && !Unoptimized(module)) return false;  // code of long kernels was not moved anyway
     const size_t live = live_ = MostLiveRegisters(*code_, refused);
+=======
+    pressure_ = PressureOf(*code_, refused);
+    if (amd && !long_kernel && pressure_.registers > fit && !TakeUnmovedIfItFits(module, fit)) return false;
+    if (pressure_.registers <= crowded && (!amd || pressure_.beyond <= kBeyondOnAmd)) return true;
+    if (!long_kernel && !Unoptimized(module)) return false;  // code of long kernels was not moved anyway
+    pressure_ = PressureOf(*code_, refused);
+    const size_t live = pressure_.registers;
+>>>>>>> attack
     if (live > refused) {
       diagnostics_.Error("the values of one thread take more than " + std::to_string(refused) + " registers at a time; a thread of " +
                              std::string(context_.target->name) + " has " + std::to_string(fit) + ", and " + std::to_string(kRefused) +
@@ -130,8 +142,13 @@ class Generator {
   bool TakeUnmovedIfItFits(const ir::Module& module, size_t registers) {
     std::unique_ptr<llvm::Module> moved = std::move(code_);
     if (!Lowered(module) || !Optimized(CodeMotion::kNo)) return false;
+<<<<<<< HEAD
     if (const size_t live = MostLiveRegisters(*code_, registers); live <= registers) {
       live_ = live;
+=======
+    if (const Pressure unmoved = PressureOf(*code_, registers); unmoved.registers <= registers) {
+      pressure_ = unmoved;
+>>>>>>> attack
     } else {
       code_ = std::move(moved);
     }
@@ -174,7 +191,7 @@ class Generator {
   bool FitsWithoutAccumulators() const {
     const target::Target& target = *context_.target;
     return target.Has(target::Feature::kUnifiedVgpr) && machine_->getOptLevel() != llvm::CodeGenOptLevel::None &&
-           live_ <= size_t(target.registers_per_thread) / 2;
+           pressure_.registers <= size_t(target.registers_per_thread) / 2;
   }
 
   bool IsWithoutSpills(const std::expected<std::string, std::string>& hsaco) const {
@@ -244,7 +261,7 @@ class Generator {
   llvm::LLVMContext llvm_;
   std::unique_ptr<llvm::TargetMachine> machine_;
   std::unique_ptr<llvm::Module> code_;
-  size_t live_ = 0;  // registers that the optimized code keeps alive
+  Pressure pressure_;  // of the optimized code
 };
 
 }  // namespace

@@ -26,14 +26,14 @@ class Liveness {
         last_in_(function.getMaxBlockNumber()),
         out_(function.getMaxBlockNumber()) {}
 
-  size_t Most() {
+  Pressure Find() {
     for (const llvm::BasicBlock& block : function_) {
       for (const llvm::Instruction& instruction : block)
         if (const size_t registers = RegistersOf(instruction); registers != 0 && most_ <= enough_) SpreadUses(instruction, instruction, registers);
-      if (most_ > enough_) return most_;
+      if (most_ > enough_) return {most_, beyond_};
     }
     for (const llvm::BasicBlock& block : function_) most_ = std::max(most_, MostIn(block));
-    return most_;
+    return {most_, beyond_};
   }
 
  private:
@@ -108,6 +108,7 @@ class Liveness {
       for (const llvm::Value* operand : instruction.operands())
         if (const llvm::Instruction* value = Kept(operand); value != nullptr && live.insert(value).second) registers += RegistersOf(*value);
       most = std::max(most, registers);
+      if (live.size() > kNamedRegisters) beyond_ += live.size() - kNamedRegisters;
     }
     return most;
   }
@@ -119,7 +120,7 @@ class Liveness {
   const llvm::Function& function_;
   const llvm::DataLayout& layout_;
   const size_t enough_;
-  size_t most_ = 0;
+  size_t most_ = 0, beyond_ = 0;
   // Both are indexed by the block's number.
   std::vector<const llvm::Instruction*> last_in_;  // the last value found to be alive where it begins
   std::vector<Out> out_;                           // what is alive where it ends
@@ -127,11 +128,15 @@ class Liveness {
 
 }  // namespace
 
-size_t MostLiveRegisters(const llvm::Module& module, size_t enough) {
-  size_t most = 0;
-  for (const llvm::Function& function : module)
-    if (!function.isDeclaration()) most = std::max(most, Liveness(function, enough).Most());
-  return most;
+Pressure PressureOf(const llvm::Module& module, size_t enough) {
+  Pressure all;
+  for (const llvm::Function& function : module) {
+    if (function.isDeclaration()) continue;
+    const Pressure one = Liveness(function, enough).Find();
+    all.registers = std::max(all.registers, one.registers);
+    all.beyond += one.beyond;
+  }
+  return all;
 }
 
 }  // namespace kiln::llvm_ir

@@ -11,8 +11,18 @@ class Module;
 
 namespace kiln::llvm_ir {
 
-// The most 32-bit registers that the values of one thread take at any place of any function; counting ends beyond `enough`. Conditions, and
-// addresses at a constant offset from another, take none. Time in proportion to the code and to `enough` for each block.
-size_t MostLiveRegisters(const llvm::Module& module, size_t enough);
+// Any register of these may stand in any instruction. What else a thread has, as CDNA's accumulators, takes moves.
+inline constexpr size_t kNamedRegisters = 256;
+
+struct Pressure {
+  // The most 32-bit registers that the values of one thread take at any place. Conditions, and addresses at a constant offset from another,
+  // take none.
+  size_t registers = 0;
+  // How many more values than kNamedRegisters are alive, added up over all instructions: about what an allocator has to look for a place for.
+  size_t beyond = 0;
+};
+// Of the function with the most; `beyond` of all together. Counting ends where more than `enough` registers are alive. Time in proportion to the
+// code and to `enough` for each block.
+Pressure PressureOf(const llvm::Module& module, size_t enough);
 
 }  // namespace kiln::llvm_ir
