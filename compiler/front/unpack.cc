@@ -6,17 +6,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
-#include <span>
 #include <unordered_map>
 #include <utility>
 
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/threads/divergence.h"
 #include "compiler/front/nibbles.h"
+#include "compiler/front/shared_bytes.h"
 #include "compiler/rewrite/elementwise.h"
 #include "compiler/rewrite/fresh.h"
 #include "ir/text/print.h"
@@ -35,8 +34,6 @@ using ir::Stmt;
 using ir::VarId;
 
 using Exprs = std::vector<ExprId>;
-
-constexpr int64_t kUnbounded = int64_t{1} << 40;  // stands for the extent of a loop that is known only when it runs
 
 bool IsShort(DType type) { return ir::Bits(type) < 8; }
 
@@ -289,7 +286,7 @@ class Unpacker {
       out.push_back({std::move(made), loc});
     };
     const bool parallel = loop.kind == ir::LoopKind::kParallel;
-    if (parallel && !StoresAlone(loop)) {
+    if (parallel && !StoresAlone(module_, loop, [&](BufferId id) { return IsPacked(id); })) {
       if (std::optional<ir::For> paired = Paired(loop, inner)) return append(*std::move(paired));
       if (!own)
         Refuse("iterations of a parallel loop store elements that share bytes, and it is not known that one iteration may store both of them",
@@ -351,120 +348,6 @@ class Unpacker {
   }
 
   // --- parallel loops ---
-
-  // The variables of a loop and of loops in it that count, with their extents, and all that may differ between iterations.
-  struct Counters {
-    std::map<uint32_t, int64_t> own, inner;
-    std::set<uint32_t> changing;
-  };
-
-  Counters CountersOf(const ir::For& loop) const {
-    Counters vars;
-    const auto enter = [&](const ir::For& of, std::map<uint32_t, int64_t>& counting) {
-      for (size_t v = 0; v < of.vars.size(); ++v) {
-        vars.changing.insert(ir::Index(of.vars[v]));
-        const std::optional<int64_t> extent = module_.exprs.ConstInt(of.extents[v]);
-        if (&of == &loop || (extent && of.kind != ir::LoopKind::kParallel)) counting[ir::Index(of.vars[v])] = extent.value_or(kUnbounded);
-      }
-    };
-    enter(loop, vars.own);
-    ir::Walk(loop.body, [&](const Stmt& stmt) {
-      if (const auto* let = std::get_if<ir::Let>(&stmt.op)) vars.changing.insert(ir::Index(let->var));
-      if (const auto* inner = std::get_if<ir::For>(&stmt.op)) enter(*inner, vars.inner);
-    });
-    return vars;
-  }
-
-  // Whether no two iterations store different elements of one byte. They do not if all stores to a tensor are to elements of even numbers, or all
-  // to those of odd ones; nor if each iteration stores to bytes of its own.
-  bool StoresAlone(const ir::For& loop) {
-    std::map<BufferId, std::vector<const ir::Store*>> stores;
-    ir::Walk(loop.body, [&](const Stmt& stmt) {
-      const auto* store = std::get_if<ir::Store>(&stmt.op);
-      if (store != nullptr && IsPacked(store->buffer)) stores[store->buffer].push_back(store);
-    });
-    const Counters vars = CountersOf(loop);
-    return std::ranges::all_of(stores, [&](const auto& of) { return AreHalvesAlike(of.second, vars) || AreApart(of.second, vars); });
-  }
-
-  bool AreHalvesAlike(const std::vector<const ir::Store*>& stores, const Counters& vars) const {
-    std::set<std::pair<std::set<uint32_t>, bool>> halves;  // what decides between them, the same in all iterations, and a constant
-    for (const ir::Store* store : stores) {
-      const Linear last = LinearOf(module_.exprs, store->indices.back());
-      std::set<uint32_t> odd;
-      for (const auto& [term, factor] : last.terms) {
-        if (factor % 2 == 0) continue;
-        if (Varies(ExprId(term), vars.changing)) return false;
-        odd.insert(term);
-      }
-      halves.emplace(std::move(odd), last.constant % 2 != 0);
-    }
-    return halves.size() == 1;
-  }
-
-  // Whether the stores of two iterations are in different rows, or differ in the last index by more than those of one iteration.
-  bool AreApart(const std::vector<const ir::Store*>& stores, const Counters& vars) const {
-    const std::span rows(stores[0]->indices.begin(), stores[0]->indices.end() - 1);
-    Linear place = LinearOf(module_.exprs, stores[0]->indices.back());
-    int64_t first = place.constant, last = place.constant;  // what an iteration adds to a place, at least and at most
-    for (const ir::Store* store : stores) {
-      Linear at = LinearOf(module_.exprs, store->indices.back());
-      const int64_t most = at.constant + Span(at, vars, 0);
-      if (!std::ranges::equal(rows, std::span(store->indices.begin(), store->indices.end() - 1))) return false;
-      first = std::min(first, at.constant), last = std::max(last, most);
-      if (store == stores[0]) place = at;
-      if (at.terms != place.terms) return false;
-    }
-    if (std::ranges::any_of(place.terms, [](const auto& term) { return term.second % 2 != 0; })) return false;
-    std::set<uint32_t> told;
-    Tell(place, 2 * ((last >> 1) - (first >> 1) + 1), vars, told);
-    for (const ExprId row : rows) {
-      Linear index = LinearOf(module_.exprs, row);
-      const int64_t span = Span(index, vars, 1);
-      Tell(index, span, vars, told);
-    }
-    return std::ranges::all_of(vars.own, [&](const auto& var) { return var.second == 1 || told.contains(var.first); });
-  }
-
-  // `least` and how far variables of inner loops, which it takes out, raise an index; kUnbounded where one lowers it.
-  int64_t Span(Linear& index, const Counters& vars, int64_t least) const {
-    for (auto term = index.terms.begin(); term != index.terms.end();) {
-      const ExprNode& node = module_.exprs[ExprId(term->first)];
-      const auto inner = node.op == ExprOp::kVar ? vars.inner.find(node.ref) : vars.inner.end();
-      if (inner == vars.inner.end()) {
-        ++term;
-        continue;
-      }
-      least = term->second < 0 ? kUnbounded : std::min(kUnbounded, least + term->second * (inner->second - 1));
-      term = index.terms.erase(term);
-    }
-    return least;
-  }
-
-  // Adds the loop's variables whose values an index tells, each of which covers `span` places.
-  void Tell(const Linear& index, int64_t span, const Counters& vars, std::set<uint32_t>& told) const {
-    std::vector<std::pair<int64_t, uint32_t>> by_factor;
-    for (const auto& [term, factor] : index.terms) {
-      const ExprNode& node = module_.exprs[ExprId(term)];
-      if (node.op == ExprOp::kVar && vars.own.contains(node.ref)) {
-        by_factor.emplace_back(std::abs(factor), node.ref);
-      } else if (Varies(ExprId(term), vars.changing)) {
-        return;
-      }
-    }
-    std::ranges::sort(by_factor);
-    for (const auto& [factor, var] : by_factor) {
-      if (factor < span) return;
-      span = std::min(kUnbounded, span + factor * std::min(kUnbounded / factor, vars.own.at(var) - 1));
-    }
-    for (const auto& [factor, var] : by_factor) told.insert(var);
-  }
-
-  bool Varies(ExprId id, const std::set<uint32_t>& unknown) const {
-    const ExprNode& node = module_.exprs[id];
-    if (node.op == ExprOp::kLoad || (node.op == ExprOp::kVar && unknown.contains(node.ref))) return true;
-    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return Varies(arg, unknown); });
-  }
 
   // The loop with half as many iterations along the variable that counts neighbours of the stores; each does two of them.
   std::optional<ir::For> Paired(const ir::For& loop, const Facts& facts) {

@@ -20,8 +20,8 @@ def check(emulator, program, target):
     types = [str(parameter.buffer.dtype) for parameter in program.params]
     run = interpreter.Interpreter(program, given, ())
     run.run()
-    after, answer = emulator.call(emulator.module(program.serialized), target, [(stored(a, t), "uint8" if t in SHORT else t) for a, t in zip(given, types)],
-                                  check=1)
+    arguments = [(stored(a, t), "uint8" if t in SHORT else t) for a, t in zip(given, types)]
+    after, answer = emulator.call(emulator.module(program.serialized), target, arguments, check=1)
     assert "error" not in answer, answer["error"]
     assert answer["finished"] and not answer["findings"], [finding["message"] for finding in answer["findings"]]
     for parameter, array, dtype in zip(program.params, after, types):
