@@ -107,20 +107,12 @@ class Generator {
     const size_t limit = size_t(context_.max_fragment_registers()), fit = size_t(context_.target->registers_per_thread);
     const size_t refused = std::max(fit, limit * kRefused);
     const size_t crowded = amd ? std::min(fit * kSpilledOnAmd, std::max(fit, limit * kCrowdedOnAmd)) : std::max(fit, limit);
-<<<<<<< HEAD
-    live_ = MostLiveRegisters(*code_, refused);
-    if (amd && !long_kernel && live_ > fit && !TakeUnmovedIfItFits(module, fit)) return false;
-    if (live_ <= crowded) return true;
-    if (!long_kernel && !Unoptimized(module)) return false;  // code of long kernels was not moved anyway
-    const size_t live = live_ = MostLiveRegisters(*code_, refused);
-=======
     pressure_ = PressureOf(*code_, refused);
     if (amd && !long_kernel && pressure_.registers > fit && !TakeUnmovedIfItFits(module, fit)) return false;
     if (pressure_.registers <= crowded && (!amd || pressure_.beyond <= kBeyondOnAmd)) return true;
     if (!long_kernel && !Unoptimized(module)) return false;  // code of long kernels was not moved anyway
     pressure_ = PressureOf(*code_, refused);
     const size_t live = pressure_.registers;
->>>>>>> attack
     if (live > refused) {
       diagnostics_.Error("the values of one thread take more than " + std::to_string(refused) + " registers at a time; a thread of " +
                              std::string(context_.target->name) + " has " + std::to_string(fit) + ", and " + std::to_string(kRefused) +
@@ -142,13 +134,8 @@ class Generator {
   bool TakeUnmovedIfItFits(const ir::Module& module, size_t registers) {
     std::unique_ptr<llvm::Module> moved = std::move(code_);
     if (!Lowered(module) || !Optimized(CodeMotion::kNo)) return false;
-<<<<<<< HEAD
-    if (const size_t live = MostLiveRegisters(*code_, registers); live <= registers) {
-      live_ = live;
-=======
     if (const Pressure unmoved = PressureOf(*code_, registers); unmoved.registers <= registers) {
       pressure_ = unmoved;
->>>>>>> attack
     } else {
       code_ = std::move(moved);
     }
