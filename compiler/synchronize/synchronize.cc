@@ -427,8 +427,8 @@ class Analysis {
     return (version->offset - p.version->offset) % version->modulus == 0;
   }
 
-  // Where both touch the element of the same indices: it is another one in another iteration, or it belongs to one thread, or the thread that reads it
-  // has just written it, and others write the same.
+  // Where both touch the element of the same indices: it is another one in another iteration, or it belongs to one thread, or the thread that
+  // reads it has just written it, and others write the same.
   bool AreElementsKnown(const Pending& p, const Stmt& stmt, const Access& access) const {
     if (module_[p.buffer].space != Space::kShared || !HaveTheSameIndices(*p.stmt, Accesses(*p.stmt), p.write, stmt, access)) return false;
     const std::optional<ir::VarId> loop = p.crossed == 0 ? std::nullopt : nest_[size_t(p.crossed - 1)];
