@@ -435,7 +435,8 @@ class Analysis {
     if (loop && digits_.TellIteration(access.indices, *loop, scopes_.back())) return true;
     if (p.age != kDone) return false;
     const bool beside = p.stmt >= block_.data() && p.stmt < &stmt && &stmt < block_.data() + block_.size();
-    return (beside && p.write && !access.write) || digits_.TellThread(access.indices, scopes_.back());
+    const bool wrote = beside && ir::IsOneOf<ir::Store>(p.stmt->op);  // an atomic would also want what the others add
+    return (wrote && p.write && !access.write) || digits_.TellThread(access.indices, scopes_.back());
   }
 
   void Repeat(const Stmt& stmt, const Block& body, std::optional<ir::VarId> var, State& state) {
