@@ -41,8 +41,8 @@ struct Alloc {
 };
 
 // kSerial, kUnroll: one iteration after the other; all threads run each. kParallel: in no order, each of them once, spread over the
-// threads. kVectorized: in no order; kUnroll from canonicalize on. kPipelined: as kSerial, and copies of later iterations may run early;
-// pipeline leaves none. kPersistent: as kSerial, where all threads of the block pass.
+// threads. kVectorized: in no order, all threads run each; kUnroll from canonicalize on, until it has a layout. kPipelined: as kSerial, and
+// copies of later iterations may run early; pipeline leaves none. kPersistent: as kSerial, where all threads of the block pass.
 enum class LoopKind : uint8_t { kSerial = 1, kUnroll = 2, kParallel = 3, kVectorized = 4, kPipelined = 5, kPersistent = 6 };
 // The body for all values of `vars`, 0 ≤ var < extent; none where an extent is 0 or less. Within kParallel and kVectorized there are
 // only Let, Store, Atomic, Assume, Alloc of locals, and control flow around them.
@@ -53,7 +53,7 @@ struct For {
   Block body;
   uint32_t num_stages = 0;       // kPipelined: iterations whose copies may be there or under way at one time, this one among them
   uint32_t coalesced_width = 0;  // kParallel: elements a thread takes at once; 0: inferred
-  std::optional<Layout> layout;  // kParallel, decided: iteration tuple → (thread, register)
+  std::optional<Layout> layout;  // decided. kParallel: iteration tuple → (thread, register); kVectorized: iteration → register
 };
 // Threads of a block by number, from `begin` to one before `end`.
 struct ThreadRange {

@@ -33,9 +33,10 @@ bool IsInnermost(const ir::For& loop) {
   return alone;
 }
 
-// By statements in preorder. A buffer used inside of a loop lives as long as the loop, because an iteration may read what an earlier one wrote. If
-// each iteration writes the whole buffer before it reads any of it, the buffer lives for that part of the body only. `apart`: no buffer lives for a part of a
-// serial loop's body only, so that threads need not wait for each other where one buffer's part ends and another's begins.
+// By statements in preorder. A buffer used inside of a loop lives as long as the loop, because an iteration may read what an earlier one
+// wrote. If each iteration writes the whole buffer before it reads any of it, the buffer lives for that part of the body only. `apart`: no
+// buffer lives for a part of a serial loop's body only, so that threads need not wait for each other where one buffer's part ends and
+// another's begins.
 class LifetimeFinder {
  public:
   LifetimeFinder(const ir::Module& module, bool apart) : module_(module), apart_(apart) {}

@@ -427,15 +427,16 @@ class Analysis {
     return (version->offset - p.version->offset) % version->modulus == 0;
   }
 
-  // Where both touch the element of the same indices: it is another one in another iteration, or it belongs to one thread, or the thread that reads it
-  // has just written it, and others write the same.
+  // Where both touch the element of the same indices: it is another one in another iteration, or it belongs to one thread, or the thread that
+  // reads it has just written it, and others write the same.
   bool AreElementsKnown(const Pending& p, const Stmt& stmt, const Access& access) const {
     if (module_[p.buffer].space != Space::kShared || !HaveTheSameIndices(*p.stmt, Accesses(*p.stmt), p.write, stmt, access)) return false;
     const std::optional<ir::VarId> loop = p.crossed == 0 ? std::nullopt : nest_[size_t(p.crossed - 1)];
     if (loop && digits_.TellIteration(access.indices, *loop, scopes_.back())) return true;
     if (p.age != kDone) return false;
     const bool beside = p.stmt >= block_.data() && p.stmt < &stmt && &stmt < block_.data() + block_.size();
-    return (beside && p.write && !access.write) || digits_.TellThread(access.indices, scopes_.back());
+    const bool wrote = beside && ir::IsOneOf<ir::Store>(p.stmt->op);  // an atomic would also want what the others add
+    return (wrote && p.write && !access.write) || digits_.TellThread(access.indices, scopes_.back());
   }
 
   void Repeat(const Stmt& stmt, const Block& body, std::optional<ir::VarId> var, State& state) {
