@@ -158,3 +158,12 @@ def test_a_private_buffer_is_read_inside(index):
 
     with pytest.raises(AssertionError, match="read outside"):
         run(program, np.zeros(N, np.int32))
+
+
+def test_numbers_of_four_bits():
+    """Halfway goes to the even code, what is too large to the largest; integers wrap, and floats that become integers end at the type's ends."""
+    given = np.array([0.25, 0.3, 0.75, 2.5, -2.5, 3.5, 5, -5.1, 7, np.inf, -0.1])
+    assert interpreter.rounded(given, "float4_e2m1fn").tolist() == [0, 0.5, 1, 2, -2, 4, 4, -6, 6, 6, 0]
+    assert interpreter.rounded(np.array([7, 8, -8, -9, 23]), "int4").tolist() == [7, -8, -8, 7, 7]
+    assert interpreter.rounded(np.array([15, 16, -1]), "uint4").tolist() == [15, 0, 15]
+    assert interpreter.rounded(np.array([9.7, -9.7, 1.9]), "int4").tolist() == [7, -8, 1]
