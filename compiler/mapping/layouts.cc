@@ -53,6 +53,7 @@ class Inference {
       pending_reduces_.insert(pending_reduces_.end(), i);
     }
     for (size_t i = 0; i < uses_.order.size(); ++i) place_[uses_.order[i]] = i;
+    FindDimsOfRuns();
   }
 
   void Run() {
@@ -270,9 +271,11 @@ class Inference {
 
   // The layout, or one in another order if that is better for memory and stages no more.
   Layout InMemoryOrder(BufferId root, Layout layout) {
+    const auto dims = dims_of_runs_.find(module_.ShapeOf(root));
+    if (dims == dims_of_runs_.end()) return layout;
     size_t looked = 0;
     Cost least = Try(root, layout, looked);
-    for (const int dim : DimsOfRuns(root)) {
+    for (const int dim : dims->second) {
       for (Layout& order : OrdersAlong(module_.ShapeOf(root), dim, ThreadsOf(root), context_)) {
         if (looked > kMostLooked) return layout;
         const Cost cost = Try(root, order, looked);
@@ -284,16 +287,13 @@ class Inference {
   }
 
   // Dimensions of a tile, but the last, along which loops over such tiles go through memory.
-  std::set<int> DimsOfRuns(BufferId root) const {
-    const std::vector<int64_t> shape = module_.ShapeOf(root);
-    std::set<int> dims;
+  void FindDimsOfRuns() {
     for (const LoopUse& use : uses_.loops) {
       const auto runs = runs_.find(use.loop);
-      if (use.extents.size() != shape.size() || runs == runs_.end()) continue;
+      if (runs == runs_.end()) continue;
       for (const MemoryRun& run : runs->second)
-        if (run.variable && use.extents[*run.variable] == shape[*run.variable] && *run.variable + 1 < shape.size()) dims.insert(int(*run.variable));
+        if (run.variable && *run.variable + 1 < use.extents.size()) dims_of_runs_[use.extents].insert(int(*run.variable));
     }
-    return dims;
   }
 
   struct Cost {
@@ -443,6 +443,7 @@ class Inference {
   ir::Diagnostics& diagnostics_;
   const FragmentUses uses_;
   const MemoryRuns runs_;
+  std::map<std::vector<int64_t>, std::set<int>> dims_of_runs_;  // by the extents of a loop
   std::map<BufferId, Users> users_;
   std::map<BufferId, size_t> place_;  // in uses_.order
   std::map<BufferId, Layout> fragments_;
