@@ -10,6 +10,8 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
+#include "server/system/guarded_file.h"
+
 namespace kiln::server {
 namespace {
 
@@ -23,10 +25,12 @@ using Bio = std::unique_ptr<BIO, Freed<BIO, BIO_free_all>>;
 using Certificate = std::unique_ptr<X509, Freed<X509, X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY, EVP_PKEY_free>>;
 
+Bio InMemory(const std::string& text) { return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size()))); }
+
 std::expected<Certificate, std::string> FirstCertificate(const std::string& path) {
-  const Bio file(BIO_new_file(path.c_str(), "r"));
-  if (!file) return std::unexpected(fmt::format("cannot read {}", path));
-  Certificate certificate(PEM_read_bio_X509(file.get(), nullptr, nullptr, nullptr));
+  const auto text = ReadOrdinary(path);
+  if (!text) return std::unexpected(text.error());
+  Certificate certificate(PEM_read_bio_X509(InMemory(*text).get(), nullptr, nullptr, nullptr));
   if (!certificate) return std::unexpected(fmt::format("{} holds no PEM certificate", path));
   return certificate;
 }
@@ -34,9 +38,9 @@ std::expected<Certificate, std::string> FirstCertificate(const std::string& path
 std::expected<void, std::string> Check(const TlsFiles& files) {
   const auto certificate = FirstCertificate(files.certificate);
   if (!certificate) return std::unexpected(certificate.error());
-  const Bio file(BIO_new_file(files.key.c_str(), "r"));
-  if (!file) return std::unexpected(fmt::format("cannot read {}", files.key));
-  const Key key(PEM_read_bio_PrivateKey(file.get(), nullptr, nullptr, const_cast<char*>("")));
+  const auto text = ReadOrdinary(files.key);
+  if (!text) return std::unexpected(text.error());
+  const Key key(PEM_read_bio_PrivateKey(InMemory(*text).get(), nullptr, nullptr, const_cast<char*>("")));
   if (!key) return std::unexpected(fmt::format("{} holds no PEM private key, or one with a password", files.key));
   if (X509_check_private_key(certificate->get(), key.get()) != 1) {
     return std::unexpected(fmt::format("{} is not the key of {}", files.key, files.certificate));

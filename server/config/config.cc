@@ -441,8 +441,9 @@ std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   const bool local = raw.accept_put == "auto" && config.endpoint.socket;
   config.accept_put = raw.accept_put != "no";
   config.accept_unsigned = raw.accept_put == "yes" ? AcceptUnsigned::kOfAnybody : local ? AcceptUnsigned::kOfAdmins : AcceptUnsigned::kOfNobody;
-  config.state_directory = raw.state_dir;
-  if (!config.state_directory.is_absolute()) config.state_directory = fs::absolute(config.state_directory);
+  std::error_code error;
+  config.state_directory = fs::absolute(raw.state_dir, error);
+  if (error) return std::unexpected(fmt::format("--state-dir '{}': {}", raw.state_dir, error.message()));
   config.tokens = raw.tokens.empty() ? config.state_directory / "tokens" : fs::path(raw.tokens);
   config.access = raw.access;
   config.signing_key = raw.signing_key.empty() ? config.state_directory / "signing-key.pem" : fs::path(raw.signing_key);

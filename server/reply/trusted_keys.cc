@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/reply/trusted_keys.h"
 
-#include <fstream>
-#include <sstream>
-
 #include <fmt/format.h>
 
 #include "clients/common/seal.h"
+#include "server/system/guarded_file.h"
 
 namespace kiln::server {
 
 std::expected<std::vector<cache::PublicKey>, std::string> ReadTrustedKeys(const std::filesystem::path& path) {
-  std::ostringstream text;
-  std::ifstream file(path, std::ios::binary);
-  text << file.rdbuf();
-  if (!file) return std::unexpected(fmt::format("cannot read {} (--trusted-keys)", path.string()));
-  auto keys = ParseTrustedKeys(text.view());
+  const auto text = ReadOrdinary(path);
+  if (!text) return std::unexpected(fmt::format("{} (--trusted-keys)", text.error()));
+  auto keys = ParseTrustedKeys(*text);
   if (!keys) return std::unexpected(fmt::format("{}, {}", path.string(), keys.error()));
   return keys;
 }

@@ -4,13 +4,14 @@
 #include <sys/stat.h>
 
 #include <filesystem>
-#include <fstream>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "cache/object/object_tier.h"
 #include "cache/redis/redis_tier.h"
+#include "server/system/guarded_file.h"
 
 namespace kiln::server {
 namespace {
@@ -23,16 +24,25 @@ constexpr std::chrono::milliseconds kPatience{250};
 
 constexpr std::size_t kBesideAnEntry = std::size_t{1} << 20;  // of a reply: heads, and lists of servers
 
+// OpenSSL opens it again, and would wait for ever for one that is no ordinary file.
+std::expected<void, std::string> CheckReadable(const char* setting, const std::filesystem::path& file) {
+  if (file.empty()) return {};
+  if (const auto text = ReadOrdinary(file); !text) return std::unexpected(fmt::format("{}: {}", setting, text.error()));
+  return {};
+}
+
 // The lines of a file that nobody but its owner may read, at most so many, up to the first that is empty.
 std::expected<std::vector<std::string>, std::string> SecretLines(const std::filesystem::path& path, const char* setting, std::size_t most) {
   struct stat about{};
   if (::stat(path.c_str(), &about) == 0 && (about.st_mode & 077) != 0) {
     return std::unexpected(fmt::format("others can read {} ({}): chmod 600 it", path.string(), setting));
   }
-  std::ifstream file(path);
+  const auto text = ReadOrdinary(path);
+  if (!text) return std::unexpected(fmt::format("{} ({})", text.error(), setting));
+  std::istringstream file(*text);
   std::vector<std::string> lines;
   for (std::string line; lines.size() < most && std::getline(file, line) && !line.empty();) lines.push_back(line);
-  if (lines.empty()) return std::unexpected(fmt::format("{} ({}) cannot be read, or is empty", path.string(), setting));
+  if (lines.empty()) return std::unexpected(fmt::format("{} ({}) is empty", path.string(), setting));
   return lines;
 }
 
@@ -61,6 +71,7 @@ std::expected<std::optional<object::Credentials>, std::string> ReadCredentials(c
 
 std::expected<std::shared_ptr<const redis::Tls>, std::string> LoadTls(const ClusterConfig& config) {
   if (!config.store->tls) return nullptr;
+  if (auto readable = CheckReadable("--cluster-ca", config.ca); !readable) return std::unexpected(std::move(readable.error()));
   auto tls = redis::Tls::Load(config.ca);
   if (!tls) return std::unexpected("--cluster-ca: " + tls.error());
   return tls;
@@ -68,6 +79,7 @@ std::expected<std::shared_ptr<const redis::Tls>, std::string> LoadTls(const Clus
 
 std::expected<std::shared_ptr<const object::Roots>, std::string> LoadRoots(const ObjectConfig& config) {
   if (!config.store->tls) return nullptr;
+  if (auto readable = CheckReadable("--object-ca", config.ca); !readable) return std::unexpected(std::move(readable.error()));
   auto roots = object::Roots::Load(config.ca);
   if (!roots) return std::unexpected("--object-ca: " + roots.error());
   return roots;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/service/upstream.h"
 
-#include <unistd.h>
-
 #include <fstream>
 #include <iterator>
 #include <system_error>
@@ -10,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "server/system/guarded_file.h"
 #include "server/upstream/upstream_tier.h"
 
 namespace kiln::server {
@@ -25,8 +24,9 @@ constexpr std::size_t kMostLogged = 500;                          // bytes of wh
 constexpr std::size_t kBesideAnArtifact = std::size_t{20} << 20;  // of a reply: warnings, heads
 
 std::expected<void, std::string> CheckReadable(const char* setting, const fs::path& file) {
-  if (file.empty() || ::access(file.c_str(), R_OK) == 0) return {};
-  return std::unexpected(fmt::format("{}: cannot read {}", setting, file.string()));
+  if (file.empty()) return {};
+  if (const auto text = ReadOrdinary(file); !text) return std::unexpected(fmt::format("{}: {}", setting, text.error()));
+  return {};
 }
 
 }  // namespace

@@ -29,22 +29,46 @@ bool ReadAll(int file, std::string& text) {
   return true;
 }
 
+struct Opened {
+  UniqueFd file;
+  struct stat status{};
+};
+
+// Empty where there is no such file.
+std::expected<std::optional<Opened>, std::string> Open(const std::filesystem::path& path) {
+  const auto fail = [&](std::string_view why) { return std::unexpected(fmt::format("cannot read {}: {}", path.string(), why)); };
+  Opened opened{UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK))};
+  if (!opened.file && errno == ENOENT) return std::nullopt;
+  if (!opened.file || ::fstat(opened.file.get(), &opened.status) != 0) return fail(std::strerror(errno));
+  if (!S_ISREG(opened.status.st_mode)) return fail("it is no file");
+  return opened;
+}
+
+std::expected<std::string, std::string> Read(const Opened& opened, const std::filesystem::path& path) {
+  const auto fail = [&](std::string_view why) { return std::unexpected(fmt::format("cannot read {}: {}", path.string(), why)); };
+  if (static_cast<std::size_t>(opened.status.st_size) > kMaxBytes) return fail(fmt::format("it has more than {} bytes", kMaxBytes));
+  std::string text(static_cast<std::size_t>(opened.status.st_size), '\0');
+  if (!ReadAll(opened.file.get(), text)) return fail(errno == 0 ? "it became shorter meanwhile" : std::strerror(errno));
+  return text;
+}
+
 }  // namespace
 
+std::expected<std::string, std::string> ReadOrdinary(const std::filesystem::path& path) {
+  const auto opened = Open(path);
+  if (!opened) return std::unexpected(opened.error());
+  if (!*opened) return std::unexpected(fmt::format("cannot read {}: {}", path.string(), std::strerror(ENOENT)));
+  return Read(**opened, path);
+}
+
 std::expected<std::optional<std::string>, std::string> ReadGuarded(const std::filesystem::path& path) {
-  const auto fail = [&](std::string_view why) { return std::unexpected(fmt::format("cannot read {}: {}", path.string(), why)); };
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file && errno == ENOENT) return std::nullopt;
-  struct stat status{};
-  if (!file || ::fstat(file.get(), &status) != 0) return fail(std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) return fail("it is no file");
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+  const auto opened = Open(path);
+  if (!opened) return std::unexpected(opened.error());
+  if (!*opened) return std::nullopt;
+  if (((*opened)->status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return std::unexpected(fmt::format("{} can be written by others, who could give themselves any right; chmod 600 it", path.string()));
   }
-  if (static_cast<std::size_t>(status.st_size) > kMaxBytes) return fail(fmt::format("it has more than {} bytes", kMaxBytes));
-  std::string text(static_cast<std::size_t>(status.st_size), '\0');
-  if (!ReadAll(file.get(), text)) return fail(errno == 0 ? "it became shorter meanwhile" : std::strerror(errno));
-  return text;
+  return Read(**opened, path);
 }
 
 }  // namespace kiln::server

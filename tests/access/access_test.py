@@ -52,6 +52,20 @@ def test_tcp_without_tls_is_refused_at_the_start(host):
     assert ended.returncode == 1 and "cannot read" in ended.stderr
 
 
+def test_files_that_are_none_end_the_start_with_a_sentence(host):
+    fifo = host.folder / "fifo"
+    os.mkfifo(fifo, 0o600)
+    tls = (f"--tls-cert={host.certificate}", f"--tls-key={host.key}")
+    for words in ((f"--tls-cert={fifo}", f"--tls-key={host.key}"), (f"--tls-cert={host.certificate}", f"--tls-key={fifo}"),
+                  (*tls, f"--tls-client-ca={fifo}"), (*tls, f"--trusted-keys={fifo}"), (*tls, f"--upstream={host.address}", f"--upstream-ca={fifo}"),
+                  (*tls, "--cluster-store=rediss://localhost:1", f"--cluster-ca={fifo}"),
+                  (*tls, "--cluster-store=redis://localhost:1", f"--cluster-credentials={fifo}")):
+        ended = subprocess.run(host.command(*words), capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
+        assert ended.returncode == 1 and f"cannot read {fifo}: it is no file" in ended.stderr, (words, ended.stderr)
+    ended = subprocess.run([KILND, f"--listen={host.address}", *tls, "--state-dir", ""], capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
+    assert ended.returncode == 2 and "kilnd: --state-dir ''" in ended.stderr, ended.stderr
+
+
 def test_nobody_without_token_or_certificate(host, program):
     host.start()
     assert "client certificate or a bearer token" in refusal(host.client())

@@ -27,7 +27,16 @@ class DType(str):
 
             return vector(self, values or (0,))
         (value,) = values or (0,)
+        if self.loses_bits_of(value):
+            from .. import notices
+
+            notices.warn(f"T.{self}({value}): {self} has no such number: of its bits the last {self.bits} are kept; use a wider type, or T.cast(…) "
+                         "where that is meant")
         return expr.cast(value, self)
+
+    def loses_bits_of(self, number) -> bool:
+        """Whether it is an integer of more bits than the type's numbers have; a negative one may stand for an unsigned one of its bits."""
+        return isinstance(number, int) and self.kind in ("i", "u") and not -(1 << self.bits >> 1) <= number < 1 << self.bits
 
     def __getnewargs__(self):
         return (str(self),)

@@ -62,7 +62,8 @@ def test_a_constant_of_more_bits_than_its_place_is_told_of(dtype, value, told):
         A[0, 0] = value
         A[0, 0:4] = value
 
-    for body, times in ((lambda A, n: stored(A), 2), (lambda A, n: T.fill(A, value), 1)):
+    named = getattr(T, dtype)
+    for body, times in ((lambda A, n: stored(A), 2), (lambda A, n: T.fill(A, value), 1), (lambda A, n: named(value), 1)):
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             trace(body, dtype=dtype)
