@@ -161,7 +161,7 @@ using Kind = std::pair<ir::BufferId, double>;
 // Part of what the blocks read in all iterations that no other of them reads at that time. `walks`: of all such reads.
 double FreshOf(const Read& read, const std::map<Kind, std::vector<Walk>>& walks, double window) {
   const auto like = walks.find({read.buffer, read.bytes});
-  if (!read.even || read.bytes == 0 || like == walks.end()) return double(read.Starts().size()) / double(read.walks.size());
+  if (!read.even || read.bytes == 0 || like == walks.end() || like->second.empty()) return double(read.Starts().size()) / double(read.walks.size());
   int64_t count = 0;
   for (const Walk& walk : like->second) count += walk.count;
   return double(Distinct(like->second, window)) / double(count);

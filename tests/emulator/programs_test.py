@@ -417,10 +417,10 @@ CASES = {
 SPLIT_ROWS = [name for name in CASES if name.endswith("_split")]
 LONG_ROWS = [name for name in CASES if name.endswith("_long")]
 WARPS_MEET = [name for name in CASES if name.startswith(("cross_entropy", "column_sum"))]
-PRODUCTS = ["batched", "parts_of_tiles", "with_epilogue", "activation_by_pieces", "residual_of_many_tiles", "quantized_product", "grouped", "block_scaled",
-            "block_scaled_in_flight", "block_scaled_by_groups", "block_scaled_with_staged_scales", "packed_weights", "packed_weights_by_parts",
-            "packed_weights_by_pieces", "few_rows_by_pieces", "few_rows", "few_columns",
-            "interleaved_weights", "weights_of_two_blocks", "epilogue_of_two_blocks", "packed_mxfp4", "interleaved_mxfp4"]
+PRODUCTS = ["batched", "activation_by_pieces", "parts_of_tiles", "with_epilogue", "residual_of_many_tiles", "quantized_product", "grouped",
+            "block_scaled", "block_scaled_in_flight", "block_scaled_by_groups", "block_scaled_with_staged_scales", "packed_weights",
+            "packed_weights_by_parts", "packed_weights_by_pieces", "few_rows_by_pieces", "few_rows", "few_columns", "interleaved_weights",
+            "weights_of_two_blocks", "epilogue_of_two_blocks", "packed_mxfp4", "interleaved_mxfp4"]
 FEW_COLUMNS = ["few_rows_by_pieces", "few_rows", "few_columns"]  # whose groups of warps compute by mma.sync
 
 

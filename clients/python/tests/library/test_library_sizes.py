@@ -203,14 +203,6 @@ def test_attention_has_as_many_groups_as_the_planner_expects_most_of(monkeypatch
     assert [symbols["seq_len"] for symbols in asked] == [1024, 8192], "it is not asked for each number of tokens"
 
 
-def test_causal_attention_of_few_tokens_has_the_groups_that_skip_most(monkeypatch):
-    monkeypatch.setattr(plans, "_ask", lambda program, space, options, target, board, symbols: space[-1])
-    monkeypatch.setattr(plans, "_choices", {})
-    for tokens, dim, threads in ((1000, 64, 512), (4096, 64, 512), (8192, 64, 384), (1024, 128, 384)):
-        plan = library.plan("attention", *[library.Spec((2, tokens, 4, dim), "float16")] * 3, True, None, target=HOPPER)
-        assert dict(plan.program.arguments)["threads"] == threads
-
-
 def test_multiprocessors_are_those_of_each_first_board():
     boards = re.findall(r'^KILN_BOARD\("[^"]*", "(\w+)", (\d+),', (TARGET / "boards.def").read_text(), re.MULTILINE)
     assert sizes.MULTIPROCESSORS == {name: int(count) for name, count in reversed(boards)}

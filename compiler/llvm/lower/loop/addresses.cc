@@ -158,11 +158,16 @@ Value* Addresses::ConditionAt(const ElementAddress& address, int64_t reg) const 
 
 bool Addresses::IsSamePlace(const ElementAddress& address, int64_t reg, int64_t other) const {
   const ir::Indices &a = loop_.parts[size_t(reg)], &c = loop_.parts[size_t(other)];
-  if (!address.split || !address.checks.empty()) return a == c;
-  return std::ranges::all_of(address.steps, [&](const ElementAddress::Step& step) {
-    const size_t v = size_t(step.digits.variable);
-    return step.digits.Of(a[v]) == step.digits.Of(c[v]);
-  });
+  if (!address.split) return a == c;
+  const auto same = [&](const compiler::LoopDigits& digits) {
+    const size_t v = size_t(digits.variable);
+    return digits.Of(a[v]) == digits.Of(c[v]);
+  };
+  const auto same_check = [&](const ElementAddress::Check& check) {
+    return std::ranges::all_of(check.coefficients, [&](const auto& coefficient) { return same(coefficient.first); });
+  };
+  return std::ranges::all_of(address.steps, [&](const ElementAddress::Step& step) { return same(step.digits); }) &&
+         std::ranges::all_of(address.checks, same_check);
 }
 
 }  // namespace kiln::llvm_ir
