@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/llvm/faults/short_phis.h"
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-parameter"
-#include <llvm/Analysis/LoopInfo.h>
-#include <llvm/IR/CFG.h>
-#include <llvm/IR/Dominators.h>
-#pragma GCC diagnostic pop
-
 #include <functional>
 #include <map>
 #include <utility>
@@ -78,15 +71,7 @@ bool IsSecond(const llvm::PHINode& phi) {
 }  // namespace
 
 void WidenShortPhis(llvm::Function& function) {
-  if (function.isDeclaration()) return;
-  const llvm::DominatorTree dominators(function);
-  const llvm::LoopInfo loops(dominators);
-  const auto is_of_loop = [&](llvm::BasicBlock& block) {
-    return loops.isLoopHeader(&block) ||
-           llvm::any_of(llvm::predecessors(&block), [&](const llvm::BasicBlock* from) { return loops.getLoopFor(from) != loops.getLoopFor(&block); });
-  };
   for (llvm::BasicBlock& block : function) {
-    if (block.phis().empty() || is_of_loop(block)) continue;
     std::vector<llvm::PHINode*> phis;
     for (llvm::PHINode& phi : block.phis())
       if (IsShort(*phi.getType())) phis.push_back(&phi);

@@ -72,15 +72,15 @@ size_t Chosen(const std::string& ptx) {
   return size_t(std::ranges::count_if(written, [](const auto& reg) { return reg.second > 1; }));
 }
 
-TEST(ShortPhis, ABranchChoosesInRegistersOf32Bits) {
-  for (const size_t count : {1, 2, 3, 8}) {
-    const std::string ptx = Emit(count, false);
-    EXPECT_EQ(Chosen(ptx), 0u) << ptx;
-    EXPECT_EQ(ptx.find(", {%rs") != std::string::npos, count > 1) << "two together\n" << ptx;
+TEST(ShortPhis, BranchesAndLoopsChooseInRegistersOf32Bits) {
+  for (const bool in_loop : {false, true}) {
+    for (const size_t count : {1, 2, 3, 8}) {
+      const std::string ptx = Emit(count, in_loop);
+      EXPECT_EQ(Chosen(ptx), 0u) << ptx;
+      EXPECT_EQ(ptx.find(", {%rs") != std::string::npos, count > 1) << "two together\n" << ptx;
+    }
   }
 }
-
-TEST(ShortPhis, ALoopHandsThemOnAsTheyAre) { EXPECT_EQ(Chosen(Emit(4, true)), 4u); }
 
 }  // namespace
 }  // namespace kiln::llvm_ir
