@@ -31,7 +31,7 @@
 #include "compiler/llvm/faults/array_bounds.h"
 #include "compiler/llvm/faults/constant_bits.h"
 #include "compiler/llvm/faults/negations.h"
-#include "compiler/llvm/faults/short_phis.h"
+#include "compiler/llvm/faults/short_values.h"
 #include "compiler/llvm/faults/spins.h"
 
 namespace kiln::llvm_ir {
@@ -408,7 +408,7 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
       HideNegations(function);
       PartSpinsFromLoops(function);
       WidenBf16(function);
-      WidenShortPhis(function);
+      WidenShortValues(function);
     }
     if (machine.getTargetTriple().isAMDGPU()) {
       DropAccessesOutsideArrays(function);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/llvm/faults/short_phis.h"
+#include "compiler/llvm/faults/short_values.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -72,7 +72,7 @@ size_t Chosen(const std::string& ptx) {
   return size_t(std::ranges::count_if(written, [](const auto& reg) { return reg.second > 1; }));
 }
 
-TEST(ShortPhis, BranchesAndLoopsChooseInRegistersOf32Bits) {
+TEST(ShortValues, BranchesAndLoopsChooseInRegistersOf32Bits) {
   for (const bool in_loop : {false, true}) {
     for (const size_t count : {1, 2, 3, 8}) {
       const std::string ptx = Emit(count, in_loop);
