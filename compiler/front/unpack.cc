@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -15,6 +14,7 @@
 
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/threads/divergence.h"
+#include "compiler/front/block_bytes.h"
 #include "compiler/front/nibbles.h"
 #include "compiler/front/shared_bytes.h"
 #include "compiler/rewrite/elementwise.h"
@@ -81,7 +81,7 @@ class Unpacker {
       values_.clear();
       used_.clear();
       divergence_.emplace(module_, kernel);
-      FindOfBlock(kernel);
+      blocks_.emplace(module_, kernel);
       kernel.body = Rewritten(kernel.body, facts);
       for (const BufferId id : used_) Report(kernel, id);
     }
@@ -299,83 +299,13 @@ class Unpacker {
     append(std::move(rewritten));
   }
 
-  // What differs between blocks, by the variables that do.
-  void FindOfBlock(const ir::Kernel& kernel) {
-    of_block_.clear(), grid_.clear();
-    for (size_t d = 0; d < kernel.block_vars.size(); ++d) {
-      if (module_.exprs.IsConst(kernel.grid[d], 1)) continue;
-      of_block_.insert(ir::Index(kernel.block_vars[d]));
-      grid_[ir::Index(kernel.block_vars[d])] = module_.exprs.ConstInt(kernel.grid[d]).value_or(kUnbounded);
-    }
-    ir::Walk(kernel.body, [&](const Stmt& stmt) {
-      const auto* let = std::get_if<ir::Let>(&stmt.op);
-      if (let != nullptr && Mentions(let->value, of_block_)) of_block_.insert(ir::Index(let->var));
-    });
-  }
-
   // A store changes half of a byte, of which no other block, and outside of parallel loops no other thread, may change the other half.
   void CheckHalves(const ir::Store& store, const Facts& facts) {
-    std::set<uint32_t> apart = of_block_;  // variables that may differ between blocks that store to one row
-    for (size_t d = 0; d + 1 < store.indices.size(); ++d)
-      for (const uint32_t var : ToldBy(store.indices[d], facts)) apart.erase(var);
+    if (blocks_->ShareBytes(store, facts)) return Refuse("blocks store elements that share bytes", "let each block store all elements of its bytes");
     for (const auto& [term, factor] : LinearOf(module_.exprs, store.indices.back()).terms) {
-      if (factor % 2 == 0 || facts.DivisorOf(ExprId(term)) % 2 == 0) continue;
-      if (!AddMultiples(ExprId(term), apart, 2, facts))
-        return Refuse("blocks store elements that share bytes", "let each block store all elements of its bytes");
-      if (!in_parallel_ && divergence_->Differs(ExprId(term)))
-        return Refuse("threads store elements that share bytes", "let each thread store all elements of its bytes, or copy a tile with T.copy");
+      if (in_parallel_ || factor % 2 == 0 || facts.DivisorOf(ExprId(term)) % 2 == 0 || !divergence_->Differs(ExprId(term))) continue;
+      return Refuse("threads store elements that share bytes", "let each thread store all elements of its bytes, or copy a tile with T.copy");
     }
-  }
-
-  // The grid's variables that are the same in all blocks that come to one value of an index. Those of smaller factors and all other terms move it
-  // by less than a step of these.
-  std::set<uint32_t> ToldBy(ExprId index, const Facts& facts) const {
-    std::vector<std::pair<int64_t, uint32_t>> by_factor;
-    int64_t moved = 0;
-    for (const auto& [term, factor] : LinearOf(module_.exprs, index).terms) {
-      const ExprNode& node = module_.exprs[ExprId(term)];
-      const Range range = facts.RangeOf(ExprId(term));
-      if (node.op == ExprOp::kVar && grid_.contains(node.ref)) {
-        by_factor.emplace_back(std::abs(factor), node.ref);
-      } else if (range.min <= -kUnbounded || range.max >= kUnbounded || !Grows(moved, std::abs(factor), range.max - range.min)) {
-        return {};
-      }
-    }
-    std::ranges::sort(by_factor);
-    std::set<uint32_t> told;
-    for (const auto& [factor, var] : by_factor) {
-      if (factor <= moved) return {};
-      told.insert(var);
-      if (!Grows(moved, factor, grid_.at(var) - 1) && told.size() < by_factor.size()) return {};
-    }
-    return told;
-  }
-
-  // Adds factor · most to `sum`; false, and adds nothing, where it is too much to count.
-  static bool Grows(int64_t& sum, int64_t factor, int64_t most) {
-    int64_t product = 0, grown = 0;
-    if (__builtin_mul_overflow(factor, most, &product) || __builtin_add_overflow(sum, product, &grown) || grown >= kUnbounded) return false;
-    sum = grown;
-    return true;
-  }
-
-  // Whether other values of `vars` raise or lower an expression by multiples of `step` alone.
-  bool AddMultiples(ExprId id, const std::set<uint32_t>& vars, int64_t step, const Facts& facts) const {
-    return std::ranges::all_of(LinearOf(module_.exprs, id).terms, [&](const auto& term) {
-      const auto part = ExprId(term.first);
-      const ExprNode& node = module_.exprs[part];
-      const int64_t own = step / std::gcd(step, term.second);
-      if (!Mentions(part, vars) || facts.DivisorOf(part) % own == 0) return true;
-      const int64_t by = node.arg_count == 2 ? module_.exprs.ConstInt(node.args[1]).value_or(0) : 0;
-      if (node.op == ExprOp::kFloorMod) return by > 0 && by % own == 0 && AddMultiples(node.args[0], vars, own, facts);
-      return node.op == ExprOp::kFloorDiv && by > 0 && by <= kUnbounded / own && AddMultiples(node.args[0], vars, by * own, facts);
-    });
-  }
-
-  bool Mentions(ExprId id, const std::set<uint32_t>& vars) const {
-    const ExprNode& node = module_.exprs[id];
-    if (node.op == ExprOp::kVar && vars.contains(node.ref)) return true;
-    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return Mentions(arg, vars); });
   }
 
   void AppendStore(const ir::Store& store, ir::SourceLoc loc, const Facts& facts, Block& out) {
@@ -528,8 +458,7 @@ class Unpacker {
   std::unordered_map<uint32_t, ExprId> values_;
   std::set<BufferId> used_;               // by the kernel, of short elements
   std::optional<Divergence> divergence_;  // of the kernel as it was
-  std::set<uint32_t> of_block_;           // variables of the kernel that differ between blocks
-  std::map<uint32_t, int64_t> grid_;      // those of the grid, and how many values they have
+  std::optional<BlockBytes> blocks_;
   bool in_parallel_ = false;
   const Stmt* stmt_ = nullptr;
 };
