@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Programs that ask for more than a target has, and tensors that may share memory.
+// Programs that ask for more than a target has, or for very much; and tensors that may share memory.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -115,6 +115,41 @@ func @f(%A: global f32[1024]{0}, %B: global f32[1024]{0}, %D: global f32[1024], 
   // What one thread wrote to B another may read from A.
   EXPECT_EQ(Count(apart, "bar.sync") + Count(apart, "barrier.sync"), 0u);
   EXPECT_GT(Count(shared, "bar.sync") + Count(shared, "barrier.sync"), 0u);
+}
+
+TEST(CompileLimits, TilesBeyondSharedMemorySayWhoUsesWhat) {
+  const v1::WorkerResult result = CompileText(GemmText(256, 256, 512, 128), "cuda:sm_80");
+  const std::string error = FirstError(result);
+  EXPECT_TRUE(result.diagnostics(0).statement().contains("alloc shared")) << result.diagnostics(0).DebugString();
+  EXPECT_GT(result.diagnostics(0).line(), 0u);
+  EXPECT_NE(error.find("524288 bytes of shared memory"), std::string::npos) << error;
+  EXPECT_NE(error.find("262144 bytes"), std::string::npos) << error;
+  EXPECT_NE(error.find("smaller tiles"), std::string::npos) << error;
+}
+
+TEST(CompileLimits, TilesBeyondTheRegistersSayWhoUsesWhat) {
+  const v1::WorkerResult result = CompileText(GemmText(1024, 1024, 16, 128), "cuda:sm_80");
+  const std::string error = FirstError(result);
+  EXPECT_TRUE(result.diagnostics(0).statement().contains("alloc fragment")) << result.diagnostics(0).DebugString();
+  EXPECT_NE(error.find("8192 registers"), std::string::npos) << error;
+}
+
+TEST(CompileLimits, ALongParallelLoopStaysSmallCode) {
+  const auto text = [](int extent) {
+    return fmt::format(R"(kiln 1
+func @f(%A: global f32[{0}], %B: global f32[{0}]) {{
+  kernel @k grid(1) threads 128 blocks(%b) {{
+    for parallel %i in {0} {{
+      store %B[%i] = %A[%i] + 1.0
+    }}
+  }}
+}}
+)",
+                       extent);
+  };
+  const v1::WorkerResult small = CompileText(text(1 << 15), "cuda:sm_80"), large = CompileText(text((1 << 22) + 1), "cuda:sm_80");
+  ASSERT_TRUE(small.has_artifact() && large.has_artifact());
+  EXPECT_LT(large.artifact().code().size(), 8 * small.artifact().code().size());
 }
 
 }  // namespace

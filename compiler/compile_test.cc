@@ -502,23 +502,6 @@ TEST(Compile, AnUnknownTargetNamesTheNearest) {
   EXPECT_NE(error.find("sm_90"), std::string::npos) << error;
 }
 
-TEST(Compile, TilesBeyondSharedMemorySayWhoUsesWhat) {
-  const v1::WorkerResult result = CompileText(GemmText(256, 256, 512, 128), "cuda:sm_80");
-  const std::string error = FirstError(result);
-  EXPECT_TRUE(result.diagnostics(0).statement().contains("alloc shared")) << result.diagnostics(0).DebugString();
-  EXPECT_GT(result.diagnostics(0).line(), 0u);
-  EXPECT_NE(error.find("524288 bytes of shared memory"), std::string::npos) << error;
-  EXPECT_NE(error.find("262144 bytes"), std::string::npos) << error;
-  EXPECT_NE(error.find("smaller tiles"), std::string::npos) << error;
-}
-
-TEST(Compile, TilesBeyondTheRegistersSayWhoUsesWhat) {
-  const v1::WorkerResult result = CompileText(GemmText(1024, 1024, 16, 128), "cuda:sm_80");
-  const std::string error = FirstError(result);
-  EXPECT_TRUE(result.diagnostics(0).statement().contains("alloc fragment")) << result.diagnostics(0).DebugString();
-  EXPECT_NE(error.find("8192 registers"), std::string::npos) << error;
-}
-
 TEST(Compile, ProductsOfOtherThreadsThanWholeWarpsAreWarnedOf) {
   for (const auto& [threads, target, warps] : {std::tuple(100, "cuda:sm_80", "warps of 32"), std::tuple(96, "hip:gfx942", "warps of 64")}) {
     const v1::WorkerResult result = CompileText(GemmText(16, 16, 16, threads), target);
@@ -528,24 +511,6 @@ TEST(Compile, ProductsOfOtherThreadsThanWholeWarpsAreWarnedOf) {
     EXPECT_NE(result.diagnostics(0).message().find(warps), std::string::npos) << result.diagnostics(0).DebugString();
   }
   EXPECT_EQ(CompileText(GemmText(64, 64, 32, 128), "hip:gfx942").diagnostics_size(), 0);
-}
-
-TEST(Compile, ALongParallelLoopStaysSmallCode) {
-  const auto text = [](int extent) {
-    return fmt::format(R"(kiln 1
-func @f(%A: global f32[{0}], %B: global f32[{0}]) {{
-  kernel @k grid(1) threads 128 blocks(%b) {{
-    for parallel %i in {0} {{
-      store %B[%i] = %A[%i] + 1.0
-    }}
-  }}
-}}
-)",
-                       extent);
-  };
-  const v1::WorkerResult small = CompileText(text(1 << 15), "cuda:sm_80"), large = CompileText(text((1 << 22) + 1), "cuda:sm_80");
-  ASSERT_TRUE(small.has_artifact() && large.has_artifact());
-  EXPECT_LT(large.artifact().code().size(), 8 * small.artifact().code().size());
 }
 
 TEST(Compile, ExplainShowsEachPassAndTheCode) {

@@ -27,7 +27,7 @@ constexpr int64_t kUnbounded = int64_t{1} << 40;  // stands for the extent of a 
 
 class Iterations {
  public:
-  Iterations(const ir::Module& module, const ir::For& loop) : module_(module) {
+  Iterations(const ir::Module& module, const ir::For& loop, const Divergence& divergence) : module_(module), divergence_(divergence) {
     for (size_t v = 0; v < loop.vars.size(); ++v) {
       own_[ir::Index(loop.vars[v])] = module.exprs.ConstInt(loop.extents[v]).value_or(kUnbounded);
       changing_.insert(ir::Index(loop.vars[v]));
@@ -118,27 +118,30 @@ class Iterations {
     for (const auto& [factor, var] : by_factor) told.insert(var);
   }
 
-  // Whether an expression may differ between iterations.
-  bool Varies(ExprId id) const {
+  // Whether an expression may differ between iterations, each of which some thread runs.
+  bool Varies(ExprId id) const { return divergence_.Differs(id) || Changes(id); }
+
+  bool Changes(ExprId id) const {
     const ExprNode& node = module_.exprs[id];
     if (node.op == ExprOp::kLoad || (node.op == ExprOp::kVar && changing_.contains(node.ref))) return true;
-    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return Varies(arg); });
+    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return Changes(arg); });
   }
 
   const ir::Module& module_;
+  const Divergence& divergence_;
   std::map<uint32_t, int64_t> own_, inner_;  // the variables of the loop and of loops in it that count, and their extents
   std::set<uint32_t> changing_;              // all that may differ between iterations
 };
 
 }  // namespace
 
-bool StoresAlone(const ir::Module& module, const ir::For& loop, const std::function<bool(BufferId)>& is_packed) {
+bool StoresAlone(const ir::Module& module, const ir::For& loop, const Divergence& divergence, const std::function<bool(BufferId)>& is_packed) {
   std::map<BufferId, Stores> stores;
   ir::Walk(loop.body, [&](const Stmt& stmt) {
     const auto* store = std::get_if<ir::Store>(&stmt.op);
     if (store != nullptr && is_packed(store->buffer)) stores[store->buffer].push_back(store);
   });
-  const Iterations iterations(module, loop);
+  const Iterations iterations(module, loop, divergence);
   return std::ranges::all_of(stores, [&](const auto& of) { return iterations.AreHalvesAlike(of.second) || iterations.AreApart(of.second); });
 }
 

@@ -14,6 +14,7 @@
 
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/threads/divergence.h"
+#include "compiler/front/block_bytes.h"
 #include "compiler/front/nibbles.h"
 #include "compiler/front/shared_bytes.h"
 #include "compiler/rewrite/elementwise.h"
@@ -80,7 +81,7 @@ class Unpacker {
       values_.clear();
       used_.clear();
       divergence_.emplace(module_, kernel);
-      FindOfBlock(kernel);
+      blocks_.emplace(module_, kernel);
       kernel.body = Rewritten(kernel.body, facts);
       for (const BufferId id : used_) Report(kernel, id);
     }
@@ -286,7 +287,7 @@ class Unpacker {
       out.push_back({std::move(made), loc});
     };
     const bool parallel = loop.kind == ir::LoopKind::kParallel;
-    if (parallel && !StoresAlone(module_, loop, [&](BufferId id) { return IsPacked(id); })) {
+    if (parallel && !StoresAlone(module_, loop, *divergence_, [&](BufferId id) { return IsPacked(id); })) {
       if (std::optional<ir::For> paired = Paired(loop, inner)) return append(*std::move(paired));
       if (!own)
         Refuse("iterations of a parallel loop store elements that share bytes, and it is not known that one iteration may store both of them",
@@ -298,32 +299,13 @@ class Unpacker {
     append(std::move(rewritten));
   }
 
-  // What differs between blocks, by the variables that do.
-  void FindOfBlock(const ir::Kernel& kernel) {
-    of_block_.clear();
-    for (size_t d = 0; d < kernel.block_vars.size(); ++d)
-      if (!module_.exprs.IsConst(kernel.grid[d], 1)) of_block_.insert(ir::Index(kernel.block_vars[d]));
-    ir::Walk(kernel.body, [&](const Stmt& stmt) {
-      const auto* let = std::get_if<ir::Let>(&stmt.op);
-      if (let != nullptr && Mentions(let->value, of_block_)) of_block_.insert(ir::Index(let->var));
-    });
-  }
-
   // A store changes half of a byte, of which no other block, and outside of parallel loops no other thread, may change the other half.
   void CheckHalves(const ir::Store& store, const Facts& facts) {
+    if (blocks_->ShareBytes(store, facts)) return Refuse("blocks store elements that share bytes", "let each block store all elements of its bytes");
     for (const auto& [term, factor] : LinearOf(module_.exprs, store.indices.back()).terms) {
-      if (factor % 2 == 0 || facts.DivisorOf(ExprId(term)) % 2 == 0) continue;
-      if (Mentions(ExprId(term), of_block_))
-        return Refuse("blocks store elements that share bytes", "let each block store all elements of its bytes");
-      if (!in_parallel_ && divergence_->Differs(ExprId(term)))
-        return Refuse("threads store elements that share bytes", "let each thread store all elements of its bytes, or copy a tile with T.copy");
+      if (in_parallel_ || factor % 2 == 0 || facts.DivisorOf(ExprId(term)) % 2 == 0 || !divergence_->Differs(ExprId(term))) continue;
+      return Refuse("threads store elements that share bytes", "let each thread store all elements of its bytes, or copy a tile with T.copy");
     }
-  }
-
-  bool Mentions(ExprId id, const std::set<uint32_t>& vars) const {
-    const ExprNode& node = module_.exprs[id];
-    if (node.op == ExprOp::kVar && vars.contains(node.ref)) return true;
-    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return Mentions(arg, vars); });
   }
 
   void AppendStore(const ir::Store& store, ir::SourceLoc loc, const Facts& facts, Block& out) {
@@ -476,7 +458,7 @@ class Unpacker {
   std::unordered_map<uint32_t, ExprId> values_;
   std::set<BufferId> used_;               // by the kernel, of short elements
   std::optional<Divergence> divergence_;  // of the kernel as it was
-  std::set<uint32_t> of_block_;           // variables of the kernel that differ between blocks
+  std::optional<BlockBytes> blocks_;
   bool in_parallel_ = false;
   const Stmt* stmt_ = nullptr;
 };

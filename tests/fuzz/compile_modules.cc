@@ -5,7 +5,7 @@
 //   compile_modules --show 1234                              the module of a seed, its target and its options
 //   compile_modules --one 1234 [--target hip:gfx942]         compiled in this process, for a debugger
 // Each process has a compile worker's limit of memory (--memory), each module --seconds of processor time; a module that takes more is a fault. After
-// --budget seconds no further modules are begun.
+// --budget seconds processes end, with the module they are at, and the report says so.
 #include <poll.h>
 
 #include <algorithm>
@@ -76,6 +76,7 @@ Arguments Parse(int argc, char** argv) {
       arguments.limits.seconds = NumberOf<double>(value);
     } else if (name == "--budget") {
       arguments.budget = NumberOf<double>(value);
+      if (!(arguments.budget > 0)) Usage("--budget takes seconds, more than 0");
     } else if (name == "--memory") {
       arguments.limits.memory = NumberOf<uint64_t>(value);
     } else if (name == "--among") {
@@ -134,10 +135,12 @@ class Campaign {
   // As many processes as there may be; false: none is left to do anything.
   bool Fill() {
     while (workers_.size() < arguments_.processes) {
-      if (!rest_.empty()) {
+      if (IsOver()) {
+        break;
+      } else if (!rest_.empty()) {
         workers_.emplace_back(rest_.back().first, rest_.back().second, arguments_.limits);
         rest_.pop_back();
-      } else if (next_ <= arguments_.last && Elapsed() < arguments_.budget) {
+      } else if (next_ <= arguments_.last) {
         const uint64_t end = std::min(next_ + kBatch, arguments_.last + 1);
         workers_.emplace_back(next_, end, arguments_.limits);
         next_ = end;
@@ -156,6 +159,7 @@ class Campaign {
     for (size_t i = 0; i < workers_.size(); ++i) {
       Worker& worker = workers_[i];
       worker.Watch();
+      if (IsOver()) worker.Stop();
       const bool ended = polled[i].revents != 0 && !worker.Read([&](const Verdict& verdict) { Take(verdict); });
       ended ? End(worker) : void(going.push_back(std::move(worker)));
     }
@@ -182,6 +186,7 @@ class Campaign {
       std::ofstream(fmt::format("{}/{}.req", arguments_.save, verdict.seed)) << RequestOf(verdict.seed).SerializeAsString();
   }
 
+  bool IsOver() const { return Elapsed() >= arguments_.budget; }
   double Elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
 
   void Progress() {
@@ -191,17 +196,19 @@ class Campaign {
   }
 
   void Report() {
+    const bool cut = IsOver() && seconds_.size() <= arguments_.last - arguments_.first;
     std::ranges::sort(seconds_);
-    const auto share = [&](double part) { return seconds_[std::min(seconds_.size() - 1, size_t(part * double(seconds_.size())))]; };
-    fmt::print("\n{} modules in {:.0f} s\n", seconds_.size(), Elapsed());
+    const auto share = [&](double part) {
+      return seconds_.empty() ? 0 : seconds_[std::min(seconds_.size() - 1, size_t(part * double(seconds_.size())))];
+    };
+    fmt::print("\n{} modules in {:.0f} s{}\n", seconds_.size(), Elapsed(), cut ? ", ended by --budget" : "");
     for (const auto& [status, count] : counts_) fmt::print("  {:9} {}\n", count, status);
     std::vector<std::pair<int, std::string>> refusals;
     for (const auto& [what, count] : refusals_) refusals.emplace_back(count, what);
     std::ranges::sort(refusals, std::greater());
     fmt::print("refusals, {} kinds:\n", refusals.size());
     for (const auto& [count, what] : refusals) fmt::print("  {:9} {}\n", count, what);
-    fmt::print("processor time of a module: p50 {:.3f} s, p99 {:.3f} s, max {:.2f} s (seed {})\n", share(0.5), share(0.99), seconds_.back(),
-               slowest_.seed);
+    fmt::print("processor time of a module: p50 {:.3f} s, p99 {:.3f} s, max {:.2f} s (seed {})\n", share(0.5), share(0.99), share(1), slowest_.seed);
     fmt::print("peak memory of a process: {:.0f} MiB of {:.0f}\n", double(peak_kib_) / 1024, double(arguments_.limits.memory) / (1 << 20));
     std::map<std::string, std::string> seeds;
     for (const Verdict& fault : faults_) seeds[fault.status] += fmt::format(" {}", fault.seed);

@@ -80,7 +80,7 @@ Verdict Compile(uint64_t seed, const Limits& limits, const compiler::Hooks& hook
 
 struct Worker::Shared {
   std::atomic<uint64_t> seed;
-  std::atomic<bool> busy;
+  std::atomic<bool> busy, stopped;
   std::atomic<double> since, since_processor;
   char stage[64];
 };
@@ -127,7 +127,7 @@ void Worker::Serve(int fd) {
   if (!server::kSanitized) server::LimitMemory(limits_.memory);
   std::set_new_handler(EndOutOfMemory);
   const compiler::Hooks hooks{.on_stage = [&](std::string_view stage) { Note(shared_->stage, stage); }};
-  for (uint64_t seed = next_; seed < end_; ++seed) {
+  for (uint64_t seed = next_; seed < end_ && !shared_->stopped; ++seed) {
     shared_->seed = seed;
     Note(shared_->stage, "decode");
     shared_->since = Now(CLOCK_MONOTONIC);
@@ -167,6 +167,8 @@ double Worker::ProcessorSeconds() const {
   return ::clock_getcpuclockid(pid_, &clock) == 0 ? Now(clock) - shared_->since_processor : 0;
 }
 
+void Worker::Stop() { shared_->stopped = true; }
+
 void Worker::Watch() {
   if (!shared_->busy || overdue_) return;
   const double used = ProcessorSeconds(), waited = Now(CLOCK_MONOTONIC) - shared_->since;
@@ -182,7 +184,7 @@ std::optional<Verdict> Worker::Bury() {
   ::wait4(pid_, &status, 0, &used);
   pid_ = -1;
   peak_kib_ = used.ru_maxrss;
-  if (next_ >= end_) return std::nullopt;
+  if (next_ >= end_ || (shared_->stopped && !shared_->busy && WIFEXITED(status) && WEXITSTATUS(status) == 0)) return std::nullopt;
   Verdict verdict{.seed = next_, .status = "crash", .text = {}, .seconds = seconds_};
   const std::string stage = shared_->stage;
   if (overdue_) {

@@ -46,6 +46,8 @@ class Worker {
   bool Read(const std::function<void(const Verdict&)>& take);
   // Ends a process that takes too long.
   void Watch();
+  // Lets the process end with the module that it is at.
+  void Stop();
   // After Read said false: how the module ended that was under way, if one was. `next()` is the first seed that nobody has compiled.
   std::optional<Verdict> Bury();
   std::uint64_t next() const { return next_; }

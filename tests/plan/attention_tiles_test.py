@@ -21,12 +21,23 @@ def client(tmp_path_factory):
             daemon.end()
 
 
-@pytest.mark.parametrize("batch, tokens, causal", FASTEST)
-def test_heads_of_64_elements_take_the_fastest_tiles(client, batch, tokens, causal):
+def planned(client, shape, causal):
+    """The arguments of the planner's program."""
     from kiln import library
     from kiln.library.operation import OPERATIONS
 
-    tensor = library.Spec((batch, tokens, 32, 64), "bfloat16")
+    tensor = library.Spec(shape, "bfloat16")
     with planned_by(client):
-        plan = OPERATIONS["attention"].planned([tensor, tensor, tensor, causal, None], "cuda:sm_90a")
-    assert dict(plan.program.arguments)["block_m"] == FASTEST[batch, tokens, causal]
+        return dict(OPERATIONS["attention"].planned([tensor, tensor, tensor, causal, None], "cuda:sm_90a").program.arguments)
+
+
+@pytest.mark.parametrize("batch, tokens, causal", FASTEST)
+def test_heads_of_64_elements_take_the_fastest_tiles(client, batch, tokens, causal):
+    assert planned(client, (batch, tokens, 32, 64), causal)["block_m"] == FASTEST[batch, tokens, causal]
+
+
+def test_few_tokens_of_heads_of_128_elements_have_registers_for_three_groups_at_most(client):
+    from kiln.library import spaces
+
+    offered = [dict(tile)["threads"] for tile in spaces.attention(128, "cuda:sm_90a")]
+    assert offered == [256, 384] and planned(client, (2, 1024, 32, 128), True)["threads"] in offered
