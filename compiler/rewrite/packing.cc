@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <numeric>
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/definitions.h"
@@ -15,8 +17,6 @@ namespace {
 
 using ir::BufferId;
 using ir::Space;
-
-int64_t Align(int64_t value, int64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
 
 bool IsPlaced(const ir::Module& module, BufferId id) { return module[id].space == Space::kShared && module[id].layout; }
 
@@ -38,6 +38,7 @@ bool Reads(const ir::Module& module, const ir::Stmt& stmt, BufferId tile) {
 }
 
 constexpr Lifetime kThroughout{0, INT64_MAX};
+constexpr size_t kMostPacked = 64;  // Pack compares each with each, and passes ask for each loop
 
 }  // namespace
 
@@ -59,6 +60,8 @@ Lifetimes LifetimesIn(const ir::Module& module, const ir::Block& body) {
   }
   return lives;
 }
+
+int64_t Align(int64_t value, int64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
 
 int64_t SharedAlignment(const ir::Buffer& shared) { return shared.layout->swizzle().bits > 0 ? 1024 : 128; }
 
@@ -88,6 +91,9 @@ int64_t SharedBytesOf(const ir::Module& module, const Lifetimes& lives, const st
     const auto versions = throughout.find(id);
     const bool always = versions != throughout.end();
     buffers.push_back({VersionBytes(module, id) * (always ? versions->second : 1), SharedAlignment(module[id]), always ? kThroughout : life});
+  }
+  if (buffers.size() > kMostPacked) {
+    return std::transform_reduce(buffers.begin(), buffers.end(), int64_t{0}, std::plus(), [](const Packed& b) { return Align(b.bytes, b.alignment); });
   }
   std::ranges::stable_sort(buffers, std::ranges::greater(), &Packed::bytes);
   return Pack(buffers).bytes;
