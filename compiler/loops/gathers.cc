@@ -30,7 +30,8 @@ constexpr int64_t kMostBytes = 16;  // of one cp.async; 4 is the least
 
 class Finder {
  public:
-  Finder(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context), digits_(module, kernel) {}
+  Finder(ir::Module& module, ir::Kernel& kernel, const Context& context)
+      : module_(module), kernel_(kernel), context_(context), digits_(module, kernel) {}
 
   void Run() {
     ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
-#include <numeric>
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/definitions.h"
@@ -93,7 +91,9 @@ int64_t SharedBytesOf(const ir::Module& module, const Lifetimes& lives, const st
     buffers.push_back({VersionBytes(module, id) * (always ? versions->second : 1), SharedAlignment(module[id]), always ? kThroughout : life});
   }
   if (buffers.size() > kMostPacked) {
-    return std::transform_reduce(buffers.begin(), buffers.end(), int64_t{0}, std::plus(), [](const Packed& b) { return Align(b.bytes, b.alignment); });
+    int64_t sum = 0;
+    for (const Packed& buffer : buffers) sum += Align(buffer.bytes, buffer.alignment);
+    return sum;
   }
   std::ranges::stable_sort(buffers, std::ranges::greater(), &Packed::bytes);
   return Pack(buffers).bytes;
