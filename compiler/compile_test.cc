@@ -367,7 +367,6 @@ TEST(Compile, ASelectGuardsItsLoads) {
   EXPECT_EQ(Occurrences(code, "+-4]"), 0) << code;
 }
 
-// Neighbours on which a mask decides together are loaded together; the mask is all that is compared.
 // A reshape leaves one index as digits by the extents. Nothing is divided to find the place again.
 TEST(Compile, DigitsOfOneNumberAreOnePlace) {
   const auto text = [](std::string_view first) {
@@ -386,6 +385,7 @@ func @f(%A: global f32[128, 96], %C: global f32[64, 3, 64]) {{
   EXPECT_GT(Count(CompileText(text("%j // 2"), "cuda:sm_90a"), "mul.wide.u32 wide"), 0u) << "of another number";
 }
 
+// Neighbours on which a mask decides together are loaded together; the mask is all that is compared.
 TEST(Compile, AMaskOfWholeVectorsLoadsVectors) {
   const auto code = [](std::string_view mask, std::string_view divides = "assume floormod(%n, 4:i64) == 0:i64") {
     const v1::WorkerResult result = CompileText(fmt::format(R"(kiln 1

@@ -105,6 +105,16 @@ const Form kForms[] = {
      Always("    %s = alloc shared f32[1024]\n"),
      {},
      200},
+    {"pipelined loops, a tile each",
+     InTurn([](int i) { return fmt::format("    for pipelined %i{} in 10 stages 3 {{\n      copy %X[%i{} * 1024; 1024] -> %s{}[0; 1024]\n", i, i, i); },
+            [](int i) { return fmt::format("      copy %s{}[0; 1024] -> %Y[%i{} * 1024; 1024]\n    }}\n", i - 1, i - 1); }),
+     [](int n) {
+       std::string tiles;
+       for (int i = 0; i < n; i += 2) tiles += fmt::format("    %s{} = alloc shared f32[1024]\n", i);
+       return tiles;
+     },
+     {},
+     80},
     {"tiles", InTurn([](int i) { return i % 4 == 0 ? fmt::format("    %s{} = alloc shared f32[32]\n", i) : ""; },
                      [](int i) {
                        return fmt::format("    copy %X[{}; 32] -> %s{}[0; 32]\n    copy %s{}[0; 32] -> %Y[{}; 32]\n", i, i / 4 * 4, i / 4 * 4,

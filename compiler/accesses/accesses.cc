@@ -11,6 +11,7 @@
 #include "compiler/accesses/vectors.h"
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/contains.h"
+#include "compiler/analysis/digits.h"
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/threads/own_run.h"
 #include "compiler/analysis/threads/thread_loop.h"
@@ -29,6 +30,7 @@ class Planner {
   Planner(ir::Module& module, const ir::Kernel& kernel, const Context& context)
       : module_(module),
         context_(context),
+        digits_(module, kernel),
         once_(ReadOnceTensors(module, kernel, *context.target)),
         kept_(KeptTensors(module, kernel, *context.target)) {}
 
@@ -38,7 +40,7 @@ class Planner {
       // The whole sum of one block goes to the other register by register.
       if (auto* sum = std::get_if<ir::PairSum>(&stmt.op)) sum->vector = sum->half ? RegistersTogether(*sum->half) : 1;
       const auto* loop = std::get_if<ir::For>(&stmt.op);
-      if (const ir::Store* store = StoreOfEach(module_, stmt)) PlanOwn(stmt, *store, facts);
+      if (const ir::Store* store = StoreOfEach(module_, stmt, digits_, threads)) PlanOwn(stmt, *store, facts);
       if (loop == nullptr || (loop->kind != ir::LoopKind::kParallel && loop->kind != ir::LoopKind::kVectorized)) return;
       threads_ = threads;
       Facts inner = facts;
@@ -184,6 +186,7 @@ class Planner {
 
   ir::Module& module_;
   const Context& context_;
+  const Digits digits_;
   ir::ThreadRange threads_{};  // the threads that come to the statement
   const std::set<ir::BufferId> once_, kept_;
 };

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/digits.h"
 #include "compiler/analysis/threads/own_run.h"
 #include "compiler/analysis/threads/register_map.h"
 #include "compiler/analysis/threads/thread_loop.h"
@@ -29,7 +30,8 @@ constexpr int64_t kMostBytes = 16;  // of one cp.async; 4 is the least
 
 class Finder {
  public:
-  Finder(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
+  Finder(ir::Module& module, ir::Kernel& kernel, const Context& context)
+      : module_(module), kernel_(kernel), context_(context), digits_(module, kernel) {}
 
   void Run() {
     ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
@@ -38,7 +40,7 @@ class Finder {
       for (const ir::Stmt& inner : loop->body) ahead_.insert(&inner);
     });
     WalkTogether(module_, kernel_, [this](ir::Stmt& stmt, const Facts& facts, const ir::ThreadRange& threads) {
-      if (ir::Store* store = StoreOfEach(module_, stmt)) return ConsiderOwn(stmt, std::get<ir::For>(stmt.op), *store, facts);
+      if (ir::Store* store = StoreOfEach(module_, stmt, digits_, threads)) return ConsiderOwn(stmt, std::get<ir::For>(stmt.op), *store, facts);
       auto* loop = std::get_if<ir::For>(&stmt.op);
       // A loop that touches fragments has a layout already.
       if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->layout || loop->body.size() != 1) return;
@@ -47,7 +49,7 @@ class Finder {
   }
 
  private:
-  // What each thread moves for itself has its own place in any case. The elements need no registers on their way.
+  // What each thread moves for itself: the elements need no registers on their way.
   void ConsiderOwn(ir::Stmt& stmt, ir::For& loop, ir::Store& store, const Facts& outside) {
     const std::optional<ir::Read> read = ReadOf(store);
     if (!read || !Moves(store, read->load)) return;
@@ -141,6 +143,7 @@ class Finder {
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
+  const Digits digits_;
   std::set<const ir::Stmt*> ahead_;  // statements of pipelined loops
 };
 

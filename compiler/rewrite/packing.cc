@@ -16,8 +16,6 @@ namespace {
 using ir::BufferId;
 using ir::Space;
 
-int64_t Align(int64_t value, int64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
-
 bool IsPlaced(const ir::Module& module, BufferId id) { return module[id].space == Space::kShared && module[id].layout; }
 
 // Whether the statement gives each element of the tile a value that is not made from it.
@@ -38,6 +36,7 @@ bool Reads(const ir::Module& module, const ir::Stmt& stmt, BufferId tile) {
 }
 
 constexpr Lifetime kThroughout{0, INT64_MAX};
+constexpr size_t kMostPacked = 64;  // Pack compares each with each, and passes ask for each loop
 
 }  // namespace
 
@@ -59,6 +58,8 @@ Lifetimes LifetimesIn(const ir::Module& module, const ir::Block& body) {
   }
   return lives;
 }
+
+int64_t Align(int64_t value, int64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
 
 int64_t SharedAlignment(const ir::Buffer& shared) { return shared.layout->swizzle().bits > 0 ? 1024 : 128; }
 
@@ -88,6 +89,11 @@ int64_t SharedBytesOf(const ir::Module& module, const Lifetimes& lives, const st
     const auto versions = throughout.find(id);
     const bool always = versions != throughout.end();
     buffers.push_back({VersionBytes(module, id) * (always ? versions->second : 1), SharedAlignment(module[id]), always ? kThroughout : life});
+  }
+  if (buffers.size() > kMostPacked) {
+    int64_t sum = 0;
+    for (const Packed& buffer : buffers) sum += Align(buffer.bytes, buffer.alignment);
+    return sum;
   }
   std::ranges::stable_sort(buffers, std::ranges::greater(), &Packed::bytes);
   return Pack(buffers).bytes;

@@ -30,6 +30,9 @@ struct Packing {
 };
 Packing Pack(std::span<const Packed> buffers);
 
+// The next multiple of the alignment.
+int64_t Align(int64_t value, int64_t alignment);
+
 // Swizzles repeat within 1024 bytes; 128 bytes is what the widest access and a row of banks need.
 int64_t SharedAlignment(const ir::Buffer& shared);
 
@@ -39,7 +42,8 @@ int64_t SharedAlignment(const ir::Buffer& shared);
 using Lifetimes = std::map<ir::BufferId, Lifetime>;
 Lifetimes LifetimesIn(const ir::Module& module, const ir::Block& body);
 
-// Bytes that the buffers take. `throughout`: these live from the start to the end, in so many versions.
+// Bytes that the buffers take; of more buffers than are packed for each question, their sum. `throughout`: these live from the start to the
+// end, in so many versions.
 int64_t SharedBytesOf(const ir::Module& module, const Lifetimes& lives, const std::map<ir::BufferId, int64_t>& throughout);
 
 }  // namespace kiln::compiler

@@ -2,12 +2,12 @@
 #include "compiler/synchronize/insert_needs.h"
 
 #include <fmt/format.h>
-#include "compiler/analysis/definitions.h"
 
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "compiler/analysis/definitions.h"
 #include "ir/op.h"
 
 namespace kiln::compiler {

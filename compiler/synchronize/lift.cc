@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <optional>
 #include <unordered_set>
-#include "compiler/analysis/definitions.h"
 
+#include "compiler/analysis/definitions.h"
 #include "ir/op.h"
 #include "ir/visit.h"
 

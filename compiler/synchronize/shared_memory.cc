@@ -156,8 +156,6 @@ class LifetimeFinder {
   int64_t clock_ = 0;
 };
 
-int64_t Align(int64_t value, int64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
-
 std::string Table(const ir::Module& module, const std::map<BufferId, Lifetime>& lifetimes) {
   std::string table;
   for (const auto& [id, life] : lifetimes) {

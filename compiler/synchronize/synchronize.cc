@@ -90,14 +90,12 @@ class Analysis {
   }
 
   void VisitAll(std::span<const Stmt> block, State& state) {
-    const std::span<const Stmt> outer = std::exchange(block_, block);
     for (size_t i = 0; i < block.size();) {
       const std::span<const Stmt> rest = block.subspan(i);
       const size_t together = ExchangeTogether(rest);
       together == 0 ? VisitStmt(rest[0], state) : VisitReduces(rest.first(together), state);
       i += std::max<size_t>(together, 1);
     }
-    block_ = outer;
   }
 
   const std::map<const Stmt*, Need>& needs() const { return needs_; }
@@ -427,16 +425,12 @@ class Analysis {
     return (version->offset - p.version->offset) % version->modulus == 0;
   }
 
-  // Where both touch the element of the same indices: it is another one in another iteration, or it belongs to one thread, or the thread that
-  // reads it has just written it, and others write the same.
+  // Where both touch the element of the same indices: it is another one in another iteration, or it belongs to one thread.
   bool AreElementsKnown(const Pending& p, const Stmt& stmt, const Access& access) const {
     if (module_[p.buffer].space != Space::kShared || !HaveTheSameIndices(*p.stmt, Accesses(*p.stmt), p.write, stmt, access)) return false;
     const std::optional<ir::VarId> loop = p.crossed == 0 ? std::nullopt : nest_[size_t(p.crossed - 1)];
     if (loop && digits_.TellIteration(access.indices, *loop, scopes_.back())) return true;
-    if (p.age != kDone) return false;
-    const bool beside = p.stmt >= block_.data() && p.stmt < &stmt && &stmt < block_.data() + block_.size();
-    const bool wrote = beside && ir::IsOneOf<ir::Store>(p.stmt->op);  // an atomic would also want what the others add
-    return (wrote && p.write && !access.write) || digits_.TellThread(access.indices, scopes_.back());
+    return p.age == kDone && digits_.TellThread(access.indices, scopes_.back());
   }
 
   void Repeat(const Stmt& stmt, const Block& body, std::optional<ir::VarId> var, State& state) {
@@ -513,7 +507,6 @@ class Analysis {
   bool met_ = true;
   std::set<ir::VarId> loops_;                   // serial loops entered so far
   std::vector<std::optional<ir::VarId>> nest_;  // those around; nullopt: it has no variable
-  std::span<const Stmt> block_;                 // the statements around
 };
 
 }  // namespace

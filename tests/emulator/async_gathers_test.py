@@ -186,3 +186,29 @@ def test_operands_of_a_product(call, target):
     *_, result = call(program, target, a, k, table, np.ones((tokens, values), np.float32))
     rows = k[table].reshape(keys, width).astype(float)
     assert np.array_equal(result, (a.astype(float) @ rows.T) @ rows[:, :values])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_last_iteration_that_writes_an_element_has_the_say(call, target):
+    """Elements that several iterations, or several threads, write: neither vectors nor asynchronous copies have an order."""
+
+    @T.prim_func
+    def program(A: T.Tensor((64, 16), "float32"), B: T.Tensor((64, 8), "float32"), C: T.Tensor((520,), "float32")):
+        with T.Kernel(1, threads=64):
+            t = T.get_thread_binding()
+            again = T.alloc_shared((64, 8), "float32")
+            beside = T.alloc_shared((520,), "float32")
+            for i in T.serial(16):
+                again[t, i % 8] = A[t, i]
+            for i in T.serial(16):
+                beside[t * 8 + i] = A[t, i]
+            T.copy(again, B)
+            T.copy(beside, C)
+
+    a = RNG.standard_normal((64, 16)).astype(np.float32)
+    _, b, c = call(program, target, a, np.zeros((64, 8), np.float32), np.zeros(520, np.float32))
+    assert np.array_equal(b, a[:, 8:])
+    expected = np.zeros(520, np.float32)
+    for i in range(16):
+        expected[np.arange(64) * 8 + i] = a[:, i]
+    assert np.array_equal(c, expected)

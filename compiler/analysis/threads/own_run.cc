@@ -15,7 +15,7 @@ constexpr int64_t kMostElements = 64;  // which are written out one after anothe
 
 }  // namespace
 
-ir::Store* StoreOfEach(const ir::Module& module, ir::Stmt& stmt) {
+ir::Store* StoreOfEach(const ir::Module& module, ir::Stmt& stmt, const Digits& digits, const ir::ThreadRange& threads) {
   auto* loop = std::get_if<ir::For>(&stmt.op);
   if (loop == nullptr || (loop->kind != ir::LoopKind::kSerial && loop->kind != ir::LoopKind::kUnroll)) return nullptr;
   if (loop->vars.size() != 1 || loop->body.size() != 1) return nullptr;
@@ -27,7 +27,8 @@ ir::Store* StoreOfEach(const ir::Module& module, ir::Stmt& stmt) {
   const bool cannot = std::ranges::any_of(accesses, [&](const Access& access) {
     return module[access.buffer].space == ir::Space::kFragment || (!access.write && access.buffer == store->buffer);
   });
-  return cannot ? nullptr : store;
+  if (cannot || !digits.TellIteration(store->indices, loop->vars[0], threads) || !digits.TellThread(store->indices, threads)) return nullptr;
+  return store;
 }
 
 void MakeRun(const ir::Module& module, ir::For& loop, int64_t width) {

@@ -9,14 +9,15 @@
 
 #include <cstdint>
 
+#include "compiler/analysis/digits.h"
 #include "ir/module.h"
 #include "ir/op.h"
 
 namespace kiln::compiler {
 
 // The store; nullptr: the loop is none of these. It has one variable and a constant extent, uses no fragment, and no iteration reads what
-// one writes.
-ir::Store* StoreOfEach(const ir::Module& module, ir::Stmt& loop);
+// one writes. Each element belongs to one iteration of one of the `threads`: where several write it, the last iteration has the say.
+ir::Store* StoreOfEach(const ir::Module& module, ir::Stmt& loop, const Digits& digits, const ir::ThreadRange& threads);
 
 // `width` neighbours go together; it divides the extent.
 void MakeRun(const ir::Module& module, ir::For& loop, int64_t width);
