@@ -44,10 +44,11 @@ std::expected<std::string, Error> WholeFile(const std::filesystem::path& file) {
 
 std::expected<std::string, Error> CredentialFile(const std::filesystem::path& file) {
   std::error_code error;
-  struct statfs system {};
+  struct statfs system{};
   const bool fifo = std::filesystem::is_fifo(file, error) && ::statfs(file.c_str(), &system) == 0;
   if (fifo && system.f_type != PIPEFS_MAGIC) {  // a pipe has a writer
-    return std::unexpected(Error{.code = ErrorCode::kInvalid, .message = "cannot read " + file.string() + ": it is a FIFO; a regular file is needed"});
+    return std::unexpected(
+        Error{.code = ErrorCode::kInvalid, .message = "cannot read " + file.string() + ": it is a FIFO; a regular file is needed"});
   }
   return WholeFile(file);
 }

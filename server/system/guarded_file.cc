@@ -86,14 +86,14 @@ std::expected<std::optional<std::string>, std::string> ReadGuarded(const std::fi
 }
 
 std::string WhyNoLog(const std::filesystem::path& path) {
-  struct stat status {};
-  struct statfs system {};
+  struct stat status{};
+  struct statfs system{};
   if (::stat(path.c_str(), &status) != 0 || ::statfs(path.c_str(), &system) != 0) return "";
   return WhyNoLog(status, system);
 }
 
 std::string WhyNotRenamed(const std::filesystem::path& path) {
-  struct stat status {};
+  struct stat status{};
   return ::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode) ? "" : NotRegular(status.st_mode);
 }
 
@@ -104,8 +104,8 @@ std::expected<UniqueFd, std::string> OpenLog(const std::filesystem::path& path) 
     const std::string why = error == ENXIO ? WhyNoLog(path) : "";
     return std::unexpected(why.empty() ? std::strerror(error) : why);
   }
-  struct stat status {};
-  struct statfs system {};
+  struct stat status{};
+  struct statfs system{};
   if (::fstat(file.get(), &status) != 0 || ::fstatfs(file.get(), &system) != 0) return std::unexpected(std::strerror(errno));
   if (std::string why = WhyNoLog(status, system); !why.empty()) return std::unexpected(std::move(why));
   if (::fcntl(file.get(), F_SETFL, O_APPEND) != 0) return std::unexpected(std::strerror(errno));  // lines wait for whoever reads a pipe
