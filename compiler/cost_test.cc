@@ -2,6 +2,8 @@
 //
 // What a compile costs is known before LLVM: small programs that ask for much are refused with figures or stay loops, long ones take time in
 // proportion to their length.
+#include <algorithm>
+
 #include "compiler/compile_testing.h"
 #include "compiler/growth_testing.h"
 
@@ -193,6 +195,8 @@ func @f(%X: global f32[128, 600], %Y: global f32[128, 600]) outputs(1) {
   for (const char* target : {"hip:gfx1100", "hip:gfx942"}) {
     const v1::WorkerResult result = CompileText(text, target);
     ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+    const auto lowered = std::ranges::count_if(result.timings(), [](const v1::Timing& timing) { return timing.stage() == "lower"; });
+    EXPECT_EQ(lowered, 2) << target << ": what was made without moving code is kept";
     ASSERT_EQ(result.diagnostics_size(), 1) << target;
     EXPECT_NE(result.diagnostics(0).message().find("only in part"), std::string::npos) << result.diagnostics(0).message();
   }

@@ -150,7 +150,7 @@ std::expected<std::shared_ptr<grpc::ChannelCredentials>, Error> Credentials(cons
   for (const auto& [file, text] : {std::pair{options.tls_roots, &ssl.pem_root_certs}, std::pair{options.tls_certificate, &ssl.pem_cert_chain},
                                    std::pair{options.tls_key, &ssl.pem_private_key}}) {
     if (file.empty()) continue;
-    auto read = WholeFile(file);
+    auto read = CredentialFile(file);
     if (!read) return std::unexpected(std::move(read.error()));
     *text = std::move(*read);
   }
@@ -168,6 +168,11 @@ std::expected<void, Error> Complete(ConnectOptions& options) {
   if (options.address.starts_with(kUnix)) {
     std::string why = TooLongForASocket(std::string_view(options.address).substr(kUnix.size()));
     if (!why.empty()) return std::unexpected(Error{.code = ErrorCode::kInvalid, .message = std::move(why)});
+    if (!options.tls_roots.empty() || !options.tls_certificate.empty() || !options.tls_key.empty()) {
+      return std::unexpected(Error{.code = ErrorCode::kInvalid,
+                                   .message = "--tls-roots, --tls-cert and --tls-key (ConnectOptions::tls_roots and so on) are for TCP, and " +
+                                              options.address + " is a Unix socket; leave them out"});
+    }
   }
   for (const auto& [name, value] : {std::pair{"KILN_TLS_ROOTS", &options.tls_roots}, std::pair{"KILN_TLS_CERT", &options.tls_certificate},
                                     std::pair{"KILN_TLS_KEY", &options.tls_key}, std::pair{"KILN_TOKEN", &options.token}}) {
@@ -176,7 +181,7 @@ std::expected<void, Error> Complete(ConnectOptions& options) {
   if (const std::string folders = Environment("KILN_RECORD"); !folders.empty()) options.record += ":" + folders;
   const std::string file = Environment("KILN_TOKEN_FILE");
   if (!options.token.empty() || file.empty()) return {};
-  auto token = WholeFile(file);
+  auto token = CredentialFile(file);
   if (!token) return std::unexpected(std::move(token.error()));
   token->erase(std::find_if(token->begin(), token->end(), [](unsigned char c) { return std::isspace(c) != 0; }), token->end());
   options.token = std::move(*token);

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/cpp/pieces_of_file.h"
 
+#include <linux/magic.h>
+#include <sys/statfs.h>
+
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 namespace kiln {
@@ -36,6 +40,17 @@ std::expected<std::string, Error> WholeFile(const std::filesystem::path& file) {
     if (piece.empty()) return whole;
     whole += piece;
   }
+}
+
+std::expected<std::string, Error> CredentialFile(const std::filesystem::path& file) {
+  std::error_code error;
+  struct statfs system{};
+  const bool fifo = std::filesystem::is_fifo(file, error) && ::statfs(file.c_str(), &system) == 0;
+  if (fifo && system.f_type != PIPEFS_MAGIC) {  // a pipe has a writer
+    return std::unexpected(
+        Error{.code = ErrorCode::kInvalid, .message = "cannot read " + file.string() + ": it is a FIFO; a regular file is needed"});
+  }
+  return WholeFile(file);
 }
 
 }  // namespace kiln

@@ -33,5 +33,7 @@ class PiecesOfFile {
 };
 
 std::expected<std::string, Error> WholeFile(const std::filesystem::path& file);
+// The same before any call, whose timeout does not count yet: a named FIFO, whose writer could be waited for forever, is refused.
+std::expected<std::string, Error> CredentialFile(const std::filesystem::path& file);
 
 }  // namespace kiln

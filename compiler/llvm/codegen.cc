@@ -82,6 +82,7 @@ class Generator {
     }
     const bool long_kernel = IsLong(*code_);
     if (!Optimized(CodeMotion::kYes) || (!context_.target->emulated && !FitsRegisters(module, long_kernel))) return false;
+    unmoved_.reset();
     if (explain_.llvm()) Dump("llvm-optimized", Text(*code_));
     return true;
   }
@@ -137,7 +138,7 @@ class Generator {
     if (const Pressure unmoved = PressureOf(*code_, registers); unmoved.registers <= registers) {
       pressure_ = unmoved;
     } else {
-      code_ = std::move(moved);
+      unmoved_ = std::exchange(code_, std::move(moved));
     }
     return true;
   }
@@ -145,6 +146,10 @@ class Generator {
   // ptxas optimizes for itself what LLVM did not move; AMD's backend would take too long for it.
   bool Unoptimized(const ir::Module& module) {
     if (context_.target->family == target::Family::kAmdgpu) machine_->setOptLevel(llvm::CodeGenOptLevel::None);
+    if (unmoved_) {
+      code_ = std::move(unmoved_);
+      return true;
+    }
     return Lowered(module) && Optimized(CodeMotion::kNo);
   }
 
@@ -248,7 +253,8 @@ class Generator {
   llvm::LLVMContext llvm_;
   std::unique_ptr<llvm::TargetMachine> machine_;
   std::unique_ptr<llvm::Module> code_;
-  Pressure pressure_;  // of the optimized code
+  Pressure pressure_;                      // of the optimized code
+  std::unique_ptr<llvm::Module> unmoved_;  // that TakeUnmovedIfItFits made and did not take
 };
 
 }  // namespace

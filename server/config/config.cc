@@ -24,6 +24,8 @@
 #include "clients/common/config_environment.h"
 #include "compiler/target/closest.h"
 #include "server/config/config_report.h"
+#include "server/config/tls_config.h"
+#include "server/system/guarded_file.h"
 #include "server/system/script.h"
 
 namespace kiln::server {
@@ -289,9 +291,11 @@ std::optional<Words> TextsOf(const toml::node& value, const CLI::Option& option)
 // The file's keys as arguments, so that one parser checks all.
 std::expected<Words, std::string> FromFile(const CLI::App& app, const fs::path& path) {
   Words words;
+  const auto text = ReadOrdinary(path);
+  if (!text) return std::unexpected(fmt::format("--config: {}", text.error()));
   const toml::parse_result file = [&]() -> toml::parse_result {
     try {
-      return toml::parse_file(path.string());
+      return toml::parse(*text, path.string());
     } catch (const toml::parse_error& error) {
       words.push_back(fmt::format("{}, line {}: {}", path.string(), error.source().begin.line, error.description()));
       return {};
@@ -509,7 +513,7 @@ std::expected<Config, ConfigEnd> ReadConfig(int argc, char** argv) {
   const Words flags(argv + 1, argv + argc);
   Words from_file_words;
   const fs::path file = ConfigFileIn(flags);
-  if (!file.empty()) {
+  if (!file.empty() && file != "/dev/null") {
     auto from_file = FromFile(app, file);
     if (!from_file) return std::unexpected(ConfigEnd{2, from_file.error()});
     from_file_words = std::move(*from_file);
@@ -531,6 +535,7 @@ std::expected<Config, ConfigEnd> ReadConfig(int argc, char** argv) {
     return std::unexpected(ConfigEnd{2, fmt::format("{}{}; `kilnd --help` lists the options", error.what(), DidYouMean(app))});
   }
   if (const auto finished = Finish(raw, config); !finished) return std::unexpected(ConfigEnd{2, finished.error()});
+  if (const auto heard = RefuseTlsOfSocket(config, {from_file_words, flags}); !heard) return std::unexpected(ConfigEnd{2, heard.error()});
   if (app.count("--state-dir") == 0) config.own_state_directory = OwnStateDirectory(config.state_directory, config.endpoint.address);
   if (raw.check_config) config.effective = Effective(app, {from_file_words, file.string(), from_environment, flags});
   config.service_manager = ServiceManagerFromEnvironment();

@@ -17,6 +17,7 @@
 #include "server/service/bundles.h"
 #include "server/service/shared_stores.h"
 #include "server/service/upstream.h"
+#include "server/system/guarded_file.h"
 #include "server/system/script.h"
 #include "server/system/system_clock.h"
 
@@ -51,11 +52,11 @@ class Checker {
     if (const auto may = cache::MayHoldStore(Existing(folder)); !may) Says(setting, may.error().message);
   }
 
-  void Writes(const char* setting, const fs::path& file) {
+  void Writes(const char* setting, const fs::path& file, std::string (*why_not)(const fs::path&) = WhyNoLog) {
     if (file.empty()) return;
     std::error_code error;
     if (!fs::exists(file, error)) return Keeps(setting, fs::absolute(file, error).parent_path());
-    if (fs::is_directory(file, error)) return problems_.push_back(fmt::format("{}: {} is a folder", setting, file.string()));
+    if (const std::string why = why_not(file); !why.empty()) return Says(setting, fmt::format("cannot write {}: {}", file.string(), why));
     if (::access(file.c_str(), W_OK) != 0) Add(setting, file, "cannot be written");
   }
 
@@ -89,7 +90,7 @@ std::vector<std::string> ProblemsOf(const Config& config) {
   if (config.endpoint.socket) check.Keeps("listen", config.endpoint.socket->parent_path());
   check.Writes("log-file", config.log.file);
   check.Writes("audit-log", config.audit_log);
-  check.Writes("trace-file", config.trace_file);
+  check.Writes("trace-file", config.trace_file, WhyNotRenamed);
   if (!config.tls_certificate.empty()) {
     if (const auto tls = TlsCredentials({config.tls_certificate, config.tls_key, config.tls_client_ca}); !tls) {
       check.Says("tls-cert", tls.error());

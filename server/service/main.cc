@@ -6,7 +6,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <exception>
+#include <expected>
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -55,6 +59,15 @@ void Drain(const sigset_t& ends, const ServiceManager& manager, std::chrono::mic
   });
 }
 
+// A log that cannot be opened is an exception, as in spdlog.
+std::expected<std::unique_ptr<Daemon>, std::string> Started(Config config) {
+  try {
+    return Daemon::Start(std::move(config));
+  } catch (const std::exception& error) {
+    return std::unexpected(error.what());
+  }
+}
+
 // Whether to retry the start with this socket's own store, because another kilnd holds the default one.
 bool UseOwnStore(Config& config) {
   if (!config.own_state_directory || !kiln::cache::IsHeld(config.state_directory)) return false;
@@ -88,8 +101,8 @@ int main(int argc, char** argv) {
   sigaddset(&signals, SIGHUP);
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // in every thread: this one waits for them
 
-  auto daemon = Daemon::Start(*config);
-  if (!daemon && UseOwnStore(*config)) daemon = Daemon::Start(std::move(*config));
+  auto daemon = Started(*config);
+  if (!daemon && UseOwnStore(*config)) daemon = Started(std::move(*config));
   if (!daemon) {
     std::fprintf(stderr, "kilnd: %s\n", daemon.error().c_str());
     return 1;

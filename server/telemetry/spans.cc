@@ -10,6 +10,7 @@
 
 #include "server/reply/reply.h"
 #include "server/reply/status_map.h"
+#include "server/system/guarded_file.h"
 #include "server/system/json_text.h"
 
 namespace kiln::server {
@@ -105,12 +106,16 @@ SpanFile::SpanFile(std::unique_ptr<Sink> sink) : sink_(std::move(sink)) {}
 SpanFile::~SpanFile() = default;
 
 std::expected<std::unique_ptr<SpanFile>, std::string> SpanFile::Open(const std::string& path, std::uint64_t max_bytes) {
+  const auto fail = [&](std::string_view why) {
+    return std::unexpected(fmt::format("cannot write the span file {}: {}; choose another with --trace-file", path, why));
+  };
+  if (const std::string why = WhyNotRenamed(path); !why.empty()) return fail(why);
   try {
     auto sink = std::make_unique<Sink>(Sink{spdlog::logger("spans", std::make_shared<spdlog::sinks::rotating_file_sink_st>(path, max_bytes, 1))});
     sink->logger.set_pattern("%v");
     return std::unique_ptr<SpanFile>(new SpanFile(std::move(sink)));
   } catch (const spdlog::spdlog_ex& error) {
-    return std::unexpected(fmt::format("cannot write the span file {}: {}; choose another with --trace-file", path, error.what()));
+    return fail(error.what());
   }
 }
 

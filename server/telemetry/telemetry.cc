@@ -3,6 +3,8 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <expected>
 #include <filesystem>
 #include <system_error>
 
@@ -11,6 +13,7 @@
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include "server/system/guarded_file.h"
 #include "server/system/json_text.h"
 
 namespace kiln::server {
@@ -38,15 +41,18 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
   explicit FileSink(std::string path) : path_(std::move(path)) {
     std::error_code ignored;
     std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), ignored);
-    if (!Reopen()) spdlog::throw_spdlog_ex("cannot open " + path_, errno);
+    if (const auto opened = Reopen(); !opened) spdlog::throw_spdlog_ex(fmt::format("cannot open {}: {}", path_, opened.error()));
   }
 
-  bool Reopen() {
-    File opened(std::fopen(path_.c_str(), "ae"));
-    if (!opened) return false;
+  std::expected<void, std::string> Reopen() {
+    auto opened = OpenLog(path_);
+    if (!opened) return std::unexpected(std::move(opened.error()));
+    File file(::fdopen(opened->get(), "a"));
+    if (!file) return std::unexpected(std::strerror(errno));
+    opened->Release();
     std::lock_guard lock(mutex_);
-    file_ = std::move(opened);
-    return true;
+    file_ = std::move(file);
+    return {};
   }
 
  private:
@@ -107,6 +113,6 @@ void Telemetry::LogUnflushed(Level level, std::string_view event, std::span<cons
 
 void Telemetry::Flush() const { sink_->logger.flush(); }
 
-bool Telemetry::Reopen() { return !sink_->file || sink_->file->Reopen(); }
+bool Telemetry::Reopen() { return !sink_->file || sink_->file->Reopen().has_value(); }
 
 }  // namespace kiln::server

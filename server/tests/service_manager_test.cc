@@ -194,8 +194,8 @@ TEST_F(ServiceManagerTest, CheckConfigFindsWhatCannotWork) {
   EXPECT_EQ(Run(Check("--no-such-setting=1 2>&1")).status, 2);
   const fs::path broken = folder_ / "broken.pem";
   std::ofstream(broken) << "no certificate";
-  const Ran tls = Run(Check("--worker-executable=" KILN_BIN "/kiln-fake-worker --tls-cert=" + broken.string() + " --tls-key=" + broken.string() +
-                            " 2>&1 >/dev/null"));
+  const Ran tls = Run(Check("--worker-executable=" KILN_BIN "/kiln-fake-worker --listen=localhost:1 --tls-cert=" + broken.string() +
+                            " --tls-key=" + broken.string() + " 2>&1 >/dev/null"));
   EXPECT_EQ(tls.status, 2);
   EXPECT_THAT(tls.out, HasSubstr("tls-cert:"));
 }

@@ -61,9 +61,49 @@ def test_files_that_are_none_end_the_start_with_a_sentence(host):
                   (*tls, "--cluster-store=rediss://localhost:1", f"--cluster-ca={fifo}"),
                   (*tls, "--cluster-store=redis://localhost:1", f"--cluster-credentials={fifo}")):
         ended = subprocess.run(host.command(*words), capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
-        assert ended.returncode == 1 and f"cannot read {fifo}: it is no file" in ended.stderr, (words, ended.stderr)
+        assert ended.returncode == 1 and f"cannot read {fifo}: it is a FIFO; a regular file is needed" in ended.stderr, (words, ended.stderr)
+    for name, file, kind in (("config", fifo, "a FIFO"), ("config", "/dev/zero", "a device"), ("config", host.folder, "a folder"),
+                             ("log-file", fifo, "a FIFO"), ("audit-log", fifo, "a FIFO"), ("trace-file", fifo, "a FIFO"),
+                             ("trace-file", "/dev/null", "a device")):
+        for check in ((), ("--check-config", "--worker-executable=/bin/true")):
+            ended = subprocess.run(host.command(*tls, f"--{name}={file}", *check), capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
+            assert ended.returncode == (2 if check or name == "config" else 1), (name, file, check, ended)
+            assert f"{file}: it is {kind}; a regular file" in ended.stderr, (name, file, check, ended.stderr)
     ended = subprocess.run([KILND, f"--listen={host.address}", *tls, "--state-dir", ""], capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
     assert ended.returncode == 2 and "kilnd: --state-dir ''" in ended.stderr, ended.stderr
+
+
+def test_a_log_may_be_a_pipe_or_null(host):
+    host.start("--audit-log=/dev/null")
+    host.process.terminate()
+    assert host.process.wait(30) == 0
+    piped = subprocess.Popen(host.command(f"--tls-cert={host.certificate}", f"--tls-key={host.key}", "--log-file=/dev/stdout"),
+                             stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    with piped:
+        assert any("event=serving" in line for line in piped.stdout)
+        piped.terminate()
+
+
+def test_clients_do_not_wait_for_fifos(host):
+    fifo = host.folder / "fifo"
+    os.mkfifo(fifo, 0o600)
+    for variable in ("KILN_TLS_ROOTS", "KILN_TOKEN_FILE"):
+        ended = host.kiln("stats", **{variable: str(fifo)})
+        assert ended.returncode == 1 and f"cannot read {fifo}: it is a FIFO" in ended.stdout, (variable, ended)
+
+
+def test_tls_on_a_socket_is_refused(host):
+    listen = f"--listen=unix:{host.folder}/sock"
+    for name in ("tls-client-ca", "tls-cert"):
+        words = (f"--{name}={host.folder}/none", *((f"--tls-key={host.folder}/none",) if name == "tls-cert" else ()))
+        ended = subprocess.run(host.command(listen, *words), capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
+        assert ended.returncode == 2 and f"--{name}: unix:{host.folder}/sock is a Unix socket, which has no TLS" in ended.stderr, ended.stderr
+    named = {f"KILN_TLS_{name}": str(host.folder / "none") for name in ("CERT", "KEY")}  # for other hosts
+    checked = subprocess.run(host.command(listen, "--check-config", "--worker-executable=/bin/true"), capture_output=True, text=True,
+                             env={**ENVIRONMENT, **named})
+    assert "is a Unix socket" not in checked.stderr
+    ran = host.kiln("stats", f"--tls-roots={host.folder}/none", KILN_ADDRESS=f"unix:{host.folder}/sock")
+    assert ran.returncode == 1 and "are for TCP" in ran.stdout, ran
 
 
 def test_nobody_without_token_or_certificate(host, program):

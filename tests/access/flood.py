@@ -99,9 +99,21 @@ def compared(name, connect, token, request, calls, flooding):
     yield f"flood of {name}: p99 over without ({1e3 * flooded.p99():.1f} over {1e3 * quiet.p99():.1f} ms)", round(ratio, 2), 2, ratio <= 2
 
 
+@contextlib.contextmanager
+def keys_kept_in(folder):
+    """Clients keep the keys of daemons they know there."""
+    before = os.environ.get("XDG_CONFIG_HOME")
+    os.environ["XDG_CONFIG_HOME"] = folder
+    try:
+        yield
+    finally:
+        del os.environ["XDG_CONFIG_HOME"]
+        if before is not None:
+            os.environ["XDG_CONFIG_HOME"] = before
+
+
 def over_tls(program, calls):
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_CONFIG_HOME"] = f"{folder}/config"  # where clients keep the keys of daemons they know
+    with tempfile.TemporaryDirectory() as folder, keys_kept_in(f"{folder}/config"):
         host = Host(pathlib.Path(folder))
         try:
             token, other = host.token("caller", tenant="caller", scopes="read,compile"), host.token("other", tenant="other", scopes="read,compile")
@@ -145,8 +157,11 @@ def figures(calls):
 
 
 def main():
+    calls = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    if calls < CALLERS:
+        sys.exit(f"{calls} calls: each of the {CALLERS} callers makes at least one")
     missed = 0
-    for name, value, bar, holds in figures(int(sys.argv[1]) if len(sys.argv) > 1 else 2000):
+    for name, value, bar, holds in figures(calls):
         print(f"{name}: {value} (at most {bar}){'' if holds else ': missed'}", flush=True)
         missed += not holds
     return 1 if missed else 0

@@ -81,4 +81,4 @@ class Host:
     def kiln(self, *words, **environment):
         environment = {**ENVIRONMENT, "XDG_CONFIG_HOME": str(self.folder / "config"), "KILN_TLS_ROOTS": str(self.authority.roots),
                        "KILN_ADDRESS": self.address, **environment}
-        return subprocess.run([str(KILN), "--json", "--timeout=20", *words], capture_output=True, text=True, env=environment)
+        return subprocess.run([str(KILN), "--json", "--timeout=20", *words], capture_output=True, text=True, env=environment, timeout=120)

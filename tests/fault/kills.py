@@ -39,8 +39,9 @@ def served(state, sockets, name):
     """A client of a kilnd that is killed at the end. Each has a socket of its own: a channel waits before it tries one again that was closed."""
     folder = pathlib.Path(sockets) / str(name)
     folder.mkdir()
-    daemon = Daemon(state, folder).start(*OPTIONS)
+    daemon = Daemon(state, folder)
     try:
+        daemon.start(*OPTIONS)
         yield daemon.client()
     finally:
         daemon.kill()
@@ -61,6 +62,8 @@ def lost(store, kills):
 
 def main():
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else 500
+    if kills < 1:
+        sys.exit(f"{kills} kills lose nothing: give a number from 1")
     missed = 0
     for name, store in (("a durable Compile", compiled), ("a Put", Put())):
         gone = lost(store, kills)

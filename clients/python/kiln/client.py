@@ -39,6 +39,8 @@ def _file(variable: str) -> bytes | None:
     if not name:
         return None
     try:
+        if pathlib.Path(name).is_fifo() and os.path.exists(os.path.realpath(name)):  # not of a pipe, which has a writer
+            raise KilnError(f"{variable}: cannot read {name}: it is a FIFO; a regular file is needed")
         return pathlib.Path(name).read_bytes()
     except OSError as failure:
         raise KilnError(f"{variable}: {failure}") from None

@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+import numbers
+
 
 class DType(str):
     """One element type. It is a string, its canonical name: ``T.DType("half") is T.float16``. Called, it casts: ``T.float16(x)``.
     That of a vector, as ``T.float32x2``, is called with a value for each lane; a T.alloc_var may be of it, and T.extract_lane reads a lane.
-    Buffers have elements of one number.
+    Buffers have elements of one number. An integer type takes a number's last bits: ``T.uint8(-1)`` is 255 and ``T.int8(200)`` is -56; a number
+    of more bits than the type has is warned of.
     Shapes: called with a scalar, or as many as it has lanes. Dtypes: the table of this page lists all types and their other names. Targets:
     all. Where a target has no instructions for a type, Kiln computes with a wider one. Errors: TypeError for a name that is no dtype, and for
     another number of values."""
@@ -35,8 +38,9 @@ class DType(str):
         return expr.cast(value, self)
 
     def loses_bits_of(self, number) -> bool:
-        """Whether it is an integer of more bits than the type's numbers have; a negative one may stand for an unsigned one of its bits."""
-        return isinstance(number, int) and self.kind in ("i", "u") and not -(1 << self.bits >> 1) <= number < 1 << self.bits
+        """Whether it is an integer of more bits than the type's numbers have; a negative one may stand for an unsigned
+        one of its bits, and the other way round."""
+        return isinstance(number, numbers.Integral) and self.kind in ("i", "u") and not -(1 << self.bits >> 1) <= number < 1 << self.bits
 
     def __getnewargs__(self):
         return (str(self),)

@@ -54,6 +54,7 @@ def test_and_with_any_of_them(dtype, value):
 
 
 @pytest.mark.parametrize("dtype, value, told", [("int8", 300, True), ("uint8", 256, True), ("uint8", -129, True), ("int32", 1 << 32, True),
+                                                ("int8", np.int64(300), True), ("int8", np.int16(200), False),
                                                 ("int8", 255, False), ("uint8", -1, False), ("int8", -128, False), ("int32", (1 << 32) - 1, False),
                                                 ("float16", 100000, False), ("bool", 2, False)])
 def test_a_constant_of_more_bits_than_its_place_is_told_of(dtype, value, told):

@@ -2,6 +2,7 @@
 """The client against a gRPC server in this process: what is sent, and what becomes of each kind of failure."""
 
 import concurrent.futures
+import os
 import threading
 
 import grpc
@@ -385,3 +386,17 @@ def test_a_token_that_no_header_can_carry_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("KILN_TOKEN_FILE", str(tmp_path / "token"))
     with pytest.raises(kiln.KilnError, match="KILN_TOKEN_FILE"):
         Client("unix:/nowhere.sock")
+
+
+def test_a_fifo_is_no_file_of_a_token(monkeypatch, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    monkeypatch.setenv("KILN_TOKEN_FILE", str(tmp_path / "fifo"))
+    with pytest.raises(kiln.KilnError, match="KILN_TOKEN_FILE: cannot read .*fifo: it is a FIFO"):
+        Client("unix:/nowhere.sock")
+    reading, writing = os.pipe()
+    os.write(writing, b"a b")  # which no token is: it was read
+    os.close(writing)
+    monkeypatch.setenv("KILN_TOKEN_FILE", f"/dev/fd/{reading}")
+    with pytest.raises(kiln.KilnError, match="the token has characters"):
+        Client("unix:/nowhere.sock")
+    os.close(reading)
