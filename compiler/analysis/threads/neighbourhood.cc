@@ -21,24 +21,6 @@ int64_t LowBit(uint64_t value) {
   return int64_t(bits & -bits);
 }
 
-// Whether an integer is certainly not negative, if nothing in it overflows.
-bool IsNatural(const ir::ExprPool& pool, const Facts& facts, ExprId id) {
-  if (facts.RangeOf(id).min >= 0) return true;
-  const ExprNode& node = pool[id];
-  const auto all = [&] { return std::ranges::all_of(node.Args(), [&](ExprId arg) { return IsNatural(pool, facts, arg); }); };
-  switch (node.op) {
-    case ExprOp::kAdd:
-    case ExprOp::kMul:
-    case ExprOp::kMin:
-    case ExprOp::kDiv:
-    case ExprOp::kFloorDiv:
-    case ExprOp::kMod:
-    case ExprOp::kFloorMod: return all();
-    case ExprOp::kCast: return ir::IsInteger(pool.Type(node.args[0])) && ir::Bits(node.dtype) >= ir::Bits(pool.Type(node.args[0])) && all();
-    default: return false;
-  }
-}
-
 }  // namespace
 
 std::optional<Steps> Neighbourhood::Of(ExprId id) const {
@@ -68,7 +50,7 @@ std::optional<Steps> Neighbourhood::OfLinear(const Linear& linear) const {
   for (const auto& [term, coefficient] : linear.terms) {
     const std::optional<Steps> steps = Of(ExprId(term));
     if (!steps) return std::nullopt;
-    sum.step += steps->step * coefficient;
+    sum.step = int64_t(uint64_t(sum.step) + uint64_t(steps->step) * uint64_t(coefficient));
     sum.divisor = std::min(sum.divisor, LowBit(uint64_t(steps->divisor) * uint64_t(coefficient)));
   }
   return sum;
@@ -127,8 +109,8 @@ std::optional<Steps> Neighbourhood::OfComparison(const ExprNode& node) const {
 // Whether neighbours that count up from a multiple of the width have one quotient, and remainders that count up as well.
 bool Neighbourhood::DividesWhole(const ExprNode& node, const Steps& x, bool truncates) const {
   const std::optional<Steps> by = Of(node.args[1]);
-  return x.step == 1 && IsAligned(x) && by && by->step == 0 && IsAligned(*by) && IsNatural(pool_, facts_, node.args[1]) &&
-         (!truncates || IsNatural(pool_, facts_, node.args[0]));
+  return x.step == 1 && IsAligned(x) && by && by->step == 0 && IsAligned(*by) && facts_.RangeOf(node.args[1]).min >= 0 &&
+         (!truncates || facts_.RangeOf(node.args[0]).min >= 0);
 }
 
 std::optional<Steps> Neighbourhood::OfQuotient(const ExprNode& node) const {

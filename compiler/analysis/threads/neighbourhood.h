@@ -19,7 +19,8 @@ struct Steps {
 };
 
 // Quotients and remainders of a sum count on with the variable, or keep one value, where all that is added to it, and what divides it, are
-// multiples of the width: x / 64 and x mod 64 for x = 64 · block + v and widths up to 64. Indices do not overflow.
+// multiples of the width: x // 64 and x floormod 64 for x = 64 · block + v and widths up to 64. Arithmetic wraps, masks' and indices' alike: a divisor,
+// and what a quotient that truncates divides, are natural where their ranges say so.
 class Neighbourhood {
  public:
   // `width`: a power of two. `facts` hold at the loop's body.
