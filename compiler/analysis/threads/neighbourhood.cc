@@ -21,6 +21,31 @@ int64_t LowBit(uint64_t value) {
   return int64_t(bits & -bits);
 }
 
+bool KeepsValue(const ir::ExprPool& pool, const ExprNode& cast) {
+  const ir::DType from = pool.Type(cast.args[0]);
+  if (!ir::IsInteger(from) || !ir::IsInteger(cast.dtype)) return false;
+  const bool from_natural = !ir::IsSigned(from) && ir::IsSigned(cast.dtype);
+  return ir::Bits(cast.dtype) >= ir::Bits(from) + from_natural;
+}
+
+// Whether an integer is certainly not negative, if no arithmetic in it overflows.
+bool IsNatural(const ir::ExprPool& pool, const Facts& facts, ExprId id) {
+  if (facts.RangeOf(id).min >= 0) return true;
+  const ExprNode& node = pool[id];
+  const auto all = [&] { return std::ranges::all_of(node.Args(), [&](ExprId arg) { return IsNatural(pool, facts, arg); }); };
+  switch (node.op) {
+    case ExprOp::kAdd:
+    case ExprOp::kMul:
+    case ExprOp::kMin:
+    case ExprOp::kDiv:
+    case ExprOp::kFloorDiv:
+    case ExprOp::kMod:
+    case ExprOp::kFloorMod: return all();
+    case ExprOp::kCast: return KeepsValue(pool, node) && all();
+    default: return false;
+  }
+}
+
 }  // namespace
 
 std::optional<Steps> Neighbourhood::Of(ExprId id) const {
@@ -109,9 +134,11 @@ std::optional<Steps> Neighbourhood::OfComparison(const ExprNode& node) const {
 // Whether neighbours that count up from a multiple of the width have one quotient, and remainders that count up as well.
 bool Neighbourhood::DividesWhole(const ExprNode& node, const Steps& x, bool truncates) const {
   const std::optional<Steps> by = Of(node.args[1]);
-  return x.step == 1 && IsAligned(x) && by && by->step == 0 && IsAligned(*by) && facts_.RangeOf(node.args[1]).min >= 0 &&
-         (!truncates || facts_.RangeOf(node.args[0]).min >= 0);
+  return x.step == 1 && IsAligned(x) && by && by->step == 0 && IsAligned(*by) && IsNaturalHere(node.args[1]) &&
+         (!truncates || IsNaturalHere(node.args[0]));
 }
+
+bool Neighbourhood::IsNaturalHere(ExprId id) const { return wraps_ ? facts_.RangeOf(id).min >= 0 : IsNatural(pool_, facts_, id); }
 
 std::optional<Steps> Neighbourhood::OfQuotient(const ExprNode& node) const {
   const std::optional<Steps> x = ir::IsInteger(node.dtype) ? Of(node.args[0]) : std::nullopt;
