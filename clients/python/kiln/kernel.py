@@ -76,8 +76,8 @@ class Kernel(Launcher):
     def __init__(self, func: PrimFunc, reply, config: dict | None = None, ask=None, run=None, options: dict | None = None,
                  asked: dict | None = None, by_address: bool = False):
         """``ask(explain=None, **options)``: the reply for the same program with more compile options. ``run(arguments, options,
-        **how)``: Client.run of it, likewise. ``options``: the more that ``reply`` was asked for with. ``asked``: the options beside those. ``by_address``: launches may pass
-        tensors as addresses, and answer for what they overlap."""
+        **how)``: Client.run of it, likewise. ``options``: the more that ``reply`` was asked for with. ``asked``: the options beside those.
+        ``by_address``: launches may pass tensors as addresses, and answer for what they overlap."""
         self.prim_func, self.reply, self.config, self._ask, self._run, self._options = func, reply, config, ask, run, options or {}
         self._asked, self.by_address = asked or {}, by_address
         self.artifact = reply.artifact

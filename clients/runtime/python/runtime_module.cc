@@ -158,14 +158,15 @@ PyCFunction WithKeywords(PyObject* (*function)(PyObject*, PyObject*, PyObject*))
 }
 
 PyMethodDef* Functions() {
-  static PyMethodDef functions[] = {{"load", WithKeywords(LoadKernel), METH_VARARGS | METH_KEYWORDS,
-                                     "load(artifact, device=0, *, name='', by_address=False): loads a serialized kiln.v1.Artifact; returns a Kernel."},
-                                    {"devices", Devices, METH_NOARGS, "The devices there are, as dicts."},
-                                    {"driver_problem", DriverProblem, METH_O, "Why the 'cuda' or 'hip' driver cannot be used; '' where it can."},
-                                    {"synchronize", WithKeywords(Synchronize), METH_VARARGS | METH_KEYWORDS,
-                                     "synchronize(device=0, *, kind=None): waits for all work on the device."},
-                                    {"use_driver", UseDriver, METH_VARARGS, "use_driver(kind, path): opens that library as the driver."},
-                                    {nullptr, nullptr, 0, nullptr}};
+  static PyMethodDef functions[] = {
+      {"load", WithKeywords(LoadKernel), METH_VARARGS | METH_KEYWORDS,
+       "load(artifact, device=0, *, name='', by_address=False): loads a serialized kiln.v1.Artifact; returns a Kernel."},
+      {"devices", Devices, METH_NOARGS, "The devices there are, as dicts."},
+      {"driver_problem", DriverProblem, METH_O, "Why the 'cuda' or 'hip' driver cannot be used; '' where it can."},
+      {"synchronize", WithKeywords(Synchronize), METH_VARARGS | METH_KEYWORDS,
+       "synchronize(device=0, *, kind=None): waits for all work on the device."},
+      {"use_driver", UseDriver, METH_VARARGS, "use_driver(kind, path): opens that library as the driver."},
+      {nullptr, nullptr, 0, nullptr}};
   return functions;
 }
 
