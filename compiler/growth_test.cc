@@ -161,6 +161,21 @@ TEST(LongKernels, ThreadsWaitBeforeEachLoop) {
   }
 }
 
+// One store along the columns has more orders of the tile's elements looked at, and few of them in all loops.
+TEST(LongKernels, OrdersOfATileAreLookedAtOnce) {
+  const auto fastest = [](const char* store) {
+    const Form loops{"", [](int i) { return fmt::format("    for parallel %i, %j in 64, 64 {{ store %f[%i, %j] = %f[%i, %j] * {}.0 + 1.0 }}\n", i); },
+                     Always("    %f = alloc fragment f32[64, 64]\n    for parallel %i, %j in 64, 64 { store %f[%i, %j] = %X[%i * 64 + %j] }\n"),
+                     Always(store)};
+    double least = Seconds(loops, 80, "cuda:sm_90a");
+    for (int i = 0; i < 4; ++i) least = std::min(least, Seconds(loops, 80, "cuda:sm_90a"));
+    return least;
+  };
+  const double along = fastest("    for parallel %i, %j in 64, 64 { store %Y[%i * 64 + %j] = %f[%i, %j] }\n"),
+               across = fastest("    for parallel %i, %j in 64, 64 { store %Y[%j * 64 + %i] = %f[%i, %j] }\n");
+  EXPECT_LT(across, 4 * along) << along << " s, then " << across << " s";
+}
+
 class PassTime : public testing::TestWithParam<Form> {};
 
 TEST_P(PassTime, GrowsInProportion) {

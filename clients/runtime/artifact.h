@@ -38,9 +38,10 @@ struct LaunchParam {
   std::vector<HostNodes> strides;  // in elements; empty: must be contiguous
   bool output = false;
   bool written = false;
-  uint32_t alignment = 0;  // bytes the compiler relied on
-  bool may_alias = false;  // may overlap the other tensors that say so
-  bool unused = false;     // a tensor that no launch reads or writes: it may be absent
+  uint32_t alignment = 0;   // bytes the compiler relied on
+  bool may_alias = false;   // may overlap the other tensors that say so
+  bool unused = false;      // a tensor that no launch reads or writes: it may be absent
+  bool by_address = false;  // whoever loads it sets this: a bare address is taken, and who passes it answers for overlaps
 };
 
 struct LaunchSymbol {

@@ -104,6 +104,7 @@ std::optional<std::string> ForbiddenOverlap(const Binder& binder, std::span<cons
     for (size_t j = 0; j < i; ++j) {
       if (args[i].kind != Arg::Kind::kTensor || args[j].kind != Arg::Kind::kTensor) continue;
       if ((!written(i) && !written(j)) || (params[i].may_alias && params[j].may_alias)) continue;
+      if (params[i].by_address && params[j].by_address) continue;
       if (!Overlap(args[i].tensor, args[j].tensor)) continue;
       return fmt::format(
           "{}: {} and {} overlap, and the kernel writes {}; pass a copy of one of them, or let both overlap in the program "

@@ -78,12 +78,13 @@ TEST(Overlap, AgreesWithTheBytesOfRandomViews) {
 }
 
 TEST(Overlap, IsForbiddenWhereOneIsWrittenAndNotBothMayAlias) {
-  const auto problem = [](bool a_may, bool b_may, bool written) {
+  const auto problem = [](bool a_may, bool b_may, bool written, bool by_address = false) {
     const HostNodes eight{{.op = HostOp::kConst, .value = 8}};
     LaunchInfo info;
     info.params = {{.name = "A", .dtype = DType::kF32, .tensor = true, .shape = {eight}, .strides = {}, .may_alias = a_may},
                    {.name = "f", .dtype = DType::kF32, .shape = {}, .strides = {}},
                    {.name = "B", .dtype = DType::kF32, .tensor = true, .shape = {eight}, .strides = {}, .written = written, .may_alias = b_may}};
+    for (LaunchParam& param : info.params) param.by_address = by_address && param.tensor;
     info.launches = {{.entry = "kernel", .grid = {eight}, .threads = 32, .args = {}, .assumptions = {}}};
     const auto binder = Binder::Create(std::move(info), "f", Place::kHost, 0);
     const View row{.shape = {8}, .strides = {}};
@@ -92,6 +93,7 @@ TEST(Overlap, IsForbiddenWhereOneIsWrittenAndNotBothMayAlias) {
   };
   EXPECT_EQ(problem(true, true, true), "");
   EXPECT_EQ(problem(false, false, false), "");
+  EXPECT_EQ(problem(false, false, true, true), "");
   for (const bool a : {false, true}) {
     EXPECT_EQ(problem(a, !a, true).substr(0, 56), "f: A and B overlap, and the kernel writes B; pass a copy");
   }

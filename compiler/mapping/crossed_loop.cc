@@ -2,6 +2,7 @@
 #include "compiler/mapping/crossed_loop.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <utility>
 
@@ -48,8 +49,6 @@ int64_t Part(int64_t units, int64_t most) {
   while (2 * part <= most && units % (2 * part) == 0) part *= 2;
   return part;
 }
-
-bool IsPowerOfTwo(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
 // The registers renumbered so that those along a variable follow each other.
 Layout WithRegistersAlong(const Layout& layout, size_t v) {
@@ -139,7 +138,8 @@ std::vector<Layout> OrdersAlong(const std::vector<int64_t>& shape, int dim, int6
   const int last = int(shape.size()) - 1;
   const int64_t elements = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
   const int64_t lanes = context.target->warp_size, warps = threads / lanes;
-  if (dim == last || elements < threads || threads % lanes != 0 || !IsPowerOfTwo(warps) || !std::ranges::all_of(shape, IsPowerOfTwo)) return {};
+  if (dim == last || elements < threads || threads % lanes != 0 || !std::has_single_bit(uint64_t(warps))) return {};
+  if (!std::ranges::all_of(shape, [](int64_t extent) { return std::has_single_bit(uint64_t(extent)); })) return {};
   std::vector<Layout> orders;
   for (int64_t wide = 1; wide <= 8; wide *= 2) {
     for (int64_t high = 1; high <= 8 && wide * high <= elements / threads; high *= 2) {

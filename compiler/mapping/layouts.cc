@@ -32,6 +32,8 @@ using ir::Space;
 constexpr int kMostSlices = 16;
 // The search for the fragment to lay out first looks at about so many loops at most.
 constexpr size_t kMostLooked = 200'000;
+// Orders of a tile's elements that are tried, the best for memory.
+constexpr size_t kMostOrders = 8;
 
 // Loops and reductions are numbered in program order. A loop is visited again only when one of its fragments has got a layout: nothing else
 // changes what follows from the loop.
@@ -271,19 +273,48 @@ class Inference {
 
   // The layout, or one in another order if that is better for memory and stages no more.
   Layout InMemoryOrder(BufferId root, Layout layout) {
-    const auto dims = dims_of_runs_.find(module_.ShapeOf(root));
-    if (dims == dims_of_runs_.end()) return layout;
-    size_t looked = 0;
-    Cost least = Try(root, layout, looked);
+    const std::vector<int64_t> shape = module_.ShapeOf(root);
+    const auto dims = dims_of_runs_.find(shape);
+    if (dims == dims_of_runs_.end() || looked_at_orders_ > kMostLooked) return layout;
+    const std::vector<std::pair<MemoryRun, int64_t>> runs = RunsOver(shape);
+    std::vector<std::pair<int64_t, Layout>> orders;
     for (const int dim : dims->second) {
-      for (Layout& order : OrdersAlong(module_.ShapeOf(root), dim, ThreadsOf(root), context_)) {
-        if (looked > kMostLooked) return layout;
-        const Cost cost = Try(root, order, looked);
-        if (cost.layouts[0] > least.layouts[0] || cost.memory >= least.memory) continue;
-        least = cost, layout = std::move(order);
+      for (Layout& order : OrdersAlong(shape, dim, ThreadsOf(root), context_)) {
+        const int64_t cost = MemoryCostOf(order, runs);
+        orders.emplace_back(cost, std::move(order));
       }
     }
+    std::ranges::stable_sort(orders, {}, &std::pair<int64_t, Layout>::first);
+    if (orders.size() > kMostOrders) orders.resize(kMostOrders, {0, layout});
+    Cost least = Try(root, layout, looked_at_orders_);
+    for (auto& [_, order] : orders) {
+      if (looked_at_orders_ > kMostLooked) break;
+      const Cost cost = Try(root, order, looked_at_orders_);
+      if (cost.layouts[0] > least.layouts[0] || cost.memory >= least.memory) continue;
+      least = cost, layout = std::move(order);
+    }
     return layout;
+  }
+
+  // What loops of these extents that have no layout yet move, each kind with how often it comes.
+  std::vector<std::pair<MemoryRun, int64_t>> RunsOver(const std::vector<int64_t>& extents) const {
+    std::vector<std::pair<MemoryRun, int64_t>> kinds;
+    for (const LoopUse& use : uses_.loops) {
+      const auto runs = use.extents == extents && !Known(use) ? runs_.find(use.loop) : runs_.end();
+      if (runs == runs_.end()) continue;
+      for (const MemoryRun& run : runs->second) {
+        const auto kind = std::ranges::find(kinds, run, &std::pair<MemoryRun, int64_t>::first);
+        if (kind != kinds.end()) ++kind->second;
+        else kinds.emplace_back(run, 1);
+      }
+    }
+    return kinds;
+  }
+
+  int64_t MemoryCostOf(const Layout& loop, const std::vector<std::pair<MemoryRun, int64_t>>& runs) const {
+    int64_t cost = 0;
+    for (const auto& [run, count] : runs) cost += count * MemoryCost(loop, {run}, context_.target->warp_size);
+    return cost;
   }
 
   // Dimensions of a tile, but the last, along which loops over such tiles go through memory.
@@ -453,6 +484,7 @@ class Inference {
   std::set<size_t> pending_loops_, pending_reduces_;  // a fragment of each got its layout
   std::set<size_t> open_;                             // loops that a part of a fragment may lay out
   size_t first_unknown_ = 0;
+  size_t looked_at_orders_ = 0;
 };
 
 }  // namespace

@@ -41,7 +41,7 @@ def compile(func: PrimFunc, out_idx=None, execution_backend=None, target=None, t
     return kernel
 
 
-def unpickled(func: PrimFunc, reply: bytes, config: dict | None, asked: dict) -> Kernel:
+def unpickled(func: PrimFunc, reply: bytes, config: dict | None, asked: dict, by_address: bool = False) -> Kernel:
     """A kernel in another process: it is not compiled again, and what it asks the daemon for later goes through that process's own client."""
     message = _proto.messages().CompileReply.FromString(reply)
     target = message.artifact.target
@@ -52,7 +52,7 @@ def unpickled(func: PrimFunc, reply: bytes, config: dict | None, asked: dict) ->
     def run(arguments, more, **how):
         return default_client().run(func, target, arguments, {**asked, **more}, **how)
 
-    return Kernel(func, message, config, ask, run, asked=asked)
+    return Kernel(func, message, config, ask, run, asked=asked, by_address=by_address)
 
 
 def prepared(func: PrimFunc, out_idx=None, pass_configs=None, compile_flags=None) -> tuple[PrimFunc, dict]:

@@ -26,7 +26,7 @@ except ImportError:  # where kernels are compiled and not launched
                 return self._refused(refusal, args, kwargs)
 
 
-def _load(artifact: bytes, device: int, name: str):
+def _load(artifact: bytes, device: int, name: str, by_address: bool):
     try:
         from . import _runtime
     except ImportError as problem:
@@ -34,7 +34,7 @@ def _load(artifact: bytes, device: int, name: str):
             f"the kernel is compiled but cannot be launched: the extension kiln._runtime cannot be imported ({problem}). It is part of the "
             "bundle; in a source tree build the target kiln_python"
         ) from problem
-    return _runtime.load(artifact, device, name=name)
+    return _runtime.load(artifact, device, name=name, by_address=by_address)
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,12 @@ class Kernel(Launcher):
     says how, and has it look for races and the like."""
 
     def __init__(self, func: PrimFunc, reply, config: dict | None = None, ask=None, run=None, options: dict | None = None,
-                 asked: dict | None = None):
+                 asked: dict | None = None, by_address: bool = False):
         """``ask(explain=None, **options)``: the reply for the same program with more compile options. ``run(arguments, options,
-        **how)``: Client.run of it, likewise. ``options``: the more that ``reply`` was asked for with. ``asked``: the options beside those."""
+        **how)``: Client.run of it, likewise. ``options``: the more that ``reply`` was asked for with. ``asked``: the options beside those.
+        ``by_address``: launches may pass tensors as addresses, and answer for what they overlap."""
         self.prim_func, self.reply, self.config, self._ask, self._run, self._options = func, reply, config, ask, run, options or {}
-        self._asked = asked or {}
+        self._asked, self.by_address = asked or {}, by_address
         self.artifact = reply.artifact
         _name_parameters(self.artifact.launch, func)
         self.latency = self.ref_latency = None
@@ -96,7 +97,8 @@ class Kernel(Launcher):
         """Pickled, a kernel takes its code along, and is launched elsewhere without a compile."""
         from .compiler import unpickled
 
-        return unpickled, (self.prim_func.for_target(self.target), self.reply.SerializeToString(), self.config, {**self._asked, **self._options})
+        asked = {**self._asked, **self._options}
+        return unpickled, (self.prim_func.for_target(self.target), self.reply.SerializeToString(), self.config, asked, self.by_address)
 
     def _emulate(self, arguments, **how):
         return self._run(arguments, self._options, **how)
@@ -114,7 +116,7 @@ class Kernel(Launcher):
             kernel = self._less_aligned.get(alignment)
             if kernel is None:
                 options = {"pointer_alignment": alignment}
-                kernel = Kernel(self.prim_func, self._ask(**options), self.config, self._ask, self._run, options, self._asked)
+                kernel = Kernel(self.prim_func, self._ask(**options), self.config, self._ask, self._run, options, self._asked, self.by_address)
                 self._less_aligned[alignment] = kernel
             return kernel
 
@@ -139,7 +141,7 @@ class Kernel(Launcher):
         """The kernel as ``kiln._runtime`` holds it on a device: ``params``, ``resources``, ``measure`` …"""
         with self._lock:
             if device not in self._loaded:
-                self._loaded[device] = _load(self.artifact.SerializeToString(), device, self.prim_func.name)
+                self._loaded[device] = _load(self.artifact.SerializeToString(), device, self.prim_func.name, self.by_address)
             return self._loaded[device]
 
     @property

@@ -125,7 +125,7 @@ bool Arguments::ReadAddress(size_t param, PyObject* address) {
 }
 
 bool Arguments::ReadTensor(size_t param, PyObject* object) {
-  if (PyLong_CheckExact(object) && Proto(param).may_alias) return ReadAddress(param, object);
+  if (PyLong_CheckExact(object) && (Proto(param).may_alias || Proto(param).by_address)) return ReadAddress(param, object);
   const TypeEntry& type = Lookup(Py_TYPE(object));
   if (!first_tensor_) {
     first_tensor_ = object;

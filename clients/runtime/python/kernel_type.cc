@@ -335,14 +335,17 @@ bool AddKernelType(PyObject* module) {
 Kernel* KernelOf(PyObject* object) { return Py_TYPE(object) == GetState().kernel_type ? BodyOf(object).kernel.get() : nullptr; }
 
 PyObject* LoadKernel(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* keywords[] = {"artifact", "device", "name", nullptr};
+  static const char* keywords[] = {"artifact", "device", "name", "by_address", nullptr};
   const char* bytes = nullptr;
   const char* name = "";
   Py_ssize_t size = 0;
-  int index = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y#|i$s:load", const_cast<char**>(keywords), &bytes, &size, &index, &name)) return nullptr;
+  int index = 0, by_address = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y#|i$sp:load", const_cast<char**>(keywords), &bytes, &size, &index, &name, &by_address)) {
+    return nullptr;
+  }
   auto artifact = DecodeArtifact({bytes, size_t(size)});
   if (!artifact) return Raise(artifact.error());
+  for (LaunchParam& param : artifact->launch.params) param.by_address = by_address && param.tensor;
   const bool hip = artifact->target.starts_with("hip:");
   if (!hip && !artifact->target.starts_with("cuda:")) return Raise(ArtifactError(fmt::format("target {} runs on no GPU", artifact->target)).error());
   auto device = OpenDevice(hip ? DriverKind::kHip : DriverKind::kCuda, index);

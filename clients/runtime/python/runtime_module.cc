@@ -4,8 +4,9 @@
 // neither protobuf nor numpy nor torch, and imports none of them unless an argument is one of theirs. The GPU driver is opened
 // on the first call that needs one, so importing works everywhere.
 //
-//   load(artifact: bytes, device: int = 0, *, name: str = "") -> Kernel
+//   load(artifact: bytes, device: int = 0, *, name: str = "", by_address: bool = False) -> Kernel
 //       artifact: a serialized kiln.v1.Artifact. name: how error texts call the kernel; default: the first entry's name.
+//       by_address: all tensors may be given as addresses, and who passes them answers for what they overlap.
 //       Its code is loaded at once (PTX is compiled by the driver here unless the artifact holds a cubin that fits).
 //       ValueError: the bytes are no artifact, or it is for another architecture than the device's. DriverError otherwise.
 //
@@ -157,14 +158,15 @@ PyCFunction WithKeywords(PyObject* (*function)(PyObject*, PyObject*, PyObject*))
 }
 
 PyMethodDef* Functions() {
-  static PyMethodDef functions[] = {{"load", WithKeywords(LoadKernel), METH_VARARGS | METH_KEYWORDS,
-                                     "load(artifact, device=0, *, name=''): loads a serialized kiln.v1.Artifact; returns a Kernel."},
-                                    {"devices", Devices, METH_NOARGS, "The devices there are, as dicts."},
-                                    {"driver_problem", DriverProblem, METH_O, "Why the 'cuda' or 'hip' driver cannot be used; '' where it can."},
-                                    {"synchronize", WithKeywords(Synchronize), METH_VARARGS | METH_KEYWORDS,
-                                     "synchronize(device=0, *, kind=None): waits for all work on the device."},
-                                    {"use_driver", UseDriver, METH_VARARGS, "use_driver(kind, path): opens that library as the driver."},
-                                    {nullptr, nullptr, 0, nullptr}};
+  static PyMethodDef functions[] = {
+      {"load", WithKeywords(LoadKernel), METH_VARARGS | METH_KEYWORDS,
+       "load(artifact, device=0, *, name='', by_address=False): loads a serialized kiln.v1.Artifact; returns a Kernel."},
+      {"devices", Devices, METH_NOARGS, "The devices there are, as dicts."},
+      {"driver_problem", DriverProblem, METH_O, "Why the 'cuda' or 'hip' driver cannot be used; '' where it can."},
+      {"synchronize", WithKeywords(Synchronize), METH_VARARGS | METH_KEYWORDS,
+       "synchronize(device=0, *, kind=None): waits for all work on the device."},
+      {"use_driver", UseDriver, METH_VARARGS, "use_driver(kind, path): opens that library as the driver."},
+      {nullptr, nullptr, 0, nullptr}};
   return functions;
 }
 

@@ -188,6 +188,9 @@ def test_an_address_is_memory_without_an_end():
     artifact = copy_artifact("BF16", output=False)
     artifact.launch.symbols[0].dtype, node = DTYPE["I64"], artifact.launch.launches[0].grid[0].nodes[0]
     node.op, node.value = 0, 1
+    with pytest.raises(TypeError, match="is expected to be a tensor"):
+        runtime.load(artifact.SerializeToString()).symbols(4096, 8192)
+    assert runtime.load(artifact.SerializeToString(), by_address=True).symbols(4096, 4096) == {"n": 1 << 40}
     for param in artifact.launch.params:
         param.may_alias = True
     kernel = runtime.load(artifact.SerializeToString())

@@ -2,6 +2,7 @@
 #include "compiler/analysis/threads/memory_runs.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -21,8 +22,6 @@ constexpr int64_t kWidestAccess = 16;  // bytes
 constexpr int64_t kSector = 32;        // bytes that memory moves at once
 constexpr int64_t kIssue = 4;          // sectors that an instruction is worth
 
-bool IsPowerOfTwo(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
-
 // Whether the access goes to the next element in memory with the variable, at least from the first of two neighbours to the second.
 bool GoesAlong(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t v, const Access& access) {
   const ir::Buffer& buffer = module[access.buffer];
@@ -35,7 +34,7 @@ bool GoesAlong(const ir::Module& module, const Facts& facts, const ir::For& loop
 
 bool DependsOn(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t v, int64_t extent, const Access& access) {
   if (extent == 1) return false;
-  if (!IsPowerOfTwo(extent)) return true;
+  if (!std::has_single_bit(uint64_t(extent))) return true;
   const Neighbourhood all(module, facts, loop.vars[v], extent);
   return !std::ranges::all_of(access.indices, [&](ir::ExprId index) { return all.IsOne(index); });
 }

@@ -24,6 +24,7 @@ struct MemoryRun {
 
   // Neighbours that one access of a loop with this layout takes, of registers that follow each other along the variable.
   int64_t Width(const ir::Layout& layout) const;
+  bool operator==(const MemoryRun&) const = default;
 };
 
 using MemoryRuns = std::map<const ir::For*, std::vector<MemoryRun>>;

@@ -21,7 +21,14 @@ int64_t LowBit(uint64_t value) {
   return int64_t(bits & -bits);
 }
 
-// Whether an integer is certainly not negative, if nothing in it overflows.
+bool KeepsValue(const ir::ExprPool& pool, const ExprNode& cast) {
+  const ir::DType from = pool.Type(cast.args[0]);
+  if (!ir::IsInteger(from) || !ir::IsInteger(cast.dtype)) return false;
+  const bool from_natural = !ir::IsSigned(from) && ir::IsSigned(cast.dtype);
+  return ir::Bits(cast.dtype) >= ir::Bits(from) + from_natural;
+}
+
+// Whether an integer is certainly not negative, if no arithmetic in it overflows.
 bool IsNatural(const ir::ExprPool& pool, const Facts& facts, ExprId id) {
   if (facts.RangeOf(id).min >= 0) return true;
   const ExprNode& node = pool[id];
@@ -34,7 +41,7 @@ bool IsNatural(const ir::ExprPool& pool, const Facts& facts, ExprId id) {
     case ExprOp::kFloorDiv:
     case ExprOp::kMod:
     case ExprOp::kFloorMod: return all();
-    case ExprOp::kCast: return ir::IsInteger(pool.Type(node.args[0])) && ir::Bits(node.dtype) >= ir::Bits(pool.Type(node.args[0])) && all();
+    case ExprOp::kCast: return KeepsValue(pool, node) && all();
     default: return false;
   }
 }
@@ -68,7 +75,7 @@ std::optional<Steps> Neighbourhood::OfLinear(const Linear& linear) const {
   for (const auto& [term, coefficient] : linear.terms) {
     const std::optional<Steps> steps = Of(ExprId(term));
     if (!steps) return std::nullopt;
-    sum.step += steps->step * coefficient;
+    sum.step = int64_t(uint64_t(sum.step) + uint64_t(steps->step) * uint64_t(coefficient));
     sum.divisor = std::min(sum.divisor, LowBit(uint64_t(steps->divisor) * uint64_t(coefficient)));
   }
   return sum;
@@ -127,9 +134,11 @@ std::optional<Steps> Neighbourhood::OfComparison(const ExprNode& node) const {
 // Whether neighbours that count up from a multiple of the width have one quotient, and remainders that count up as well.
 bool Neighbourhood::DividesWhole(const ExprNode& node, const Steps& x, bool truncates) const {
   const std::optional<Steps> by = Of(node.args[1]);
-  return x.step == 1 && IsAligned(x) && by && by->step == 0 && IsAligned(*by) && IsNatural(pool_, facts_, node.args[1]) &&
-         (!truncates || IsNatural(pool_, facts_, node.args[0]));
+  return x.step == 1 && IsAligned(x) && by && by->step == 0 && IsAligned(*by) && IsNaturalHere(node.args[1]) &&
+         (!truncates || IsNaturalHere(node.args[0]));
 }
+
+bool Neighbourhood::IsNaturalHere(ExprId id) const { return wraps_ ? facts_.RangeOf(id).min >= 0 : IsNatural(pool_, facts_, id); }
 
 std::optional<Steps> Neighbourhood::OfQuotient(const ExprNode& node) const {
   const std::optional<Steps> x = ir::IsInteger(node.dtype) ? Of(node.args[0]) : std::nullopt;

@@ -19,12 +19,12 @@ struct Steps {
 };
 
 // Quotients and remainders of a sum count on with the variable, or keep one value, where all that is added to it, and what divides it, are
-// multiples of the width: x / 64 and x mod 64 for x = 64 · block + v and widths up to 64. Indices do not overflow.
+// multiples of the width: x / 64 and x mod 64 for x = 64 · block + v and widths up to 64.
 class Neighbourhood {
  public:
-  // `width`: a power of two. `facts` hold at the loop's body.
-  Neighbourhood(const ir::Module& module, const Facts& facts, ir::VarId var, int64_t width)
-      : pool_(module.exprs), facts_(facts), var_(var), width_(width) {}
+  // `width`: a power of two. `facts` hold at the loop's body. `wraps`: arithmetic may overflow, as in masks; in indices it does not.
+  Neighbourhood(const ir::Module& module, const Facts& facts, ir::VarId var, int64_t width, bool wraps = false)
+      : pool_(module.exprs), facts_(facts), var_(var), width_(width), wraps_(wraps) {}
 
   // nullopt: it does not move in equal steps.
   std::optional<Steps> Of(ir::ExprId id) const;
@@ -41,12 +41,14 @@ class Neighbourhood {
   std::optional<Steps> OfSelect(const ir::ExprNode& node) const;
   bool DividesWhole(const ir::ExprNode& node, const Steps& by, bool truncates) const;
   bool IsAligned(const Steps& steps) const { return steps.divisor % width_ == 0; }
+  bool IsNaturalHere(ir::ExprId id) const;
   int64_t DivisorOf(ir::ExprId id) const;
 
   const ir::ExprPool& pool_;
   const Facts& facts_;
   const ir::VarId var_;
   const int64_t width_;
+  const bool wraps_;
   mutable std::map<uint32_t, std::optional<Steps>> known_;
 };
 

@@ -93,7 +93,7 @@ int64_t VectorWidthIn(const ir::Module& module, const Facts& facts, const ir::Fo
 
 int64_t MaskWidth(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, ExprId mask, int64_t most) {
   int64_t width = most & -most;
-  while (width > 1 && !Neighbourhood(module, facts, loop.vars[variable], width).IsOne(mask)) width /= 2;
+  while (width > 1 && !Neighbourhood(module, facts, loop.vars[variable], width, true).IsOne(mask)) width /= 2;
   return width;
 }
 

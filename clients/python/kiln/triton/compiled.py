@@ -29,7 +29,7 @@ class CompiledKernel:
         """``told``: the messages that the kernel writes. ``views``: (which argument, elements) of those that it takes once more."""
         self.kernel, self._function, self._options, self._classes = kernel, function, options, dict(classes)
         self._messages = Messages(function.__name__, told) if told else None
-        self._views, self._plans, self._tensors, self._for_shared = list(views), {}, {}, None
+        self._views, self._plans, self._tensors, self._for_shared, self._seen = list(views), {}, {}, None, ((), False)
         self.src = SimpleNamespace(fn=function)
 
     def __getattr__(self, name):
@@ -38,6 +38,8 @@ class CompiledKernel:
         return getattr(self.kernel, name)
 
     def __call__(self, *args, **kwargs):
+        if self._for_shared is not None and self._writes_shared(args, self._tensors_taken()):
+            return self._for_shared(*args, **kwargs)
         return self.kernel(*args, **kwargs)
 
     def __getitem__(self, grid):
@@ -66,21 +68,34 @@ class CompiledKernel:
     def instead_of(self, other: "CompiledKernel") -> "CompiledKernel":
         """Launches are this kernel's where what they write is in no memory that another argument has, and the other's elsewhere. The launcher, which
         does not know how far the memory goes from an address, has nothing to look at then."""
-        self._for_shared = other
-        for param in self.kernel.artifact.launch.params:
-            param.may_alias |= param.tensor
+        self._for_shared, self.kernel.by_address = other, True
         return self
 
-    def _writes_shared(self, args: tuple) -> bool:
-        """Whether a tensor that the kernel writes may be in the memory of another one."""
-        tensors = self._tensors.get(len(args))
-        if tensors is None:
-            given = self._names(len(args))
-            tensors = self._tensors[len(args)] = [(given.index(param.name), param.written) for param in self.kernel.artifact.launch.params
-                                                  if param.tensor and param.name in given]
-        spans = [(*storage_of(args[i]), written) for i, written in tensors]
-        return any((write or writes) and begin < end and start < stop for i, (begin, stop, write) in enumerate(spans)
-                   for start, end, writes in spans[:i])
+    def _writes_shared(self, args: tuple, tensors: list) -> bool:
+        """Whether a tensor that the kernel writes may be in the memory of another one. ``tensors``: [(its place, whether it is written)]"""
+        spans = [storage_of(args[i]) for i, _ in tensors if i < len(args)]
+        seen, shared = self._seen
+        if spans != seen:
+            shared = any((write or writes) and begin < end and start < stop for i, ((begin, stop), (_, write)) in enumerate(zip(spans, tensors))
+                         for (start, end), (_, writes) in zip(spans[:i], tensors))
+            self._seen = spans, shared
+        return shared
+
+    def _tensors_given(self, count: int) -> list:
+        """Of a launch's arguments."""
+        if count not in self._tensors:
+            self._tensors[count] = self._tensors_of(self._names(count))
+        return self._tensors[count]
+
+    def _tensors_taken(self) -> list:
+        """Of what the kernel takes."""
+        if None not in self._tensors:
+            names = [param.name for param in self.kernel.artifact.launch.params]
+            self._tensors[None] = [found for found in self._tensors_of(names) if names[found[0]] in self._function.arg_names]
+        return self._tensors[None]
+
+    def _tensors_of(self, names: list) -> list:
+        return [(names.index(param.name), param.written) for param in self.kernel.artifact.launch.params if param.tensor and param.name in names]
 
     def _names(self, count: int) -> list:
         """Of a launch's arguments: all parameters, or those that are no constants."""
@@ -110,7 +125,7 @@ class CompiledKernel:
     def run(self, grid_0, grid_1, grid_2, stream, function, packed_metadata, launch_metadata, launch_enter_hook, launch_exit_hook, *args):
         """Launches a kernel that was compiled for three sizes of the grid. ``args``: all arguments in order, or those that are no tl.constexpr.
         ``stream``: its number, 0 for torch's own."""
-        if self._for_shared is not None and self._writes_shared(args):
+        if self._for_shared is not None and self._writes_shared(args, self._tensors_given(len(args))):
             return self._for_shared.run(grid_0, grid_1, grid_2, stream, function, packed_metadata, launch_metadata, launch_enter_hook,
                                         launch_exit_hook, *args)
         given = self._given(args)

@@ -397,7 +397,10 @@ class JITFunction(KernelInterface):
         what = (target, "source", repr(known), classes, tuple(options.values())), known, classes, options, 3, target
         kernel = self._compiled(what[0], True, *what[1:])
         if kernel.multiplies:
-            kernel = self._compiled(what[0], False, *what[1:]).instead_of(kernel)
+            try:
+                kernel = self._compiled(what[0], False, *what[1:]).instead_of(kernel)
+            except CompileError:  # as of too many registers: the first serves all arguments
+                pass
         return kernel
 
     def _lowered(self, known, classes, options, rank: int, may_overlap: bool, target: str):
@@ -469,15 +472,16 @@ def constexpr_function(fn):
     return StaticFunction(fn)
 
 
-_allocators: set = set()  # the lines that have been told
+_allocators: set = set()  # the files and lines that have been told
 
 
 def set_allocator(allocator) -> None:
     """Of Triton's descriptors, which need memory of the device; Kiln's are arguments of the launch, so nothing is ever asked of it. torch.compile
     calls it before each launch."""
     caller = sys._getframe(1)
-    place = caller.f_code, caller.f_lineno
-    if place not in _allocators:
+    place = caller.f_code.co_filename, caller.f_lineno
+    generated = caller.f_globals.get("__name__", "").split(".")[0] == "torch"  # Inductor's modules are its own: nobody can leave it out there
+    if not generated and place not in _allocators:
         _allocators.add(place)
         no_effect("triton.set_allocator", "kernels need no memory beside their tensors; leave it out")
 

@@ -102,7 +102,8 @@ def storage_of(tensor) -> tuple:
     """The addresses of the first byte of a tensor's storage, and of the one after its last; of an address alone, all that there are."""
     if hasattr(tensor, "untyped_storage"):
         storage = tensor.untyped_storage()
-        return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+        begin = storage.data_ptr()
+        return begin, begin + storage.nbytes()
     root = tensor.base if isinstance(tensor, TensorWrapper) else tensor
     if hasattr(root, "untyped_storage"):
         return storage_of(root)

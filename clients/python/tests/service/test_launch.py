@@ -2,6 +2,7 @@
 """kiln.Kernel over the real extension and a driver that copies words instead of running kernels. KILN_FAKE_DRIVER is that driver."""
 
 import os
+import pickle
 import time
 
 import numpy as np
@@ -141,6 +142,29 @@ def test_offset_tensors(kernel):
     assert np.array_equal(out.numpy(), [0, 1, 2, *range(4, 12), *range(11, 20)])
     assert kernel._ask.asked == [4, 8]  # each once; multiples of 16 bytes are the kernel's own
     assert np.array_equal(kernel(x.numpy()[3:11]), np.arange(3, 11)) and kernel._ask.asked == [4, 8]  # numpy is copied to where it fits
+
+
+def test_addresses_between_those_of_the_kernel():
+    """Of a kernel that is launched by addresses, plain and pickled, the one for odd addresses is as well."""
+
+    def endless(pointer_alignment=16):
+        reply = answer(pointer_alignment)
+        info = reply.artifact.launch
+        reply.artifact.code = reply.artifact.code.replace(b"copy_words", b"nothing")  # for the memory of an address has no end
+        info.launches[0].entry, info.symbols[0].dtype = "nothing", _proto.messages().enums["DType"].values_by_name["I64"].number
+        info.launches[0].grid[0].nodes[0].op, info.launches[0].grid[0].nodes[0].value = 0, 1
+        return reply
+
+    plain = Kernel(copy_words, endless(), None, endless, by_address=True)
+    for kernel in (plain, pickle.loads(pickle.dumps(plain))):
+        kernel._ask = endless
+        x, y = words(20), words(20)
+        start = x.__cuda_array_interface__["data"][0]
+        kernel(start + 4, y.__cuda_array_interface__["data"][0])
+        assert kernel._less_aligned[4].by_address and not any(param.may_alias for param in kernel.artifact.launch.params)
+        kernel(start + 4, start + 8)  # who passes them answers for what they overlap
+        with pytest.raises(TypeError, match="copy_words.x is expected to be a tensor"):
+            Kernel(copy_words, endless(), None, endless)(start, start)
 
 
 def test_tensors_inside_elements_are_refused(kernel):

@@ -105,13 +105,13 @@ def typed(x_ptr, y_ptr, out_ptr, OP: tl.constexpr, EXPECTED: tl.constexpr):
     elif OP == "max":
         z = tl.maximum(x, y)
     elif OP == "max of a number":
-        z = tl.maximum(x, 2)
+        z = tl.maximum(x, 4)
     elif OP == "min of a float":
-        z = tl.minimum(x, 5.0)
+        z = tl.minimum(x, 2.5)
     elif OP == "clamp":
-        z = tl.clamp(x, y, 4)
+        z = tl.clamp(x, 0, y)
     elif OP == "fma":
-        z = tl.fma(x, y, -3.0)
+        z = tl.fma(x, y, -4.5)
     else:
         z = tl.where(x > 0, x, y)
     tl.static_assert(z.dtype == EXPECTED, f"{OP} gives {z.dtype}")
@@ -138,7 +138,8 @@ def test_values_meet_in_the_types_of_triton(left, right, op, expected):
     x, y = stored([3], left), stored([2], right)
     out = np.zeros(1, np.float64)
     typed[(1,)](argument(x, left), argument(y, right), out, OP=op, EXPECTED=expected)
-    assert out[0] == {"+": 5, "/": 1.5, "%": 1, "number": 9, "float": 7.5, "named": 1.5, "where": 3}.get(op, 3)
+    assert out[0] == {"+": 5, "/": 1.5, "%": 1, "number": 9, "float": 7.5, "named": 1.5, "max of a number": 4, "min of a float": 2.5,
+                      "clamp": 2, "fma": 1.5}.get(op, 3)
 
 
 @triton.jit

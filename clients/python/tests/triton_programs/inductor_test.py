@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import triton
 import triton.language as tl
-from kiln import NoEffectWarning
+from kiln import CompileError, NoEffectWarning
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
 from triton.language.standard import _log2
@@ -263,17 +263,56 @@ def product(arg_A, arg_B, out_ptr0, BLOCK: tl.constexpr):
     tl.store(out_ptr0 + (rn[None, :] + 64 * rm[:, None]), acc, (rm < 128)[:, None] & (rn < 64)[None, :])
 
 
-def test_products_of_arguments_that_overlap_or_do_not():
+class Counted:
+    """A kernel that notes the key of each launch."""
+
+    def __init__(self, kernel, used):
+        self.inner, self.used = kernel, used
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def __call__(self, *args, **kwargs):
+        self.used.append(self.inner.key)
+        return self.inner(*args, **kwargs)
+
+
+def test_the_first_kernel_serves_where_the_second_is_refused(monkeypatch):
+    made = type(product)._compiled
+
+    def refused(self, key, may_overlap, *rest):
+        if not may_overlap:
+            raise CompileError("INTERNAL", "refused")
+        return made(self, key, may_overlap, *rest)
+
+    monkeypatch.setattr(type(product), "_compiled", refused)
+    kernel = compiled(product, ["*fp16", "*fp16", "*fp16", "constexpr"], {"BLOCK": 64}, (0, 1, 2))
+    a, b, out = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((128, 64), (64, 64), (128, 64)))
+    launched(kernel, (2, 1, 1), a, b, out, 64)
+    np.testing.assert_array_equal(out, a.astype(np.float64) @ b.astype(np.float64))
+
+
+def test_products_of_arguments_that_overlap_or_do_not(monkeypatch):
     signature, constants = ["*fp16", "*fp16", "*fp16", "constexpr"], {"BLOCK": 64}
     kernel = compiled(product, signature, constants, (0, 1, 2))
     assert kernel._for_shared.key != kernel.key
     a, b, out = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((128, 64), (64, 64), (128, 64)))
     wanted = a.astype(np.float64) @ b.astype(np.float64)
+    used = []
+    for variant in (kernel, kernel._for_shared):
+        monkeypatch.setattr(variant, "kernel", Counted(variant.kernel, used))
     launched(kernel, (2, 1, 1), a, b, out, 64)
     np.testing.assert_array_equal(out, wanted)
+    launched(kernel, (2, 1, 1), a, b, out, 64)
+    kernel(a.ravel(), b.ravel(), out.ravel(), 2, 1, 1)
+    assert used == [kernel.key] * 3
     memory = np.concatenate([a, b])  # each block writes rows that it alone reads
     launched(kernel, (2, 1, 1), memory, memory[128:], memory, 64)
     np.testing.assert_array_equal(memory[:128], wanted)
+    flat = memory.ravel()
+    kernel(flat, flat[128 * 64 :], flat, 2, 1, 1)
+    launched(kernel, (2, 1, 1), a, b, out, 64)
+    assert used[3:] == [kernel._for_shared.key] * 2 + [kernel.key]
     code = code_of(product, signature, constants, (0, 1, 2), 4)
     assert "wgmma" in code and "cp.async.bulk.tensor" in code
 
@@ -426,6 +465,18 @@ def test_an_allocator_is_told_of_once():
         for _ in range(3):  # as before each launch
             triton.set_allocator(lambda size, align, stream: None)
     assert [warning.category for warning in told] == [NoEffectWarning] and "set_allocator" in str(told[0].message)
+
+
+def test_inductor_is_not_told_of_its_allocators():
+    line = compile("triton.set_allocator(lambda size, align, stream: None)", "graph.py", "exec")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        exec(line, {"__name__": "torch._inductor.runtime.compile_tasks.c1", "triton": triton})
+        assert not told
+        for _ in range(2):
+            exec(line, {"__name__": "program", "triton": triton})
+            exec(compile("triton.set_allocator(None)", "graph.py", "exec"), {"__name__": "program", "triton": triton})
+    assert len(told) == 1
 
 
 def test_names_that_inductor_imports():
