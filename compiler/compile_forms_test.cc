@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Forms that are rare, but ordinary: each compiles on every target.
+// Forms that are rare, but ordinary: each compiles on every target, and some into code of a certain kind.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -212,6 +212,24 @@ func @f(%A: global f16[0, 17] may_alias, %C: global f32[64] may_alias) outputs(0
   }
 }
 )");
+}
+
+// A reshape leaves one index as digits by the extents. Nothing is divided to find the place again.
+TEST(CompileForms, DigitsOfOneNumberAreOnePlace) {
+  const auto text = [](std::string_view first) {
+    return fmt::format(R"(kiln 1
+func @f(%A: global f32[128, 96], %C: global f32[64, 3, 64]) {{
+  kernel @k grid(1) threads 128 blocks(%b) {{
+    for parallel %i, %j in 128, 96 {{
+      atomic add %C[{}, floormod((%j * 128 + %i) // 64, 3), floormod(%j * 128 + %i, 64)] = %A[%i, %j]
+    }}
+  }}
+}}
+)",
+                       first);
+  };
+  EXPECT_EQ(Count(CompileText(text("(%j * 128 + %i) // 64 // 3"), "cuda:sm_90a"), "mul.wide.u32 wide"), 0u);
+  EXPECT_GT(Count(CompileText(text("%j // 2"), "cuda:sm_90a"), "mul.wide.u32 wide"), 0u) << "of another number";
 }
 
 }  // namespace

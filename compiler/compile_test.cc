@@ -44,7 +44,7 @@ TEST(Compile, NamesAreNotInTheArtifact) {
   EXPECT_EQ(first.artifact().SerializeAsString(), second.artifact().SerializeAsString());
 }
 
-// Elements of a thread that need the same value behind the same condition, which LLVM would load for each: two of four columns of a row here.
+// Elements of a thread that need the same value behind the same condition, which LLVM would load for each: all of a thread's are of one row here.
 TEST(Compile, AConditionalLoadServesItsNeighbours) {
   const auto loads = [](std::string_view rows) {
     return Count(CompileText(fmt::format(R"(kiln 1
@@ -63,8 +63,8 @@ func @f{0}(%A: global f32[64, 1024], %S: global f32[{1}], %C: global f32[64, 102
                              "cuda:sm_80"),
                  "ld.global.nc.b32");
   };
-  EXPECT_EQ(loads(""), 8U);
-  EXPECT_EQ(loads("%M"), 8U);
+  EXPECT_EQ(loads(""), 1U);
+  EXPECT_EQ(loads("%M"), 1U);
 }
 
 // What a kernel only reads is read through the read-only path; what it also writes is not.
@@ -365,24 +365,6 @@ TEST(Compile, ASelectGuardsItsLoads) {
     for parallel %j in 128 { store %O[%j] = select(%j >= 1, %s[%j - 1], 0.0) })",
                                 "%A: global f32[128], %O: global f32[128]");
   EXPECT_EQ(Occurrences(code, "+-4]"), 0) << code;
-}
-
-// A reshape leaves one index as digits by the extents. Nothing is divided to find the place again.
-TEST(Compile, DigitsOfOneNumberAreOnePlace) {
-  const auto text = [](std::string_view first) {
-    return fmt::format(R"(kiln 1
-func @f(%A: global f32[128, 96], %C: global f32[64, 3, 64]) {{
-  kernel @k grid(1) threads 128 blocks(%b) {{
-    for parallel %i, %j in 128, 96 {{
-      atomic add %C[{}, floormod((%j * 128 + %i) // 64, 3), floormod(%j * 128 + %i, 64)] = %A[%i, %j]
-    }}
-  }}
-}}
-)",
-                       first);
-  };
-  EXPECT_EQ(Count(CompileText(text("(%j * 128 + %i) // 64 // 3"), "cuda:sm_90a"), "mul.wide.u32 wide"), 0u);
-  EXPECT_GT(Count(CompileText(text("%j // 2"), "cuda:sm_90a"), "mul.wide.u32 wide"), 0u) << "of another number";
 }
 
 // Neighbours on which a mask decides together are loaded together; the mask is all that is compared.
