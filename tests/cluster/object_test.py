@@ -333,7 +333,7 @@ def test_settings_that_cannot_work_are_told(tmp_path):
                            (["--object-store=http://a/b", "--object-ca=x"], "write https://"),
                            (["--object-store=ftp://a"], "does not begin with s3://"),
                            (["--object-store=https://a/b", "--object-region=x"], "belong to an s3:// store"),
-                           (["--object-store=https://a/b", "--object-ca=/missing"], "no certificates can be read from /missing"),
+                           (["--object-store=https://a/b", "--object-ca=/missing"], "--object-ca: cannot read /missing"),
                            (["--object-store=s3://id:hidden@a"], "--object-credentials")):
         code, said = check(state, *options)
         assert code == 2 and words in said, said

@@ -96,5 +96,5 @@ def extension(torch):
     module = types.ModuleType("kiln._runtime")
     module.devices = lambda: [{"index": 0, "kind": "cuda", "name": "fake", "arch": "cuda:sm_90a", "memory_bytes": 1, "driver_version": "0"}]
     module.driver_problem = lambda kind: ""
-    module.load = lambda data, device=0, name="": FakeKernel(_proto.messages().Artifact.FromString(data), torch)
+    module.load = lambda data, device=0, name="", by_address=False: FakeKernel(_proto.messages().Artifact.FromString(data), torch)
     return module
