@@ -106,8 +106,9 @@ const Form kForms[] = {
      {},
      200},
     {"pipelined loops, a tile each",
-     InTurn([](int i) { return fmt::format("    for pipelined %i{} in 10 stages 3 {{\n      copy %X[%i{} * 1024; 1024] -> %s{}[0; 1024]\n", i, i, i); },
-            [](int i) { return fmt::format("      copy %s{}[0; 1024] -> %Y[%i{} * 1024; 1024]\n    }}\n", i - 1, i - 1); }),
+     InTurn(
+         [](int i) { return fmt::format("    for pipelined %i{} in 10 stages 3 {{\n      copy %X[%i{} * 1024; 1024] -> %s{}[0; 1024]\n", i, i, i); },
+         [](int i) { return fmt::format("      copy %s{}[0; 1024] -> %Y[%i{} * 1024; 1024]\n    }}\n", i - 1, i - 1); }),
      [](int n) {
        std::string tiles;
        for (int i = 0; i < n; i += 2) tiles += fmt::format("    %s{} = alloc shared f32[1024]\n", i);
