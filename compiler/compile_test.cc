@@ -44,29 +44,6 @@ TEST(Compile, NamesAreNotInTheArtifact) {
   EXPECT_EQ(first.artifact().SerializeAsString(), second.artifact().SerializeAsString());
 }
 
-// Elements of a thread that need the same value behind the same condition, which LLVM would load for each: all of a thread's are of one row here.
-TEST(Compile, AConditionalLoadServesItsNeighbours) {
-  const auto loads = [](std::string_view rows) {
-    return Count(CompileText(fmt::format(R"(kiln 1
-func @f{0}(%A: global f32[64, 1024], %S: global f32[{1}], %C: global f32[64, 1024]) {{
-  kernel @k grid(8) threads 128 blocks(%b) {{
-    %a = alloc fragment f32[8, 1024]
-    copy %A[%b * 8, 0; 8, 1024] -> %a[0, 0; 8, 1024]
-    for parallel %i, %j in 8, 1024 {{
-      store %a[%i, %j] = %a[%i, %j] * %S[%b * 8 + %i]
-    }}
-    copy %a[0, 0; 8, 1024] -> %C[%b * 8, 0; 8, 1024]
-  }}
-}}
-)",
-                                         rows.empty() ? "" : "[%M]", rows.empty() ? "64" : rows),
-                             "cuda:sm_80"),
-                 "ld.global.nc.b32");
-  };
-  EXPECT_EQ(loads(""), 1U);
-  EXPECT_EQ(loads("%M"), 1U);
-}
-
 // What a kernel only reads is read through the read-only path; what it also writes is not.
 TEST(Compile, LoadsOfWhatIsOnlyReadNeedNoOrder) {
   const v1::WorkerResult result = CompileText(R"(kiln 1

@@ -3,14 +3,10 @@
 
 namespace kiln::llvm_ir {
 
-// A choice: values of conditional loads that stay in registers for other elements.
-constexpr size_t kKept = 4;
-
 Values Vectors::Load(const ir::LoadPlan& plan, const ElementAddress& address, int64_t first, int64_t count, std::span<Value* const> masks,
                      Value* otherwise) {
   if (plan.form >= ir::LoadForm::kAcross) return LoadScattered(plan, address, first, count);
   const bool same = plan.form == ir::LoadForm::kSame;
-  const bool again = straight_ && plan.width == 1 && masks.empty() && !address.checks.empty() && iterations_.guard() == nullptr;
   Values values;
   for (int64_t i = 0; i < count; i += plan.width) {
     Value* mask = masks.empty() ? nullptr : masks[size_t(i)];
@@ -19,22 +15,9 @@ Values Vectors::Load(const ir::LoadPlan& plan, const ElementAddress& address, in
       values.push_back(values.back());
       continue;
     }
-    if (Value* before = again ? LoadedBefore(address, first + i) : nullptr; before != nullptr) {
-      values.push_back(before);
-      continue;
-    }
     for (Value* value : LoadNeighbours(plan, address, first + i, nullptr, mask, otherwise)) values.push_back(value);
-    if (!again) continue;
-    before_.push_back({&address, first + i, values.back()});
-    if (before_.size() > kKept) before_.pop_front();
   }
   return values;
-}
-
-Value* Vectors::LoadedBefore(const ElementAddress& address, int64_t reg) const {
-  const auto found = std::ranges::find_if(
-      before_, [&](const Loaded& loaded) { return loaded.address == &address && addresses_.IsSamePlace(address, reg, loaded.reg); });
-  return found == before_.end() ? nullptr : found->value;
 }
 
 // Takes each element from the vector that contains it. The first of a vector's elements loads the vector.

@@ -3,9 +3,7 @@
 // Accesses of a parallel loop that take several elements at once, as compiler/accesses decided.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <span>
 #include <tuple>
@@ -18,12 +16,7 @@ namespace kiln::llvm_ir {
 class Vectors : Part {
  public:
   Vectors(KernelContext& context, Memory& memory, Iterations& iterations, const Addresses& addresses)
-      : Part(context), memory_(memory), iterations_(iterations), loop_(iterations.loop()), addresses_(addresses) {
-    straight_ = std::ranges::all_of(loop_.loop->body, [](const ir::Stmt& stmt) {
-      const auto* store = std::get_if<ir::Store>(&stmt.op);
-      return store != nullptr && store->plan && store->plan->form == ir::StoreForm::kRegisters;
-    });
-  }
+      : Part(context), memory_(memory), iterations_(iterations), loop_(iterations.loop()), addresses_(addresses) {}
 
   // The elements of registers first … first + count − 1. `masks`: of each of them, where it is read; empty: everywhere.
   // `otherwise`: what an element that is not read gives, as memory holds it; nullptr: the buffer's pad value.
@@ -40,9 +33,6 @@ class Vectors : Part {
     std::vector<compiler::VectorPlace> places;
     std::map<int64_t, Values> loaded;
   };
-  // What the register's element was loaded as a few elements before, if it was; nullptr otherwise. LLVM finds it again where no condition stands
-  // around the load.
-  Value* LoadedBefore(const ElementAddress& address, int64_t reg) const;
   Values LoadScattered(const ir::LoadPlan& plan, const ElementAddress& address, int64_t first, int64_t count);
   // `vectors`: of which the vector at the register is one; nullptr: it takes neighbours in the last variable.
   Values LoadNeighbours(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg, const Scattered* vectors, Value* mask,
@@ -55,13 +45,6 @@ class Vectors : Part {
   const compiler::ThreadLoop& loop_;
   const Addresses& addresses_;
   std::map<std::tuple<const ElementAddress*, ir::LoadForm, int32_t>, Scattered> scattered_;
-  struct Loaded {
-    const ElementAddress* address;
-    int64_t reg;
-    Value* value;
-  };
-  bool straight_;  // the loop only fills registers, one after the other
-  std::deque<Loaded> before_;
 };
 
 }  // namespace kiln::llvm_ir
