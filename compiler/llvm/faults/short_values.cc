@@ -32,17 +32,27 @@ struct Place {
   std::optional<uint64_t> half;
 };
 
-llvm::FixedVectorType* Halves(llvm::IRBuilder<>& b) { return llvm::FixedVectorType::get(b.getInt16Ty(), 2); }
-
 llvm::Value* Alone(llvm::IRBuilder<>& b, llvm::Value* value) { return b.CreateZExt(Short(b, value), b.getInt32Ty()); }
 
+// A vector of two values, or a number whose bits they are. ptxas has a conversion to f8 write its result beside another value (F2FP.PACK_AB_MERGE_C),
+// where a vector of both is made next. If another vector has them the other way round, it takes the first one twice, so that integers, which such
+// results are, are put together by arithmetic.
+llvm::Type* TypeOfPair(llvm::IRBuilder<>& b, const llvm::Value* low, const llvm::Value* high) {
+  const bool numbers = low->getType()->isIntegerTy() || high->getType()->isIntegerTy();
+  return numbers ? static_cast<llvm::Type*>(b.getInt32Ty()) : llvm::FixedVectorType::get(b.getInt16Ty(), 2);
+}
+
 llvm::Value* Together(llvm::IRBuilder<>& b, llvm::Value* low, llvm::Value* high) {
-  llvm::Value* one = b.CreateInsertElement(llvm::PoisonValue::get(Halves(b)), Short(b, low), uint64_t(0));
+  llvm::Type* type = TypeOfPair(b, low, high);
+  if (type->isIntegerTy()) return b.CreateOr(Alone(b, low), b.CreateShl(Alone(b, high), 16));
+  llvm::Value* one = b.CreateInsertElement(llvm::PoisonValue::get(type), Short(b, low), uint64_t(0));
   return b.CreateInsertElement(one, Short(b, high), 1);
 }
 
 llvm::Value* Taken(llvm::IRBuilder<>& b, const Place& place, llvm::Type* type) {
-  return Narrow(b, place.half ? b.CreateExtractElement(place.word, *place.half) : place.word, type);
+  if (!place.half) return Narrow(b, place.word, type);
+  if (place.word->getType()->isVectorTy()) return Narrow(b, b.CreateExtractElement(place.word, *place.half), type);
+  return Narrow(b, *place.half == 0 ? place.word : b.CreateLShr(place.word, 16), type);
 }
 
 // Whether it is the second one of a pair wherever it is one of a pair.
@@ -116,7 +126,7 @@ class Widener {
 
   void WidenTogether(llvm::PHINode* low, llvm::PHINode* high) {
     llvm::IRBuilder<> builder(low);
-    llvm::PHINode* wide = PhiOf(Halves(builder), low, [&](llvm::IRBuilder<>& b, llvm::BasicBlock* from) {
+    llvm::PHINode* wide = PhiOf(TypeOfPair(builder, low, high), low, [&](llvm::IRBuilder<>& b, llvm::BasicBlock* from) {
       return Together(b, low->getIncomingValueForBlock(from), high->getIncomingValueForBlock(from));
     });
     Replace(low, {wide, 0});

@@ -18,11 +18,11 @@ namespace {
 
 using llvm::Value;
 
-// PTX of a kernel that loads `count` values of 16 bits, and puts others in their place in a branch, or at the end of each iteration of a loop.
-std::string Emit(size_t count, bool in_loop) {
+// PTX of a kernel that loads `count` values, f16 or of `bits` bits, and puts others in their place in a branch, or at the end of each iteration of a loop.
+std::string Emit(size_t count, bool in_loop, unsigned bits = 0) {
   TestKernel k(**target::Find("cuda:sm_90a"));
   llvm::IRBuilderBase& b = k.builder;
-  llvm::Type* half = b.getHalfTy();
+  llvm::Type* half = bits == 0 ? b.getHalfTy() : static_cast<llvm::Type*>(b.getIntNTy(bits));
   std::vector<Value*> loaded;
   for (size_t i = 0; i < count; ++i) loaded.push_back(b.CreateLoad(half, k.Place(k.kernel->getArg(0), half, int(i))));
   llvm::BasicBlock* entry = b.GetInsertBlock();
@@ -30,7 +30,7 @@ std::string Emit(size_t count, bool in_loop) {
   auto* after = llvm::BasicBlock::Create(k.context, "after", k.kernel);
   const auto changed = [&](Value* value) {
     k.device->Barrier();
-    return b.CreateFMul(value, value);
+    return bits == 0 ? b.CreateFMul(value, value) : b.CreateMul(value, value);
   };
   if (in_loop) {
     b.CreateBr(branch);
@@ -78,6 +78,18 @@ TEST(ShortValues, BranchesAndLoopsChooseInRegistersOf32Bits) {
       const std::string ptx = Emit(count, in_loop);
       EXPECT_EQ(Chosen(ptx), 0u) << ptx;
       EXPECT_EQ(ptx.find(", {%rs") != std::string::npos, count > 1) << "two together\n" << ptx;
+    }
+  }
+}
+
+// ptxas takes one of two conversions to f8 twice if vectors have both of them in both orders.
+TEST(ShortValues, IntegersArePutTogetherByArithmetic) {
+  for (const unsigned bits : {8u, 16u}) {
+    for (const bool in_loop : {false, true}) {
+      const std::string ptx = Emit(8, in_loop, bits);
+      EXPECT_EQ(Chosen(ptx), 0u) << ptx;
+      EXPECT_EQ(ptx.find("{%rs"), std::string::npos) << ptx;
+      EXPECT_NE(ptx.find("shr"), std::string::npos) << "two together\n" << ptx;
     }
   }
 }
