@@ -8,6 +8,9 @@
 
 namespace kiln::compiler {
 
+// The weight of a block of code: LLVM's passes over blocks take about as long for one block as other passes for so many instructions.
+constexpr int64_t kCodeOfBlock = 16;
+
 struct Context {
   const target::Target* target;
   v1::CompileOptions options;

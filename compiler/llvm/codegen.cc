@@ -26,6 +26,9 @@ using compiler::StageTimer;
 constexpr size_t kRefused = 4, kCrowdedOnAmd = 2, kSpilledOnAmd = 3;
 // Code that is less crowded at a time, but over many instructions, costs AMD's allocator as much: that is max_crowding's to bound.
 
+// Instructions of a kernel that AMD's backend may make twice, with and without accumulators.
+constexpr size_t kMostMadeTwice = 10'000;
+
 std::string Text(const llvm::Module& module) {
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -181,9 +184,11 @@ class Generator {
 
   // Half of CDNA's registers are accumulators (AGPRs), which only matrix instructions, loads and stores reach. LLVM keeps sums there and moves
   // them, an instruction for each register, wherever anything else needs them; a register that is spilled takes a store and a load, to
-  // memory. So where all values fit into the other half, no accumulators are used; where LLVM then spills all the same, they are.
+  // memory. So where all values fit into the other half, no accumulators are used; where LLVM then spills all the same, they are. Long code is not
+  // made twice.
   bool FitsWithoutAccumulators() const {
     const target::Target& target = *context_.target;
+    if (CodeOf(*code_) > kMostMadeTwice) return false;
     return target.Has(target::Feature::kUnifiedVgpr) && machine_->getOptLevel() != llvm::CodeGenOptLevel::None &&
            pressure_.registers <= size_t(target.registers_per_thread) / 2;
   }

@@ -399,7 +399,7 @@ bool IsLong(const llvm::Module& module) { return EffortFor(module) != Effort::kF
 size_t CodeOf(const llvm::Module& module) {
   size_t code = 0;
   for (const auto& [function, size] : SizesInlined(module))
-    if (!function->hasFnAttribute(llvm::Attribute::AlwaysInline)) code += size.instructions + size.blocks * (kCodeOfBlock - 1);
+    if (!function->hasFnAttribute(llvm::Attribute::AlwaysInline)) code += size.instructions + size.blocks * (compiler::kCodeOfBlock - 1);
   return code;
 }
 
