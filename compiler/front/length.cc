@@ -44,11 +44,16 @@ class Floor {
     if (code_ > context_.max_code()) beyond_ = &stmt;
   }
 
+  static bool IsOne(const Block& block) {
+    const auto* loop = block.size() == 1 ? std::get_if<ir::For>(&block[0].op) : nullptr;
+    return block.size() == 1 && (loop == nullptr || IsOne(loop->body));
+  }
+
   // Iterations that do one access each may do several by one instruction.
   void AddLoop(const ir::For& loop, int64_t times) {
     const auto runs = [&](ir::ExprId extent) { return module_.exprs.ConstInt(extent).value_or(0) > 0; };
     if (!std::ranges::all_of(loop.extents, runs)) return;
-    const bool repeats = loop.kind == ir::LoopKind::kUnroll && loop.body.size() > 1 && IsWrittenOut(module_, loop, context_.max_unrolled());
+    const bool repeats = loop.kind == ir::LoopKind::kUnroll && !IsOne(loop.body) && IsWrittenOut(module_, loop, context_.max_unrolled());
     Add(loop.body, repeats ? times * *module_.exprs.ConstInt(loop.extents[0]) : times);
   }
 
