@@ -99,8 +99,10 @@ TEST(Cost, CodeTooLongForLlvmIsRefusedWithFigures) {
 TEST(Cost, CodeThatIsCertainlyTooLongIsRefusedFirst) {
   std::string loops;
   for (int i = 0; i < 8; ++i)
-    loops += fmt::format("    for unroll %i{0} in 64 {{\n      for unroll %j{0} in 32 {{\n        store %Y[%i{0} * 32 + %j{0}] = 1.0\n"
-                         "        store %Y[%i{0} * 32 + %j{0} + 4096] = 2.0\n      }}\n    }}\n", i);
+    loops += fmt::format(
+        "    for unroll %i{0} in 64 {{\n      for unroll %j{0} in 32 {{\n        store %Y[%i{0} * 32 + %j{0}] = 1.0\n"
+        "        store %Y[%i{0} * 32 + %j{0} + 4096] = 2.0\n      }}\n    }}\n",
+        i);
   const std::string text = "kiln 1\nfunc @f(%Y: global f32[65536]) outputs(0) {\n  kernel @k grid(1) threads 128 blocks(%b) {\n" + loops + "  }\n}\n";
   const v1::WorkerResult result = CompileText(text, "hip:gfx942");
   EXPECT_NE(FirstError(result).find("more than 60000 LLVM instructions"), std::string::npos) << FirstError(result);
