@@ -95,6 +95,24 @@ TEST(Cost, CodeTooLongForLlvmIsRefusedWithFigures) {
   EXPECT_NE(FirstError(CompileText(Stores(8000), "hip:gfx942")).find("more than 60000 LLVM instructions"), std::string::npos);
 }
 
+// Nothing but stores, in loops that are written out: this is known before anything is inferred.
+TEST(Cost, CodeThatIsCertainlyTooLongIsRefusedFirst) {
+  std::string loops;
+  for (int i = 0; i < 8; ++i)
+    loops += fmt::format(
+        "    for unroll %i{0} in 64 {{\n      for unroll %j{0} in 32 {{\n        store %Y[%i{0} * 32 + %j{0}] = 1.0\n"
+        "        store %Y[%i{0} * 32 + %j{0} + 4096] = 2.0\n      }}\n    }}\n",
+        i);
+  const std::string text = "kiln 1\nfunc @f(%Y: global f32[65536]) outputs(0) {\n  kernel @k grid(1) threads 128 blocks(%b) {\n" + loops + "  }\n}\n";
+  const v1::WorkerResult result = CompileText(text, "hip:gfx942");
+  EXPECT_NE(FirstError(result).find("more than 60000 LLVM instructions"), std::string::npos) << FirstError(result);
+  EXPECT_EQ(result.diagnostics(0).line(), 48u) << "the store with which it becomes too long";
+  EXPECT_EQ(result.timings(result.timings_size() - 1).stage(), "length");
+  v1::CompileOptions more;
+  more.set_max_unrolled(1000);
+  EXPECT_TRUE(CompileWith(text, "hip:gfx942", more).has_artifact()) << "they stay loops";
+}
+
 // Loops that become long code without a statement of their own for each part, and calls that become long code when they are inlined.
 TEST(Cost, CodeThatOneStatementBecomesCountsToo) {
   const std::string head =
@@ -200,6 +218,33 @@ func @f(%X: global f32[128, 600], %Y: global f32[128, 600]) outputs(1) {
     ASSERT_EQ(result.diagnostics_size(), 1) << target;
     EXPECT_NE(result.diagnostics(0).message().find("only in part"), std::string::npos) << result.diagnostics(0).message();
   }
+}
+
+// Each of few threads adds up rows of shared memory, whose elements it loads first: fewer are alive than spill at once, but they are for long.
+TEST(Cost, HowCrowdedAmdsCodeMayBeIsTheOptionsToSay) {
+  const auto rows = [](int n) {
+    return fmt::format(R"(kiln 1
+func @f(%Y: global u8[{0}]) outputs(0) {{
+  kernel @k grid(1) threads 7 blocks(%b) {{
+    %s = alloc shared u8[{0}, {0}]
+    %r = alloc shared u8[1, {0}]
+    fill %s[0, 0; {0}, {0}] = 1:u8
+    reduce sum %s[0, 0; {0}, {0}] -> %r[0, 0; 1, {0}] dim 0
+    copy %r[0, 0; 1, {0}] -> %Y[0; {0}]
+  }}
+}}
+)",
+                       n);
+  };
+  const v1::WorkerResult crowded = CompileText(rows(63), "hip:gfx1201");
+  ASSERT_EQ(crowded.diagnostics_size(), 1) << FirstError(crowded);
+  EXPECT_NE(crowded.diagnostics(0).message().find("max_crowding is 64000"), std::string::npos) << crowded.diagnostics(0).message();
+  EXPECT_EQ(CompileText(rows(49), "hip:gfx1201").diagnostics_size(), 0);
+  v1::CompileOptions less;
+  less.set_max_crowding(1);
+  const v1::WorkerResult refused = CompileWith(rows(49), "hip:gfx1201", less);
+  ASSERT_EQ(refused.diagnostics_size(), 1) << FirstError(refused);
+  EXPECT_NE(refused.diagnostics(0).message().find("max_crowding is 1"), std::string::npos) << refused.diagnostics(0).message();
 }
 
 // Only some threads store the results: LLVM would move all of the work to the store, and keep the 1,024 values that it reads until then.

@@ -83,6 +83,15 @@ const Form kForms[] = {
             [](int i) { return fmt::format("    if %X[{}] < %x{} {{\n      store %Y[%t + {}] = 1.0\n    }}\n", i, i - 1, i % 4096 * 128); })},
     {"assumptions", InTurn([](int i) { return fmt::format("    assume %b + {} < 100000\n", i); },
                            [](int i) { return fmt::format("    store %Y[%b + {}] = 1.0\n", i); })},
+    {"a branch of statements that order memory",
+     InTurn([](int i) { return fmt::format("      atomic add %Y[%b + {}] = 1.0 order release\n", i % 4096 * 128); },
+            [](int i) { return fmt::format("      store %Y[%b + {}] = %X[%b + {}]\n", i % 4096 * 128, i); }),
+     [](int n) {
+       std::string text;
+       for (int i = 0; i < std::min(n, 200); ++i) text += fmt::format("    store %Y[%t + {}] = 1.0\n", i * 128);
+       return text + "    if %X[0] > 0.0 {\n";
+     },
+     Always("    }\n"), 400},
     {"elements of one loop", [](int i) { return fmt::format("    store %Y[%i + {}] = %X[%i + {}]\n", i * 64, i); },
      Always("    for parallel %i in 64 {\n"), Always("    }\n")},
     {"aliasing elements of one loop", [](int i) { return fmt::format("    store %P[%i + {}] = %X[%i + {}]\n", i * 64, i); },

@@ -8,6 +8,9 @@
 
 namespace kiln::compiler {
 
+// The weight of a block of code: LLVM's passes over blocks take about as long for one block as other passes for so many instructions.
+constexpr int64_t kCodeOfBlock = 16;
+
 struct Context {
   const target::Target* target;
   v1::CompileOptions options;
@@ -24,6 +27,9 @@ struct Context {
     if (options.max_code() != 0) return options.max_code();
     return target->family == target::Family::kAmdgpu && !target->emulated ? 60'000 : 600'000;
   }
+  // The most values beyond those that registers hold, added up over all instructions (llvm_ir::Pressure::beyond), in code that AMD's backend
+  // optimizes. Its register allocator tries every register for each value that it has no place for, and all that stand in each.
+  int64_t max_crowding() const { return options.max_crowding() == 0 ? 64'000 : options.max_crowding(); }
 };
 
 }  // namespace kiln::compiler

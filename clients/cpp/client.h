@@ -75,6 +75,8 @@ struct Options {
   std::uint32_t max_unrolled = 0;            // statements that an unrolled loop becomes; longer ones stay loops; 0: 4096
   // LLVM instructions of the kernels before optimization; a branch counts as 16; more are refused; 0: 600000, for AMD's GPUs 60000
   std::uint32_t max_code = 0;
+  // AMD's GPUs: values alive beyond 256, added up over all instructions; kernels with more are optimized only in part; 0: 64000
+  std::uint32_t max_crowding = 0;
 };
 
 // What a person wants to see; such a compile is never cached.

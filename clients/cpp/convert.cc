@@ -28,6 +28,7 @@ v1::CompileRequest ToProto(const CompileRequest& request) {
   options.set_max_fragment_registers(request.options.max_fragment_registers);
   options.set_max_unrolled(request.options.max_unrolled);
   options.set_max_code(request.options.max_code);
+  options.set_max_crowding(request.options.max_crowding);
   if (request.explain) {
     v1::Explain& explain = *out.mutable_explain();
     for (const std::string& pass : request.explain->after) explain.add_after(pass);
@@ -56,7 +57,8 @@ CompileRequest FromProto(const v1::CompileRequest& request) {
                  static_cast<StreamK>(options.stream_k()),
                  options.max_fragment_registers(),
                  options.max_unrolled(),
-                 options.max_code()};
+                 options.max_code(),
+                 options.max_crowding()};
   if (request.has_explain()) {
     const v1::Explain& explain = request.explain();
     out.explain = Explain{{explain.after().begin(), explain.after().end()}, explain.llvm(), explain.assembly()};

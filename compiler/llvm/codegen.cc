@@ -24,9 +24,10 @@ using compiler::StageTimer;
 // these are more than max_fragment_registers. On AMD's, where such code is slow, they are more than kCrowdedOnAmd times that, or more than
 // kSpilledOnAmd times the registers of a thread, since the allocator's time grows with the square of what it spills.
 constexpr size_t kRefused = 4, kCrowdedOnAmd = 2, kSpilledOnAmd = 3;
-// The same for long code that is a little crowded everywhere, which costs AMD's allocator as much: it tries every register for each value that
-// it has no place for, and all that stand in each.
-constexpr size_t kBeyondOnAmd = 500'000;
+// Code that is less crowded at a time, but over many instructions, costs AMD's allocator as much: that is max_crowding's to bound.
+
+// Instructions of a kernel that AMD's backend may make twice, with and without accumulators.
+constexpr size_t kMostMadeTwice = 10'000;
 
 std::string Text(const llvm::Module& module) {
   std::string text;
@@ -110,7 +111,9 @@ class Generator {
     const size_t crowded = amd ? std::min(fit * kSpilledOnAmd, std::max(fit, limit * kCrowdedOnAmd)) : std::max(fit, limit);
     pressure_ = PressureOf(*code_, refused);
     if (amd && !long_kernel && pressure_.registers > fit && !TakeUnmovedIfItFits(module, fit)) return false;
-    if (pressure_.registers <= crowded && (!amd || pressure_.beyond <= kBeyondOnAmd)) return true;
+    const bool fits = pressure_.registers <= crowded;
+    const size_t beyond = amd ? pressure_.beyond : 0;
+    if (fits && int64_t(beyond) <= context_.max_crowding()) return true;
     if (!long_kernel && !Unoptimized(module)) return false;  // code of long kernels was not moved anyway
     pressure_ = PressureOf(*code_, refused);
     const size_t live = pressure_.registers;
@@ -125,8 +128,10 @@ class Generator {
       diagnostics_.Warning("the values of one thread take " + std::to_string(live) +
                            " registers at a time; what does not fit is spilled: use smaller tiles or more threads");
     } else if (amd && !long_kernel) {
-      diagnostics_.Warning(
-          "LLVM optimizes this kernel only in part, because fully optimized code would spill most of its values: use smaller tiles or more threads");
+      const std::string crowding = "those alive beyond " + std::to_string(kNamedRegisters) + ", added up over all instructions, are " +
+                                   std::to_string(beyond) + ", and max_crowding is " + std::to_string(context_.max_crowding()) + ": ";
+      diagnostics_.Warning("LLVM optimizes this kernel only in part, because fully optimized code would spill most of its values: " +
+                           (fits ? crowding : "") + "use smaller tiles or more threads");
     }
     return true;
   }
@@ -179,9 +184,11 @@ class Generator {
 
   // Half of CDNA's registers are accumulators (AGPRs), which only matrix instructions, loads and stores reach. LLVM keeps sums there and moves
   // them, an instruction for each register, wherever anything else needs them; a register that is spilled takes a store and a load, to
-  // memory. So where all values fit into the other half, no accumulators are used; where LLVM then spills all the same, they are.
+  // memory. So where all values fit into the other half, no accumulators are used; where LLVM then spills all the same, they are. Long code is not
+  // made twice.
   bool FitsWithoutAccumulators() const {
     const target::Target& target = *context_.target;
+    if (CodeOf(*code_) > kMostMadeTwice) return false;
     return target.Has(target::Feature::kUnifiedVgpr) && machine_->getOptLevel() != llvm::CodeGenOptLevel::None &&
            pressure_.registers <= size_t(target.registers_per_thread) / 2;
   }

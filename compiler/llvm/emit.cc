@@ -15,6 +15,7 @@
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include <llvm/Bitcode/BitcodeWriter.h>
 #include <llvm/Config/llvm-config.h>
+#include <llvm/IR/InstIterator.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/OptBisect.h>
 #include <llvm/MC/TargetRegistry.h>
@@ -61,6 +62,34 @@ class WithoutRepetition final : public llvm::OptPassGate {
   }
 };
 
+// AMD's backend takes what strength reduction makes of addresses, but for code with so many sums that comparing all pairs takes seconds.
+constexpr size_t kMostSums = 768;
+
+class WithoutStrengthReduction final : public llvm::OptPassGate {
+ public:
+  bool isEnabled() const override { return true; }
+  bool shouldRunPass(llvm::StringRef pass, llvm::StringRef) const override { return pass != "slsr"; }
+};
+
+bool HasManySums(const llvm::Function& function) {
+  const auto is_sum = [](const llvm::Instruction& instruction) {
+    return instruction.getOpcode() == llvm::Instruction::Add || instruction.getOpcode() == llvm::Instruction::Mul ||
+           llvm::isa<llvm::GetElementPtrInst>(instruction);
+  };
+  return size_t(llvm::count_if(llvm::instructions(function), is_sum)) > kMostSums;
+}
+
+// Leaves passes of the backend out.
+void LeaveOut(llvm::Module& module) {
+  static WithoutRepetition without_repetition;
+  static WithoutStrengthReduction without_reduction;
+  if (module.getTargetTriple().isNVPTX()) {
+    module.getContext().setOptPassGate(without_repetition);
+  } else if (llvm::any_of(module, HasManySums)) {
+    module.getContext().setOptPassGate(without_reduction);
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<llvm::TargetMachine> MakeTargetMachine(const target::Target& target) {
@@ -89,6 +118,7 @@ void Prepare(llvm::Module& module, llvm::TargetMachine& machine, const target::T
 std::expected<llvm::SmallVector<char, 0>, std::string> Generate(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType type) {
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream stream(bytes);
+  LeaveOut(module);
   llvm::legacy::PassManager passes;
   if (machine.addPassesToEmitFile(passes, stream, nullptr, type)) {
     return std::unexpected("LLVM cannot emit this kind of file for " + machine.getTargetTriple().str());
@@ -105,8 +135,6 @@ std::string EmitBitcode(const llvm::Module& module) {
 }
 
 std::expected<std::string, std::string> EmitAssembly(llvm::Module& module, llvm::TargetMachine& machine) {
-  static WithoutRepetition gate;
-  if (machine.getTargetTriple().isNVPTX()) module.getContext().setOptPassGate(gate);
   const auto text = Generate(module, machine, llvm::CodeGenFileType::AssemblyFile);
   if (!text) return std::unexpected(text.error());
   const std::string_view assembly(text->data(), text->size());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compiler/llvm/llvm_headers.h"
+#include "compiler/options.h"
 #include "compiler/target/target.h"
 #include "kiln/v1/compile.pb.h"
 
@@ -21,9 +22,7 @@ void InitializeTargets();
 std::unique_ptr<llvm::TargetMachine> MakeTargetMachine(const target::Target& target);
 void Prepare(llvm::Module& module, llvm::TargetMachine& machine, const target::Target& target);
 
-// The weight of a block: LLVM's passes over blocks take about as long for one block as other passes for so many instructions.
-constexpr int64_t kCodeOfBlock = 16;
-// Instructions of the kernels after inlining: a called function counts once for each call.
+// Instructions of the kernels after inlining: a called function counts once for each call, and the last of a block as compiler::kCodeOfBlock.
 size_t CodeOf(const llvm::Module& module);
 // Whether a kernel is so long that Optimize and the backend must skip every pass whose time is not proportional to its length.
 bool IsLong(const llvm::Module& module);

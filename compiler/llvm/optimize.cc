@@ -33,6 +33,7 @@
 #include "compiler/llvm/faults/negations.h"
 #include "compiler/llvm/faults/short_values.h"
 #include "compiler/llvm/faults/spins.h"
+#include "compiler/llvm/long_code.h"
 
 namespace kiln::llvm_ir {
 namespace {
@@ -49,6 +50,13 @@ llvm::ModulePassManager InModule(llvm::FunctionPassManager functions) {
 // one condition. `kInMemory`: also keeps arrays in memory, because a value of each element in each block would be too many.
 enum class Effort { kFull, kPlain, kInMemory };
 
+struct GiveExitsPass : llvm::PassInfoMixin<GiveExitsPass> {
+  llvm::PreservedAnalyses run(llvm::Function& function, llvm::FunctionAnalysisManager&) {
+    GiveExits(function);
+    return llvm::PreservedAnalyses::none();
+  }
+};
+
 // Kiln has already unrolled the loops to be unrolled; LLVM folds, hoists and removes.
 llvm::ModulePassManager Pipeline(Effort effort, CodeMotion motion) {
   llvm::FunctionPassManager functions;
@@ -60,6 +68,7 @@ llvm::ModulePassManager Pipeline(Effort effort, CodeMotion motion) {
     }
     functions.addPass(llvm::InstSimplifyPass());
     functions.addPass(llvm::SimplifyCFGPass());
+    functions.addPass(GiveExitsPass());
     functions.addPass(llvm::ADCEPass());
     return InModule(std::move(functions));
   }
@@ -390,7 +399,7 @@ bool IsLong(const llvm::Module& module) { return EffortFor(module) != Effort::kF
 size_t CodeOf(const llvm::Module& module) {
   size_t code = 0;
   for (const auto& [function, size] : SizesInlined(module))
-    if (!function->hasFnAttribute(llvm::Attribute::AlwaysInline)) code += size.instructions + size.blocks * (kCodeOfBlock - 1);
+    if (!function->hasFnAttribute(llvm::Attribute::AlwaysInline)) code += size.instructions + size.blocks * (compiler::kCodeOfBlock - 1);
   return code;
 }
 

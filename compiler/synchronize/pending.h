@@ -55,8 +55,8 @@ inline void Leave(State& exit, State& state) {
   state.clear();
 }
 
-// Of a visit of a statement: 64 comparisons with what is pending take as long as the rest of it.
-inline int64_t CostOf(const State& state) { return 1 + int64_t(state.size()) / 64; }
+// Of comparing so many accesses with what is pending, in visits: 64 comparisons take as long as the rest of the visit of a statement.
+inline int64_t CostOf(const State& state, size_t accesses = 1) { return int64_t(accesses * state.size()) / 64; }
 
 // What is pending before a loop over `var` as its first iteration sees it, in which the variable is 0: fixed versions are relative to it.
 inline State AtFirst(State state, std::optional<ir::VarId> var) {

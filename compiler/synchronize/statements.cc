@@ -30,7 +30,8 @@ Special FindSpecial(const ir::Block& body) {
   Special special;
   ir::Walk(body, [&](const ir::Stmt& stmt) {
     special.signals |= IsSignal(stmt);
-    if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.op)) special.orders |= atomic->order != ir::MemoryOrder::kRelaxed;
+    if (Acquires(stmt)) special.acquire.insert(&stmt);
+    if (Releases(stmt)) special.release.insert(&stmt);
     const auto* copy = std::get_if<ir::Copy>(&stmt.op);
     if (copy != nullptr && copy->plan && copy->plan->ring) special.in_rings.insert(copy->dst.buffer);
     if (copy != nullptr && copy->plan && copy->plan->groups_m != 0) special.by_group.insert(copy->src.buffer);
@@ -89,9 +90,10 @@ bool Commute(const ir::Stmt& a, const ir::Stmt& b) {
 
 bool AreAtomics(const ir::Stmt& a, const ir::Stmt& b) { return ir::IsOneOf<ir::Atomic>(a.op) && ir::IsOneOf<ir::Atomic>(b.op); }
 
-bool AreOrdered(const ir::Module& module, const ir::Stmt& first, ir::BufferId before, const ir::Stmt& second, ir::BufferId after) {
+bool AreOrdered(const ir::Module& module, const Special& special, const ir::Stmt& first, ir::BufferId before, const ir::Stmt& second,
+                ir::BufferId after) {
   const auto is_global = [&](ir::BufferId buffer) { return module[buffer].space == ir::Space::kGlobal; };
-  return (is_global(before) && Releases(second)) || (is_global(after) && Acquires(first));
+  return (is_global(before) && special.release.contains(&second)) || (is_global(after) && special.acquire.contains(&first));
 }
 
 std::vector<const ir::Stmt*> OutermostFirst(const ir::Block& body) {

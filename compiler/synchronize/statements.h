@@ -26,7 +26,7 @@ struct Special {
   std::set<ir::BufferId> in_rings;                                 // rings hand these over with mbarriers of their own
   std::map<ir::BufferId, std::vector<const ir::Stmt*>> in_flight;  // products that run on until a wait for their sum
   std::set<ir::BufferId> by_group;                                 // each group of warps stores the part that it wrote
-  bool orders = false;                                             // an atomic acquires or releases
+  std::set<const ir::Stmt*> acquire, release;                      // statements whose atomics do, or those of blocks within
   bool signals = false;                                            // the program has barriers of its own
 };
 Special FindSpecial(const ir::Block& body);
@@ -59,7 +59,8 @@ bool AreAtomics(const ir::Stmt& a, const ir::Stmt& b);
 
 // What an atomic releases, all threads of the block did before it; what it acquires is there for all of them after it. Where threads cannot
 // meet, each has its own. `first` accesses `before`, and `second`, which comes later, `after`.
-bool AreOrdered(const ir::Module& module, const ir::Stmt& first, ir::BufferId before, const ir::Stmt& second, ir::BufferId after);
+bool AreOrdered(const ir::Module& module, const Special& special, const ir::Stmt& first, ir::BufferId before, const ir::Stmt& second,
+                ir::BufferId after);
 
 // Within such a scope not all threads take part.
 struct DivergentScope {

@@ -84,7 +84,7 @@ class Analysis {
     if (whole.parts().empty()) return VisitAll(whole.stmts(), state);
     for (Visited::Piece* part : whole.parts()) {
       if (IsDecided()) return;
-      visits_ += CostOf(state);
+      visits_ += 1 + CostOf(state);
       visited_.Again(*part, state, [&] { return VisitParts(*part, state), !IsDecided(); });
     }
   }
@@ -105,7 +105,7 @@ class Analysis {
 
  private:
   void VisitStmt(const Stmt& stmt, State& state) {
-    visits_ += CostOf(state);
+    ++visits_;
     if (beyond_ == nullptr && visits_ > limit_) beyond_ = &stmt;
     if (IsDecided()) return;
     std::visit(ir::Overloaded{
@@ -313,6 +313,7 @@ class Analysis {
   }
 
   void Compare(const Stmt& stmt, const std::vector<Access>& accesses, const Comers& who, const State& state, Need& need) {
+    visits_ += CostOf(state, accesses.size());
     for (const Access& access : accesses)
       for (const Pending& p : state) {
         // Threads of other branches have these by the program's own barriers; those of the branch meet within it.
@@ -406,7 +407,7 @@ class Analysis {
   bool Conflict(const Pending& p, const Stmt& stmt, const Access& access) const {
     if (special_.in_rings.contains(p.buffer) || special_.in_rings.contains(access.buffer)) return false;
     if (p.met > 0) return false;
-    if (special_.orders && divergent_ == 0 && AreOrdered(module_, *p.stmt, p.buffer, stmt, access.buffer)) return true;
+    if (divergent_ == 0 && AreOrdered(module_, special_, *p.stmt, p.buffer, stmt, access.buffer)) return true;
     if (!p.write && !access.write) return false;
     if (!Overlap(module_, p.buffer, access.buffer)) return false;
     if (p.buffer != access.buffer) return true;

@@ -23,7 +23,7 @@ namespace kiln::compiler {
 
 // The analysis visits a loop until nothing changes, and every visit repeats this for the loops within. Beyond so many visits of statements, or
 // so many of each, the kernel is refused: only loops nested a dozen deep come that far.
-constexpr int64_t kMostVisited = 1'000'000, kMostOfEach = 50;
+constexpr int64_t kMostVisited = 2'000'000, kMostOfEach = 100;
 // After that, it tries to do without each barrier in turn, for at most so many visits. A barrier that it did not get to try is at worst
 // superfluous.
 constexpr int64_t kMostTried = 2'000'000;

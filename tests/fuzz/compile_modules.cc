@@ -3,7 +3,7 @@
 // Compiles modules by grammar, in many processes, and says what became of them:
 //   compile_modules --seeds 0-199999 --processes 16          exits with 1 where the compiler failed on one
 //   compile_modules --show 1234                              the module of a seed, its target and its options
-//   compile_modules --one 1234 [--target hip:gfx942]         compiled in this process, for a debugger
+//   compile_modules --one 1234 [--target hip:gfx942] [--llvm FILE]    compiled in this process, for a debugger; FILE gets its LLVM code
 // Each process has a compile worker's limit of memory (--memory), each module --seconds of processor time; a module that takes more is a fault. After
 // --budget seconds processes end, with the module they are at, and the report says so.
 #include <poll.h>
@@ -31,6 +31,7 @@ namespace kiln::fuzz {
 namespace {
 
 constexpr uint64_t kBatch = 100;  // modules that a process compiles before another takes its place
+constexpr size_t kSlowest = 10;   // modules that the report names with the stages that took their time
 
 struct Arguments {
   uint64_t first = 0, last = 0;
@@ -38,6 +39,7 @@ struct Arguments {
   std::optional<uint64_t> show, one;
   double budget = std::numeric_limits<double>::infinity();
   std::string save;  // a folder for the requests that failed
+  std::string llvm;
   Limits limits;
 };
 
@@ -45,7 +47,7 @@ struct Arguments {
   fmt::print(stderr,
              "compile_modules: {}\nuse: compile_modules --seeds FIRST-LAST [--processes N] [--budget S] [--seconds S] [--memory BYTES] [--target "
              "NAME] [--among hip:gfx] [--save FOLDER]\n"
-             "     compile_modules --show SEED\n     compile_modules --one SEED [--target NAME]\n",
+             "     compile_modules --show SEED\n     compile_modules --one SEED [--target NAME] [--llvm FILE]\n",
              why);
   std::exit(2);
 }
@@ -85,6 +87,8 @@ Arguments Parse(int argc, char** argv) {
       arguments.limits.target = value;
     } else if (name == "--save") {
       arguments.save = value;
+    } else if (name == "--llvm") {
+      arguments.llvm = value;
     } else if (name == "--show") {
       arguments.show = NumberOf<uint64_t>(value);
     } else if (name == "--one") {
@@ -94,6 +98,7 @@ Arguments Parse(int argc, char** argv) {
     }
   }
   if (!ranged && !arguments.show && !arguments.one) Usage("which seeds?");
+  if (!arguments.llvm.empty() && !arguments.one) Usage("--llvm needs --one");
   return arguments;
 }
 
@@ -176,7 +181,8 @@ class Campaign {
   void Take(const Verdict& verdict) {
     ++counts_[verdict.status];
     seconds_.push_back(verdict.seconds);
-    if (verdict.seconds > slowest_.seconds) slowest_ = verdict;
+    slowest_.insert(std::ranges::upper_bound(slowest_, verdict.seconds, std::greater(), &Verdict::seconds), verdict);
+    if (slowest_.size() > kSlowest) slowest_.pop_back();
     if (verdict.status != "ok" && !verdict.IsFault()) ++refusals_[verdict.status + ": " + ClassOf(verdict.text)];
     if (!verdict.IsFault()) return;
     faults_.push_back(verdict);
@@ -208,7 +214,8 @@ class Campaign {
     std::ranges::sort(refusals, std::greater());
     fmt::print("refusals, {} kinds:\n", refusals.size());
     for (const auto& [count, what] : refusals) fmt::print("  {:9} {}\n", count, what);
-    fmt::print("processor time of a module: p50 {:.3f} s, p99 {:.3f} s, max {:.2f} s (seed {})\n", share(0.5), share(0.99), share(1), slowest_.seed);
+    fmt::print("processor time of a module: p50 {:.3f} s, p99 {:.3f} s, max {:.2f} s, the longest of\n", share(0.5), share(0.99), share(1));
+    for (const Verdict& slow : slowest_) fmt::print("  {:6.2f} s  seed {} {}: {}\n", slow.seconds, slow.seed, slow.status, slow.stages);
     fmt::print("peak memory of a process: {:.0f} MiB of {:.0f}\n", double(peak_kib_) / 1024, double(arguments_.limits.memory) / (1 << 20));
     std::map<std::string, std::string> seeds;
     for (const Verdict& fault : faults_) seeds[fault.status] += fmt::format(" {}", fault.seed);
@@ -223,7 +230,7 @@ class Campaign {
   std::map<std::string, int> counts_, refusals_;
   std::vector<double> seconds_;
   std::vector<Verdict> faults_;
-  Verdict slowest_;
+  std::vector<Verdict> slowest_;
   long peak_kib_ = 0;
   const std::chrono::steady_clock::time_point start_;
   double told_ = 0;
@@ -235,9 +242,9 @@ int Show(uint64_t seed) {
   return 0;
 }
 
-int One(uint64_t seed, const Limits& limits) {
-  const Verdict verdict = CompileOne(seed, limits);
-  fmt::print("{} {:.2f} s {}\n", verdict.status, verdict.seconds, verdict.text);
+int One(uint64_t seed, const Arguments& arguments) {
+  const Verdict verdict = CompileOne(seed, arguments.limits, arguments.llvm);
+  fmt::print("{} {:.2f} s ({}) {}\n", verdict.status, verdict.seconds, verdict.stages, verdict.text);
   return verdict.IsFault() ? 1 : 0;
 }
 
@@ -248,6 +255,6 @@ int main(int argc, char** argv) {
   const kiln::fuzz::Arguments arguments = kiln::fuzz::Parse(argc, argv);
   if (arguments.show) return kiln::fuzz::Show(*arguments.show);
   kiln::compiler::Initialize();
-  if (arguments.one) return kiln::fuzz::One(*arguments.one, arguments.limits);
+  if (arguments.one) return kiln::fuzz::One(*arguments.one, arguments);
   return kiln::fuzz::Campaign(arguments).Run() ? 0 : 1;
 }

@@ -10,14 +10,18 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <map>
 #include <new>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -66,13 +70,31 @@ Verdict VerdictOf(uint64_t seed, const v1::WorkerResult& result) {
   return verdict;
 }
 
-Verdict Compile(uint64_t seed, const Limits& limits, const compiler::Hooks& hooks) {
+// The three stages that took longest, by the clock. A stage that ran more than once counts as one.
+std::string StagesOf(const v1::WorkerResult& result) {
+  std::map<std::string, double> taken;
+  for (const v1::Timing& timing : result.timings()) taken[timing.stage()] += timing.milliseconds() / 1000;
+  std::vector<std::pair<double, std::string>> longest;
+  for (const auto& [stage, seconds] : taken) longest.emplace_back(seconds, stage);
+  std::ranges::sort(longest, std::greater());
+  std::string text;
+  for (size_t i = 0; i < std::min<size_t>(3, longest.size()); ++i)
+    text += fmt::format("{}{} {:.2f}", i == 0 ? "" : ", ", longest[i].second, longest[i].first);
+  return text;
+}
+
+Verdict Compile(uint64_t seed, const Limits& limits, const compiler::Hooks& hooks, const std::string& llvm) {
   v1::CompileRequest request = RequestOf(seed);
   if (!request.target().starts_with(limits.among)) return {.seed = seed, .status = "skipped", .text = {}};
   if (!limits.target.empty()) request.set_target(limits.target);
+  if (!llvm.empty()) request.mutable_explain()->set_llvm(true);
   const double start = Now(CLOCK_PROCESS_CPUTIME_ID);
-  Verdict verdict = VerdictOf(seed, compiler::Compile(request, hooks));
+  const v1::WorkerResult result = compiler::Compile(request, hooks);
+  Verdict verdict = VerdictOf(seed, result);
   verdict.seconds = Now(CLOCK_PROCESS_CPUTIME_ID) - start;
+  verdict.stages = StagesOf(result);
+  if (std::ofstream file(llvm); !llvm.empty())
+    for (const v1::PassDump& dump : result.dumps()) file << "; " << dump.pass() << '\n' << dump.text();
   return verdict;
 }
 
@@ -85,7 +107,7 @@ struct Worker::Shared {
   char stage[64];
 };
 
-Verdict CompileOne(uint64_t seed, const Limits& limits) { return Compile(seed, limits, {}); }
+Verdict CompileOne(uint64_t seed, const Limits& limits, const std::string& llvm) { return Compile(seed, limits, {}, llvm); }
 
 Worker::Worker(uint64_t first, uint64_t end, const Limits& limits) : limits_(limits), next_(first), end_(end) {
   void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -133,8 +155,8 @@ void Worker::Serve(int fd) {
     shared_->since = Now(CLOCK_MONOTONIC);
     shared_->since_processor = Now(CLOCK_PROCESS_CPUTIME_ID);
     shared_->busy = true;
-    const Verdict verdict = Compile(seed, limits_, hooks);
-    const std::string line = fmt::format("{}\t{}\t{}\t{}\n", seed, verdict.status, verdict.seconds, verdict.text);
+    const Verdict verdict = Compile(seed, limits_, hooks, {});
+    const std::string line = fmt::format("{}\t{}\t{}\t{}\t{}\n", seed, verdict.status, verdict.seconds, verdict.stages, verdict.text);
     for (size_t done = 0; done < line.size();) {
       const ssize_t written = ::write(fd, line.data() + done, line.size() - done);
       if (written < 0 && errno != EINTR) std::_Exit(3);
@@ -155,6 +177,7 @@ bool Worker::Read(const std::function<void(const Verdict&)>& take) {
     Verdict verdict;
     line >> verdict.seed >> verdict.status >> verdict.seconds;
     line.get();
+    std::getline(line, verdict.stages, '\t');
     std::getline(line, verdict.text);
     next_ = verdict.seed + 1;
     take(verdict);

@@ -27,11 +27,13 @@ struct Verdict {
   std::string status;  // "ok", "invalid", "unsupported", "internal", "unavailable", "crash", "hang", "memory"
   std::string text;    // the message, or how the process ended and in which stage
   double seconds = 0;  // of processor time
+  std::string stages;  // where the most of them went, longest first
 
   bool IsFault() const { return status == "internal" || status == "unavailable" || status == "crash" || status == "hang" || status == "memory"; }
 };
 
-Verdict CompileOne(std::uint64_t seed, const Limits& limits);
+// With a name in `llvm`, that file gets the code before and after LLVM optimized it.
+Verdict CompileOne(std::uint64_t seed, const Limits& limits, const std::string& llvm = {});
 
 class Worker {
  public:

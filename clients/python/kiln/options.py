@@ -12,11 +12,13 @@ from . import notices
 
 class PassConfigKey(str, enum.Enum):
     """The keys that scripts pass in ``pass_configs``. Those in ``_EFFECT`` and the ``kiln.*`` change what Kiln does; what the others control
-    is inferred. ``kiln.max_fragment_registers``, ``kiln.max_unrolled``, ``kiln.max_code``: the limits of those names; 0 is the default."""
+    is inferred. ``kiln.max_fragment_registers``, ``kiln.max_unrolled``, ``kiln.max_code``, ``kiln.max_crowding``: the limits of those names;
+    0 is the default."""
 
     KILN_MAX_FRAGMENT_REGISTERS = "kiln.max_fragment_registers"
     KILN_MAX_UNROLLED = "kiln.max_unrolled"
     KILN_MAX_CODE = "kiln.max_code"
+    KILN_MAX_CROWDING = "kiln.max_crowding"
     TL_SIMPLIFY = "tl.Simplify"
     TL_DISABLE_BUFFER_INIT_CHECK = "tl.disable_buffer_init_check"
     TL_DISABLE_DATA_RACE_CHECK = "tl.disable_data_race_check"

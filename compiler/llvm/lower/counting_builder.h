@@ -11,7 +11,7 @@ namespace kiln::llvm_ir {
 class CountingInserter final : public llvm::IRBuilderDefaultInserter {
  public:
   void InsertHelper(llvm::Instruction* instruction, const llvm::Twine& name, llvm::BasicBlock::iterator place) const override {
-    code_ += instruction->isTerminator() ? kCodeOfBlock : 1;
+    code_ += instruction->isTerminator() ? compiler::kCodeOfBlock : 1;
     IRBuilderDefaultInserter::InsertHelper(instruction, name, place);
   }
   int64_t code() const { return code_; }  // as CodeOf counts

@@ -7,6 +7,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/artifact.h"
+#include "compiler/front/length.h"
 #include "compiler/llvm/emit.h"
 #include "compiler/llvm/lower/ops/roles.h"
 #include "compiler/llvm/lower/statements.h"
@@ -147,7 +148,7 @@ bool Lower(const ir::Module& module, const compiler::Context& context, llvm::Mod
     code = kernel.Code();
   }
   if (int64_t(CodeOf(out)) > context.max_code()) {
-    TooMuchCode(context, diagnostics, {});
+    compiler::TooMuchCode(context, diagnostics, {});
     return false;
   }
   std::string problem;

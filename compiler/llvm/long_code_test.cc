@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/long_code.h"
+
+#include <gtest/gtest.h>
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/ADT/STLExtras.h>
+#include <llvm/Analysis/PostDominators.h>
+#include <llvm/IR/OptBisect.h>
+#pragma GCC diagnostic pop
+
+#include <algorithm>
+
+#include "compiler/llvm/test_support.h"
+
+namespace kiln::llvm_ir {
+namespace {
+
+using llvm::BasicBlock;
+using llvm::Value;
+
+const target::Target& Of(const char* name) { return **target::Find(name); }
+
+// Branches, each of which stores what was loaded before it.
+void BuildConditions(TestKernel& k, int count) {
+  llvm::IRBuilderBase& b = k.builder;
+  for (int i = 0; i < count; ++i) {
+    auto* then = BasicBlock::Create(k.context, "then", k.kernel);
+    auto* after = BasicBlock::Create(k.context, "after", k.kernel);
+    Value* x = k.Load(b.getInt32Ty());
+    b.CreateCondBr(b.CreateICmpSLT(x, b.getInt32(i)), then, after);
+    b.SetInsertPoint(then);
+    k.Store(x);
+    b.CreateBr(after);
+    b.SetInsertPoint(after);
+  }
+}
+
+void BuildSums(TestKernel& k, int count) {
+  Value* sum = k.Load(k.builder.getInt32Ty());
+  for (int i = 0; i < count; ++i) sum = k.builder.CreateXor(k.builder.CreateAdd(sum, k.builder.getInt32(i + 1)), k.kernel->getArg(2));
+  k.Store(sum);
+}
+
+TEST(LongCode, OfAnEndlessLoopEndsSomewhere) {
+  for (const char* target : {"cuda:sm_80", "hip:gfx942"}) {
+    TestKernel k(Of(target));
+    BuildConditions(k, 1600);
+    auto* loop = BasicBlock::Create(k.context, "loop", k.kernel);
+    k.builder.CreateBr(loop);
+    k.builder.SetInsertPoint(loop);
+    BuildConditions(k, 4);
+    k.builder.CreateBr(loop);
+    k.builder.SetInsertPoint(BasicBlock::Create(k.context, "unreachable", k.kernel));
+    ASSERT_EQ(k.Finish(), "");
+    const llvm::PostDominatorTree behind(*k.kernel);
+    EXPECT_EQ(behind.root_size(), 1u) << target;
+    EXPECT_TRUE(llvm::any_of(*k.kernel, [](const BasicBlock& block) { return llvm::isa<llvm::ReturnInst>(block.getTerminator()); })) << target;
+    ASSERT_FALSE(llvm::verifyModule(k.module, &llvm::errs())) << target;
+  }
+}
+
+// One exit is enough for all that come to it, and what ends anyway needs none.
+TEST(LongCode, ThatEndsStaysAsItIs) {
+  TestKernel k(Of("cuda:sm_80"));
+  BuildConditions(k, 3);
+  ASSERT_EQ(k.Finish(), "");
+  const size_t blocks = k.kernel->size();
+  GiveExits(*k.kernel);
+  EXPECT_EQ(k.kernel->size(), blocks);
+}
+
+TEST(LongCode, OfOneBlockIsCutForAmdsSelection) {
+  TestKernel k(Of("hip:gfx942"));
+  BuildSums(k, 13'000);
+  ASSERT_EQ(k.Finish(), "");
+  ASSERT_EQ(k.machine->getOptLevel(), llvm::CodeGenOptLevel::None);
+  const size_t instructions = k.kernel->getInstructionCount();
+  ASSERT_GT(k.kernel->getEntryBlock().size(), 40 * kMostOfBlock);
+  ASSERT_TRUE(EmitHsaco(k.module, *k.machine));
+  size_t most = 0;
+  for (const BasicBlock& block : *k.kernel) most = std::max(most, block.size());
+  EXPECT_LT(most, 2 * kMostOfBlock) << "the backend adds some";
+  EXPECT_GE(k.kernel->getInstructionCount(), instructions) << "no instruction is lost";
+}
+
+TEST(LongCode, WithManySumsIsNotSearchedForPairsOfThem) {
+  for (const int sums : {100, 2000}) {
+    TestKernel k(Of("hip:gfx942"));
+    BuildSums(k, sums);
+    ASSERT_EQ(k.Finish(), "");
+    ASSERT_EQ(k.machine->getOptLevel(), llvm::CodeGenOptLevel::Default);
+    ASSERT_TRUE(EmitHsaco(k.module, *k.machine));
+    llvm::OptPassGate& gate = k.context.getOptPassGate();
+    EXPECT_EQ(!gate.isEnabled() || gate.shouldRunPass("slsr", "function"), sums == 100);
+    EXPECT_TRUE(!gate.isEnabled() || gate.shouldRunPass("early-cse", "function"));
+  }
+}
+
+}  // namespace
+}  // namespace kiln::llvm_ir
