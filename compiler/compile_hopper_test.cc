@@ -76,6 +76,20 @@ func @f[%n](%A: global f16[%n, 576], %B: global f16[%n, 576], %C: global f32[64,
   EXPECT_EQ(made("%i & 1"), 0u);
 }
 
+// What the threads did before the first of two arrivals is ordered by its fence. A tile that they store comes after it.
+TEST(CompileHopper, ArrivalsShareAFence) {
+  const auto fences = [](const std::string& line) {
+    std::string text = golden::ReadFile("tests/golden/synchronize/roles.sm_90a.kiln");
+    text.insert(text.find("    %free ="), "    %more = alloc barrier i64[1] arrivals(128)\n");
+    if (!line.empty()) text.insert(text.find('\n', text.find(line)), "\n        arrive %more[0]");
+    return Count(CompileText(text, "cuda:sm_90a"), "fence.proxy.async.shared::cta");
+  };
+  const size_t alone = fences("");
+  EXPECT_GT(alone, 0u);
+  EXPECT_EQ(fences("arrive %free["), alone);
+  EXPECT_EQ(fences("copy %r[0; 128]"), alone + 1);
+}
+
 // ptxas of CUDA 13.0 drops the upper word where a 64-bit constant is added to a product: of the group's part of the tile (three groups), of
 // the version of a tile (a loop whose copies go through registers).
 TEST(CompileHopper, UpperHalvesOfDescriptorsTakeNoPartInSums) {
