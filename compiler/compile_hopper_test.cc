@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What sm_90a's own instructions look like in the code of whole compiles, and what ptxas must not be given.
+#include <regex>
+
 #include "compiler/compile_testing.h"
 #include "tests/golden/golden.h"
 
@@ -42,6 +44,50 @@ TEST(CompileHopper, WgmmaWhereItIsAskedForAndFits) {
   EXPECT_EQ(code(GemmText(32, 96, 64, 128), true).find("wgmma"), std::string::npos);
   // 128 × 384 accumulators would leave a thread of 128 no register.
   EXPECT_EQ(code(GemmText(128, 384, 64, 128), true).find("wgmma"), std::string::npos);
+}
+
+// Products of a loop whose tiles stay where they are have 72 descriptors, too many to be kept from one iteration to the next. Those of tiles that the
+// loop moves are made in each iteration anyway.
+TEST(CompileHopper, LoopsKeepFewDescriptors) {
+  const auto made = [](const std::string& version) {
+    const std::string text = R"(kiln 1
+func @f[%n](%A: global f16[%n, 576], %B: global f16[%n, 576], %C: global f32[64, 64]) {
+  kernel @k grid(1) threads 128 blocks(%x) {
+    %a = alloc shared f16[64, 576]
+    %b = alloc shared f16[2, 64, 576]
+    %c = alloc fragment f32[64, 64]
+    copy %A[0, 0; 64, 576] -> %a[0, 0; 64, 576]
+    fill %c[0, 0; 64, 64] = 0.0
+    for serial %i in 4 {
+      copy %B[%i * 64, 0; 64, 576] -> %b[VERSION, 0, 0; 1, 64, 576]
+      gemm %a[0, 0; 64, 256], %b[VERSION, 0, 0; 1, 64, 256] -> %c[0, 0; 64, 64] transpose_b
+      gemm %a[0, 256; 64, 256], %b[VERSION, 0, 256; 1, 64, 256] -> %c[0, 0; 64, 64] transpose_b
+      gemm %a[0, 512; 64, 64], %b[VERSION, 0, 512; 1, 64, 64] -> %c[0, 0; 64, 64] transpose_b
+    }
+    copy %c[0, 0; 64, 64] -> %C[0, 0; 64, 64]
+  }
+}
+)";
+    const v1::WorkerResult result = CompileText(std::regex_replace(text, std::regex("VERSION"), version), "cuda:sm_90a");
+    EXPECT_TRUE(result.has_artifact()) << FirstError(result);
+    return Count(result, "mov.b64 right, {low");
+  };
+  EXPECT_EQ(made("0"), 36u);
+  EXPECT_EQ(made("%i & 1"), 0u);
+}
+
+// What the threads did before the first of two arrivals is ordered by its fence. A tile that they store comes after it.
+TEST(CompileHopper, ArrivalsShareAFence) {
+  const auto fences = [](const std::string& line) {
+    std::string text = golden::ReadFile("tests/golden/synchronize/roles.sm_90a.kiln");
+    text.insert(text.find("    %free ="), "    %more = alloc barrier i64[1] arrivals(128)\n");
+    if (!line.empty()) text.insert(text.find('\n', text.find(line)), "\n        arrive %more[0]");
+    return Count(CompileText(text, "cuda:sm_90a"), "fence.proxy.async.shared::cta");
+  };
+  const size_t alone = fences("");
+  EXPECT_GT(alone, 0u);
+  EXPECT_EQ(fences("arrive %free["), alone);
+  EXPECT_EQ(fences("copy %r[0; 128]"), alone + 1);
 }
 
 // ptxas of CUDA 13.0 drops the upper word where a 64-bit constant is added to a product: of the group's part of the tile (three groups), of

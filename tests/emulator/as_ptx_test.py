@@ -82,3 +82,29 @@ def test_tiles_are_added_by_the_tensor_unit(as_ptx, turned, seed):
     assert answer["finished"] and answer["wgmma"] > 0 and answer["tensor_loads"] > 0
     product = a.astype(np.float64) @ b.astype(np.float64).T
     assert relative_error(decode(after[2], "float32"), before + (product.T if turned else product)) <= 1e-4
+
+
+@T.prim_func
+def standing(A: T.Tensor((64, 576), "float16"), B: T.Tensor((192, 576), "float16"), C: T.Tensor((64, 64), "float32")):
+    """Products of tiles that stay where they are in a loop: 36 steps of k take 72 descriptors."""
+    with T.Kernel(1, threads=128):
+        a, b = T.alloc_shared((64, 576), "float16"), T.alloc_shared((64, 576), "float16")
+        c = T.alloc_fragment((64, 64), "float32")
+        T.copy(A, a)
+        T.clear(c)
+        for i in T.serial(3):
+            T.copy(B[i * 64, 0], b)
+            for start, size in ((0, 256), (256, 256), (512, 64)):
+                T.gemm(a[:, start : start + size], b[:, start : start + size], c, transpose_B=True)
+        T.copy(c, C)
+
+
+def test_descriptors_that_are_made_before_their_step(as_ptx):
+    rng = np.random.default_rng(7)
+    a, b = random_array(rng, (64, 576), "float16"), random_array(rng, (192, 576), "float16")
+    given = [(a, "float16"), (b, "float16"), (np.zeros((64, 64), np.float32), "float32")]
+    after, answer = as_ptx.call(as_ptx.module(standing.serialized), "emu:sm_90a", given, seed=4)
+    assert "error" not in answer, answer["error"]
+    assert answer["finished"] and answer["wgmma"] > 0
+    b = b.astype(np.float64)
+    assert relative_error(decode(after[2], "float32"), a.astype(np.float64) @ (b[:64] + b[64:128] + b[128:]).T) <= 1e-4

@@ -106,6 +106,8 @@ class Device {
                                         std::span<llvm::Value* const> c) = 0;
   // A 64-bit descriptor of shared memory from its halves.
   virtual llvm::Value* JoinDescriptor(llvm::Value* low, uint32_t high);
+  // `standing`: how many descriptors stay the same in loops of the kernel. Told before the first product.
+  virtual void ExpectDescriptors(int64_t /*standing*/) {}
   // wgmma (kWgmma), started: MmaWait comes before the result is touched. a: 64-bit descriptors of shared memory, or four i32 words for each;
   // b: descriptors; one of each for every step along k, of one instruction's rows and columns. c and the result: one value for each element.
   // `clear`: c counts as zero. `a_by_rows`, `b_by_rows`: the operand's rows, not k, are contiguous.

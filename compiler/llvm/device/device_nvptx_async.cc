@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/llvm/device/device_nvptx_async.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <string_view>
@@ -45,12 +46,12 @@ Value* NvptxAsyncDevice::JoinDescriptor(Value* low, uint32_t high) {
   return joined;
 }
 
-// The operands of a group's steps. Registers of all lanes together, where descriptors should be, have room for few. Where a group has more, each is
-// made of its start right before its step.
+// The operands of a group's steps. Registers of all lanes together, where descriptors should be, have room for few. Where a group has more, or loops
+// would keep more, each is made of its start right before its step: else ptxas keeps them in registers of each lane, or in memory.
 class NvptxAsyncDevice::Steps {
  public:
-  Steps(const std::map<Value*, Joined>& joined, std::span<Value* const> a, std::span<Value* const> b, size_t next)
-      : joined_(joined), next_(next), made_((a.size() == b.size() ? a.size() : 0) + b.size() > kMostDescriptors) {}
+  Steps(const std::map<Value*, Joined>& joined, std::span<Value* const> a, std::span<Value* const> b, size_t next, size_t standing)
+      : joined_(joined), next_(next), made_(std::max((a.size() == b.size() ? a.size() : 0) + b.size(), standing) > kMostDescriptors) {}
 
   static constexpr std::string_view kRegisters = ".reg .b32 low; .reg .b64 left, right; ";
   bool made() const { return made_; }
@@ -91,7 +92,7 @@ std::vector<Value*> NvptxAsyncDevice::MmaGroup(const target::MmaInstruction& mma
   const bool integers = mma.c == DType::kI32, transposes = ir::Bits(mma.a) == 16;
   std::string text =
       "{ .reg .pred first, more; setp.ne.b32 first, " + std::string(clear ? "0" : "1") + ", 0; setp.ne.b32 more, 1, 0; wgmma.fence.sync.aligned; ";
-  Steps operands(joined_, a, b, 2 * registers);  // inputs tied to the outputs come first
+  Steps operands(joined_, a, b, 2 * registers, size_t(standing_descriptors_));  // inputs tied to the outputs come first
   if (operands.made()) text += Steps::kRegisters;
   for (size_t step = 0; step < steps; ++step) {
     std::string before, left;

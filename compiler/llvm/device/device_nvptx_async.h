@@ -17,6 +17,7 @@ class NvptxAsyncDevice : public DeviceBase {
   void AsyncWait(int pending) override;
 
   llvm::Value* JoinDescriptor(llvm::Value* low, uint32_t high) override;
+  void ExpectDescriptors(int64_t standing) override { standing_descriptors_ = standing; }
   std::vector<llvm::Value*> MmaGroup(const target::MmaInstruction& mma, std::span<llvm::Value* const> a, std::span<llvm::Value* const> b,
                                      std::span<llvm::Value* const> c, bool clear, bool a_by_rows, bool b_by_rows) override;
   std::vector<llvm::Value*> MmaWait(std::span<llvm::Value* const> c, int pending) override;
@@ -72,6 +73,7 @@ class NvptxAsyncDevice : public DeviceBase {
   std::string TensorOperand(llvm::Value* map, std::span<llvm::Value* const> at, std::vector<llvm::Value*>& inputs);
 
   std::map<llvm::Value*, Joined> joined_;
+  int64_t standing_descriptors_ = 0;
 };
 
 }  // namespace kiln::llvm_ir

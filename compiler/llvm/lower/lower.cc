@@ -9,6 +9,7 @@
 #include "compiler/artifact.h"
 #include "compiler/front/length.h"
 #include "compiler/llvm/emit.h"
+#include "compiler/llvm/lower/ops/descriptors.h"
 #include "compiler/llvm/lower/ops/roles.h"
 #include "compiler/llvm/lower/statements.h"
 #include "ir/visit.h"
@@ -44,6 +45,7 @@ class KernelLowering : Part {
 bool KernelLowering::Run(std::string_view entry) {
   llvm::Function* function = CreateFunction(entry);
   context().EnterFunction(function);
+  device().ExpectDescriptors(StandingDescriptors(context()));
   memory_.places().AllocateShared(entry);
   context().facts().EnterKernel(kernel());
   BindParameters(function);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "compiler/analysis/contains.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/roles.h"
@@ -38,8 +39,26 @@ void Signals::FindRegisters() {
   fits_ &= more <= 0 && target().Has(target::Feature::kWgmma) && kernel().producers == 0;
 }
 
+// The tensor unit copies by itself: an arrival behind such a copy has nothing more to order than the one before it.
+void Signals::FindFenced(const ir::Block& block) {
+  bool fenced = false;
+  for (const ir::Stmt& stmt : block) {
+    const auto* arrive = std::get_if<ir::Arrive>(&stmt.op);
+    const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+    const bool by_unit = copy != nullptr && copy->signals && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor;
+    bool loads = false;
+    ir::ForEachExpr(stmt.op, [&](ir::ExprId id) {
+      loads |= compiler::Contains(pool(), id, [&](ir::ExprId part) { return pool()[part].op == ir::ExprOp::kLoad; });
+    });
+    if (arrive != nullptr && fenced && !loads) fenced_.insert(arrive);
+    fenced = !loads && (arrive != nullptr || (fenced && (by_unit || std::holds_alternative<ir::Let>(stmt.op))));
+    ir::ForEachBody(stmt.op, [&](const ir::Block& body) { FindFenced(body); });
+  }
+}
+
 void Signals::Find() {
   FindRegisters();
+  FindFenced(kernel().body);
   ir::Walk(kernel().body, [&](const ir::Stmt& stmt) {
     const auto* alloc = std::get_if<ir::Alloc>(&stmt.op);
     if (alloc != nullptr && !module()[alloc->buffer].arrivals.empty()) barriers_.emplace_back(alloc->buffer, stmt.loc.line);
@@ -74,7 +93,7 @@ Value* Signals::Of(ir::BufferId barriers, const std::vector<ir::ExprId>& indices
 
 // PTX ISA, "Causality order": an arrival orders accesses of threads; those of products and tensor copies need the fence.
 void Signals::Lower(const ir::Arrive& arrive) {
-  if (async_) device().FenceAsyncProxy();
+  if (async_ && !fenced_.contains(&arrive)) device().FenceAsyncProxy();
   device().PhaseArrive(Of(arrive.buffer, arrive.indices), nullptr);
 }
 

@@ -3,6 +3,8 @@
 // Barriers of the program's own (ir::Arrive), each an mbarrier.
 #pragma once
 
+#include <set>
+
 #include "compiler/llvm/lower/memory.h"
 
 namespace kiln::llvm_ir {
@@ -22,6 +24,7 @@ class Signals : Part {
  private:
   void Find();
   void FindRegisters();
+  void FindFenced(const ir::Block& block);
   Value* Of(ir::BufferId barriers, const std::vector<ir::ExprId>& indices);
   Value* At(ir::BufferId barriers, Value* index) const;
 
@@ -31,6 +34,7 @@ class Signals : Part {
   int64_t at_start_ = 0;                                     // registers of a thread
   bool fits_ = true;                                         // the registers that groups ask for are there
   bool async_ = false;                                       // products or tensor copies access shared memory beside the threads
+  std::set<const ir::Arrive*> fenced_;                       // behind another, since which the thread has touched no shared memory
 };
 
 }  // namespace kiln::llvm_ir
