@@ -255,7 +255,7 @@ class Rewriter {
     return own ? std::optional(BufferId(node->ref)) : std::nullopt;
   }
 
-  // The box in a view of `root`, if a tensor copy could move it.
+  // The box in a view of `root`, if a tensor copy could move it; of stores, while they are looked at, without a byte beside it.
   std::optional<ir::Region> RegionOf(BufferId root, const Box& box, const Elements& elements, const Facts& facts) {
     ir::Region region{.buffer = {}, .offsets = box.offsets, .extents = {}};
     std::vector<int64_t> tile;
@@ -266,7 +266,8 @@ class Rewriter {
     const size_t buffers = module_.buffers.size();
     if (!HasRoomForViews()) return std::nullopt;
     region.buffer = ViewOf(root, box);
-    if (TensorFits(module_, facts, region, tile, context_.pointer_alignment())) return region;
+    const auto fits = stores_ ? TensorStoreFits : TensorFits;
+    if (fits(module_, facts, region, tile, context_.pointer_alignment())) return region;
     if (module_.buffers.size() > buffers) module_.buffers.pop_back();
     return std::nullopt;
   }
