@@ -164,17 +164,21 @@ class Rewriter {
     kernel_.decisions.push_back({"regions", tile, "held turned", "its neighbours in memory are those of a column", loc});
   }
 
-  // Whether the first variable counts elements and the second one steps over them.
+  // Whether the first variable counts elements, and the second one, however it does, says from where on.
   bool GoesAlong(ExprId offset, std::span<const VarId> vars) {
     const std::optional<Sum> sum = Sums(module_).Of(offset);
     if (!sum) return false;
     bool unit = false, steps = false;
     for (const auto& [product, coefficient] : *sum) {
-      if (!product.device || !ContainsVar(module_.exprs, *product.device, std::set<VarId>(vars.begin(), vars.end()))) continue;
+      if (!product.device) continue;
       const bool is_unit = coefficient == 1 && product.factors.empty();
-      if (*product.device == module_.VarRef(vars[0]) && is_unit && !unit) unit = true;
-      else if (*product.device == module_.VarRef(vars[1]) && !is_unit && !steps) steps = true;
-      else return false;
+      if (ContainsVar(module_.exprs, *product.device, std::set{vars[0]})) {
+        if (*product.device != module_.VarRef(vars[0]) || !is_unit || unit) return false;
+        unit = true;
+      } else if (ContainsVar(module_.exprs, *product.device, std::set{vars[1]})) {
+        if (*product.device == module_.VarRef(vars[1]) && is_unit) return false;
+        steps = true;
+      }
     }
     return unit && steps;
   }
