@@ -105,7 +105,8 @@ bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& 
   return true;
 }
 
-bool TensorStoreFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile, int64_t pointer_alignment) {
+bool TensorStoreFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile,
+                     int64_t pointer_alignment) {
   const ir::Buffer& buffer = module[global.buffer];
   return TensorFits(module, facts, global, tile, pointer_alignment) && facts.DivisorOf(buffer.shape.back()) * ir::Bits(buffer.dtype) / 8 % kUnit == 0;
 }
