@@ -245,7 +245,7 @@ int64_t Views(const ir::Module& module) {
 
 TEST(Passes, WhatIsNoTileStaysAsItIs) {
   for (const char* name : {"matmul", "turned", "batch", "unmasked", "computed"}) EXPECT_EQ(Views(WithRegions(name)), 3) << name;
-  for (const char* name : {"live_wrap", "mask_of_halves", "other", "strides_of_columns", "unaligned", "written"})
+  for (const char* name : {"live_wrap", "mask_of_halves", "other", "rows_end", "strides_of_columns", "unaligned", "written"})
     EXPECT_EQ(Views(WithRegions(name)), 2) << name;
   EXPECT_EQ(Views(WithRegions("guarded")), 1);  // the store, whose mask keeps an index inside, needs a column of B besides
   EXPECT_EQ(Views(WithRegions("alias")), 0);

@@ -40,9 +40,13 @@ void TakeGathered(const ir::Module& module, const ThreadLoop& loop, const SplitA
   }
 }
 
-// Whether the address of neighbours may be computed from the indices of the first, as those of quotients and remainders are.
-bool HasOwnAddress(const ir::Module& module, BufferId id, std::span<const ExprId> indices) {
-  const auto loads = [&](ExprId part) { return module.exprs[part].op == ir::ExprOp::kLoad; };
+// Whether the address of neighbours may be computed from the indices of the first, as those of quotients and remainders are, and of rows whose
+// places are in registers.
+bool HasOwnAddress(const ir::Module& module, const ThreadLoop& loop, BufferId id, std::span<const ExprId> indices) {
+  const auto loads = [&](ExprId part) {
+    const ir::ExprNode& node = module.exprs[part];
+    return node.op == ir::ExprOp::kLoad && (module[BufferId(node.ref)].space != ir::Space::kFragment || loop.stored.contains(BufferId(node.ref)));
+  };
   return module[id].space == ir::Space::kGlobal && std::ranges::none_of(indices, [&](ExprId index) { return Contains(module.exprs, index, loads); });
 }
 
@@ -53,7 +57,7 @@ ir::LoadPlan VectorsOf(const ir::Module& module, const Facts& facts, const Threa
   ir::LoadPlan plan{.buffer = id};
   const std::optional<SplitAccess> access = ir::Bits(module[id].dtype) < 8 ? std::nullopt : loop.Split(id, indices);
   const int64_t width = VectorWidth(module, facts, *loop.loop, id, indices, loop.run, alignment);
-  if (!access && (width == 1 || !HasOwnAddress(module, id, indices))) return plan;
+  if (!access && (width == 1 || !HasOwnAddress(module, loop, id, indices))) return plan;
   plan.form = width == 0 ? LoadForm::kSame : LoadForm::kVector;
   plan.width = int32_t(std::max<int64_t>(1, width));
   if (width != 1 || loop.run == 1 || loop.stored.contains(id) || loop.IsPadded()) return plan;

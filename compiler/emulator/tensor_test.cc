@@ -233,6 +233,30 @@ TEST(TensorStores, SourceIsOverwrittenBeforeItWasRead) {
   }
 }
 
+// Stores write whole pieces of 16 bytes. A box that ends before its row does, or lies behind it, writes nothing else.
+TEST(TensorStores, RowsThatEndInsideAPiece) {
+  const auto run = [](uint32_t words, int at) {
+    Kernel k(kHopper, 32);
+    k.spec = {.type = TensorType::kU32, .rank = 2, .dims = {words, 2}, .strides = {256}, .box = {32, 1}};
+    k.map_out = true;
+    k.Store(k.thread, k.shared, k.thread);
+    k.device->FenceAsyncProxy();
+    k.device->Barrier();
+    k.If(k.Is(k.thread, 0), [&] {
+      Value* place[] = {k.I32(at), k.I32(1)};
+      k.device->TensorStore(k.map(), place, k.shared);
+      k.device->TensorStoreCommit();
+      k.device->TensorStoreWait(0, true);
+    });
+    return k.Run({});
+  };
+  ExpectOnly(run(30, 0), FindingKind::kOutOfBounds, "rows of 120 bytes end inside a piece of 16: the hardware overwrites the 8 bytes behind them");
+  ExpectOnly(run(45, 32), FindingKind::kOutOfBounds, "the hardware overwrites the 12 bytes behind them");
+  ExpectClean(run(28, 0));
+  ExpectClean(run(45, 0));
+  ExpectClean(run(45, 48));
+}
+
 TEST(TensorStores, WhatIsMissing) {
   Stores fence({.fence = false}), barrier({.barrier = false}), wait({.last_wait = false, .second = false}),
       commit({.commit = false, .second = false});

@@ -42,8 +42,7 @@ class Finder {
     WalkTogether(module_, kernel_, [this](ir::Stmt& stmt, const Facts& facts, const ir::ThreadRange& threads) {
       if (ir::Store* store = StoreOfEach(module_, stmt, digits_, threads)) return ConsiderOwn(stmt, std::get<ir::For>(stmt.op), *store, facts);
       auto* loop = std::get_if<ir::For>(&stmt.op);
-      // A loop that touches fragments has a layout already.
-      if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->layout || loop->body.size() != 1) return;
+      if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->body.size() != 1) return;
       if (auto* store = std::get_if<ir::Store>(&loop->body[0].op)) Consider(stmt, *loop, *store, facts, threads);
     });
   }
@@ -79,9 +78,10 @@ class Finder {
     Facts facts = outside;
     facts.EnterLoop(loop);
     const int64_t vector = Width(loop, store, *read, facts), bytes = vector * ir::Bytes(module_[store.buffer].dtype);
-    if (!IsCopied(bytes)) return;
+    // A loop that finds its rows in a fragment has a layout already.
+    if (!IsCopied(bytes) || (loop.layout && !HasRuns(*loop.layout, vector))) return;
     const ir::For before = loop;
-    loop.layout = ir::Layout::Distributed(ExtentsOf(module_, loop), threads.Count(), vector).Normalized();
+    if (!loop.layout) loop.layout = ir::Layout::Distributed(ExtentsOf(module_, loop), threads.Count(), vector).Normalized();
     loop.coalesced_width = uint32_t(vector);
     store.value = read->value;
     store.async = true;
@@ -92,6 +92,12 @@ class Finder {
     kernel_.decisions.push_back({"gathers", store.buffer, fmt::format("asynchronous copies of {} bytes", bytes),
                                  read->mask ? "each row has its own place; zeros where the mask does not hold" : "each row has its own place",
                                  stmt.loc});
+  }
+
+  // Whether each thread has registers for so many neighbours in the last variable, one behind another.
+  static bool HasRuns(const ir::Layout& layout, int64_t vector) {
+    const auto& last = layout.dims().back();
+    return vector == 1 || (!last.empty() && last[0].place == ir::Place::kRegister && last[0].stride == 1 && last[0].size % vector == 0);
   }
 
   // The one read that becomes the element, a choice between it and zero as a masked load. nullopt: the value is something else.

@@ -174,7 +174,7 @@ class LoopPipeliner {
     return std::ranges::all_of(copy.src.offsets, [&](ExprId& offset) { return Replayable(offset, inside, /*from_tiles=*/false); });
   }
 
-  // The same of a gather of the whole tile. It may find its rows in a tile that the loop does not change.
+  // The same of a gather of the whole tile. It may find its rows in a tile or a fragment that the loop does not change.
   bool MovableGather(Stmt& stmt, size_t position, const UsesOf& inside) {
     const ir::Store* gather = AsyncGather(stmt);
     if (gather == nullptr) return false;
@@ -202,14 +202,14 @@ class LoopPipeliner {
   }
 
   // Rewrites `id` with the loop's own lets inlined; false if the result still changes within the loop. `from_tiles`: it may load from
-  // shared memory.
+  // shared memory and from fragments.
   bool Replayable(ExprId& id, const UsesOf& inside, bool from_tiles) {
     id = Inlined(id);
     std::vector<Access> loads;
     CollectLoads(module_.exprs, id, loads);
     for (const Access& load : loads) {
       const Space space = module_[load.buffer].space;
-      if (space != Space::kGlobal && !(from_tiles && space == Space::kShared)) return false;
+      if (space != Space::kGlobal && !(from_tiles && (space == Space::kShared || space == Space::kFragment))) return false;
       if (At(inside, load.buffer).writes > 0 || !MayReadAhead(load.buffer)) return false;
     }
     return true;

@@ -184,6 +184,9 @@ void PutRunsLast(ir::Module& module, ir::Kernel& kernel, const Context& context)
     }
     const size_t best = size_t(std::ranges::max_element(saved) - saved.begin());
     if (saved[best] > saved.back()) PutLast(*loop, best);
+    // A layout that a fragment of rows gave counts the rows' registers first.
+    else if (saved.back() > 0 && loop->layout->dims().back().front().stride != 1)
+      loop->layout = WithRegistersAlong(*loop->layout, loop->vars.size() - 1).Normalized();
   });
 }
 

@@ -241,7 +241,7 @@ class Chooser {
     if (!TakesPartsFromKnownPlaces(module_, fill, atomic->value)) return false;
     std::vector<int64_t> shape;
     std::ranges::copy_if(added->box.extents, std::back_inserter(shape), [](int64_t extent) { return extent != 1; });
-    if (shape.size() != added->vars.size() || !TensorFits(module_, facts, added->box, shape, context_.pointer_alignment())) return false;
+    if (shape.size() != added->vars.size() || !TensorStoreFits(module_, facts, added->box, shape, context_.pointer_alignment())) return false;
     const std::optional<BufferId> own = TileAsItIs(*added, *atomic, shape), staged = own ? own : TileToAdd(atomic->buffer, shape);
     if (!staged) return false;
     kernel_.decisions.push_back({"tensor_copies", atomic->buffer, "added from a shared tile", "the block works on meanwhile"});
@@ -328,7 +328,7 @@ class Chooser {
   }
 
   bool Fits(const ir::Copy& copy, std::span<const int64_t> tile, const Facts& facts) const {
-    return TensorFits(module_, facts, copy.dst, tile, context_.pointer_alignment());
+    return TensorStoreFits(module_, facts, copy.dst, tile, context_.pointer_alignment());
   }
 
   static ir::CopyPlan TensorPlan(const ir::Copy& copy) {

@@ -164,17 +164,21 @@ class Rewriter {
     kernel_.decisions.push_back({"regions", tile, "held turned", "its neighbours in memory are those of a column", loc});
   }
 
-  // Whether the first variable counts elements and the second one steps over them.
+  // Whether the first variable counts elements, and the second one, however it does, says from where on.
   bool GoesAlong(ExprId offset, std::span<const VarId> vars) {
     const std::optional<Sum> sum = Sums(module_).Of(offset);
     if (!sum) return false;
     bool unit = false, steps = false;
     for (const auto& [product, coefficient] : *sum) {
-      if (!product.device || !ContainsVar(module_.exprs, *product.device, std::set<VarId>(vars.begin(), vars.end()))) continue;
+      if (!product.device) continue;
       const bool is_unit = coefficient == 1 && product.factors.empty();
-      if (*product.device == module_.VarRef(vars[0]) && is_unit && !unit) unit = true;
-      else if (*product.device == module_.VarRef(vars[1]) && !is_unit && !steps) steps = true;
-      else return false;
+      if (ContainsVar(module_.exprs, *product.device, std::set{vars[0]})) {
+        if (*product.device != module_.VarRef(vars[0]) || !is_unit || unit) return false;
+        unit = true;
+      } else if (ContainsVar(module_.exprs, *product.device, std::set{vars[1]})) {
+        if (*product.device == module_.VarRef(vars[1]) && is_unit) return false;
+        steps = true;
+      }
     }
     return unit && steps;
   }
@@ -255,7 +259,7 @@ class Rewriter {
     return own ? std::optional(BufferId(node->ref)) : std::nullopt;
   }
 
-  // The box in a view of `root`, if a tensor copy could move it.
+  // The box in a view of `root`, if a tensor copy could move it; of stores, while they are looked at, without a byte beside it.
   std::optional<ir::Region> RegionOf(BufferId root, const Box& box, const Elements& elements, const Facts& facts) {
     ir::Region region{.buffer = {}, .offsets = box.offsets, .extents = {}};
     std::vector<int64_t> tile;
@@ -266,7 +270,8 @@ class Rewriter {
     const size_t buffers = module_.buffers.size();
     if (!HasRoomForViews()) return std::nullopt;
     region.buffer = ViewOf(root, box);
-    if (TensorFits(module_, facts, region, tile, context_.pointer_alignment())) return region;
+    const auto fits = stores_ ? TensorStoreFits : TensorFits;
+    if (fits(module_, facts, region, tile, context_.pointer_alignment())) return region;
     if (module_.buffers.size() > buffers) module_.buffers.pop_back();
     return std::nullopt;
   }

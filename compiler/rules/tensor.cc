@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kMaxBox = 256;
 constexpr int64_t kPanelStart = 128;  // bytes that the places of boxes in shared memory are multiples of
 constexpr size_t kMaxRank = 5;
-constexpr int64_t kUnit = 16;  // bytes that strides, addresses and the first coordinate are multiples of
+constexpr int64_t kUnit = 16;  // bytes that strides, addresses and the first coordinate are multiples of, and that stores write as one
 
 // The dimensions along which a copy moves several elements; for a single row, also the dimension before.
 std::vector<size_t> Moving(std::span<const int64_t> extents) {
@@ -103,6 +103,12 @@ bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& 
   for (size_t d = 0; d + 1 < rank; ++d)
     if (StrideDivisor(facts, buffer, d) * bits / 8 % kUnit != 0) return false;
   return true;
+}
+
+bool TensorStoreFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile,
+                     int64_t pointer_alignment) {
+  const ir::Buffer& buffer = module[global.buffer];
+  return TensorFits(module, facts, global, tile, pointer_alignment) && facts.DivisorOf(buffer.shape.back()) * ir::Bits(buffer.dtype) / 8 % kUnit == 0;
 }
 
 bool PanelsFit(const ir::Module& module, const Facts& facts, const ir::Copy& load, const target::Target& target) {

@@ -49,6 +49,9 @@ TensorTile TileOf(const ir::Module& module, const ir::Copy& copy);
 bool UsesTensorCopies(const Context& context);
 // Whether tensor copies can move `global` to or from a tile of such extents.
 bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile, int64_t pointer_alignment);
+// Whether they can also store or add such a tile, and nothing but the tensor's elements changes.
+bool TensorStoreFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile,
+                     int64_t pointer_alignment);
 
 // Whether one box shall take all columns of a load that TensorFits accepts: boxes of fewer columns would be small, and no row ends inside a
 // panel.

@@ -12,6 +12,7 @@ namespace kiln::emulator {
 namespace {
 
 constexpr int64_t kCoordinateBytes = 16;
+constexpr uint32_t kPieceBytes = 16;  // that stores write as one
 
 std::string Number(uint64_t v) { return std::to_string(v); }
 
@@ -128,6 +129,21 @@ void Write(Block& block, const TensorStore& store) {
   StoreBox(*store.map, store.at, store.read.data(), store.op);
 }
 
+// The block ends where the hardware would write behind a row of the tensor.
+void CheckRowEnd(Block& block, const TensorStore& store) {
+  const TensorMap& map = *store.map;
+  const uint32_t element = BytesOf(map.type);
+  ForEachRow(map, store.at, [&](const BoxRow& row) {
+    const uint32_t beyond = (kPieceBytes - row.end * element % kPieceBytes) % kPieceBytes;
+    if (row.first == row.end || beyond == 0) return;
+    NamedPlace place = BoxPlace(block, map, store.at);
+    block.Fault(FindingKind::kOutOfBounds, store.location,
+                "a tensor store to " + place.text + ", whose rows of " + Number((map.dims[0] + 1) * element) + " bytes end inside a piece of " +
+                    Number(kPieceBytes) + ": the hardware overwrites the " + Number(beyond) + " bytes behind them",
+                std::move(place.place));
+  });
+}
+
 }  // namespace
 
 void StartStore(Block& block, TensorStore store) {
@@ -136,6 +152,7 @@ void StartStore(Block& block, TensorStore store) {
   if (const std::string problem = CheckOp(store.op, store.map->type); !problem.empty()) {
     block.Fault(FindingKind::kOperands, store.location, "a tensor reduction of this type: the hardware " + problem);
   }
+  CheckRowEnd(block, store);
   if (stores.reads == 0) {
     stores.reads = block.gang().NewAgent({AsyncAgent::Kind::kStoreReads, block.rank(), self.index});
     stores.writes = block.gang().NewAgent({AsyncAgent::Kind::kStoreWrites, block.rank(), self.index});

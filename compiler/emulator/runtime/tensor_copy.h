@@ -3,8 +3,8 @@
 // Boxes of tensors, as tensor maps describe them, to and from shared memory: PTX ISA, "Tensors" (bounding box, traversal strides,
 // out-of-boundary access, swizzle modes) and cp.async.bulk.tensor. Rows of the box lie one behind another; a swizzle then exchanges
 // 16-byte pieces: bits 4… of an address are changed by bits 7…. What the text leaves open is as an H200 does it (conformance): rows
-// narrower than the swizzle's span lie that span apart, f32.ftz loads keep subnormals, and a box whose first byte is no multiple of 16
-// from its row's start is an illegal instruction.
+// narrower than the swizzle's span lie that span apart, f32.ftz loads keep subnormals, a box whose first byte is no multiple of 16
+// from its row's start is an illegal instruction, and stores write whole pieces of 16 bytes, also behind a row that ends inside one.
 #pragma once
 
 #include <array>

@@ -27,7 +27,7 @@ def lower_for(lowering, op: Op) -> None:
     total = _positive(trips)
     for argument, init, last, result in carried:
         steps = _steps(argument, last, region)
-        if last is argument:
+        if last is argument or _same(lowering, last, init, {}):
             _both(lowering, argument, result, Alias(init), Alias(init), init in lowering.data)
         elif steps is not None:
             _fix(lowering, steps, region)
@@ -93,6 +93,22 @@ def _stages(lowering, op: Op, region: Block) -> int:
 
 
 # Values that advance by a step.
+
+
+def _same(lowering, value: Value, other: Value, known: dict) -> bool:
+    """Whether both are one computation of the same values, as where a body gives a name what it had before. ``known``: by pairs of values."""
+    place = lowering.symbols.place.get(value)
+    if isinstance(place, Alias):
+        value = place.value
+    if value is other:
+        return True
+    pair = value, other
+    if pair not in known:
+        a, b = value.op, other.op
+        known[pair] = (a is not None and b is not None and a.name in PURE and (a.name, repr(a.attrs)) == (b.name, repr(b.attrs))
+                       and (value.shape, value.element) == (other.shape, other.element) and len(a.operands) == len(b.operands)
+                       and all(_same(lowering, x, y, known) for x, y in zip(a.operands, b.operands)))
+    return known[pair]
 
 
 def _invariant(value: Value, region: Block) -> bool:

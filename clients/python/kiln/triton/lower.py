@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph → the tile language's program. Each operation is lowered where it stands. Blocks that are functions of their indices stay symbolic
-(``symbolic``); loads, products, reductions and what is used more than once become fragments; a scalar that is no index arithmetic is bound
-by a let. ``flow`` has loops and branches."""
+"""Graph → the tile language's program. Each operation is lowered where it stands. Blocks that are functions of their indices, and of scalars
+that are loaded, stay symbolic (``symbolic``); loads, products, reductions and what is made of them and used more than once become fragments;
+a scalar that is no index arithmetic is bound by a let. ``flow`` has loops and branches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .graph import PURE, Block, Function, Op, Value
 from .lets import in_parts
 from .messages import buffer_of_messages, lower_message
 from .simplify import simplify
-from .symbolic import Alias, Held, Known, Symbols, merged, merged_indices, separate_indices
+from .symbolic import Advanced, Alias, Held, Known, Symbols, merged, merged_indices, separate_indices
 from .types import float32, kiln_of
 
 # Operations that only rename or convert elements: what takes their result takes, in effect, their operand.
@@ -261,7 +261,8 @@ class Lowering:
         if op.name == "tt.gather" and op.operands[0] in self.data:
             self.gather(op)
         elif value.shape:
-            if op.name not in VIEWS and value in self.data and not value.element.is_bool() and self._shared_by_many(value):
+            is_tile = op.name not in VIEWS and value in self.data and not value.element.is_bool()
+            if is_tile and self._shared_by_many(value) and not self._is_index(value):
                 reused = self.in_place(op)
                 self.symbols.put(value, Held(self.materialize(value) if reused is None else reused))
         elif op.name != "arith.constant":
@@ -331,6 +332,28 @@ class Lowering:
         """Whether it is needed more than once, or in a loop or branch within its block."""
         found = users(value)
         return len(found) > 1 or any((user.block if isinstance(user, Op) else user) is not value.home for user in found)
+
+    def _is_index(self, value: Value) -> bool:
+        """Whether it is a little arithmetic of indices and of scalars that have one value here, whatever they come from. In a fragment it would
+        hide from the compiler that neighbours in memory are neighbours."""
+        stack, left = [value], _INLINE
+        while stack:
+            value, left = stack.pop(), left - 1
+            place = self.symbols.place.get(value)
+            if left < 0 or not value.element.is_int():
+                return False
+            if isinstance(place, Alias):
+                stack.append(place.value)
+            elif isinstance(place, Advanced):
+                stack += [place.start, *(step for _, step in place.steps)]
+            elif place is not None:
+                if not isinstance(place, Known):
+                    return False
+            elif value.op is None or value.op.name not in PURE or value.op.name == "tt.gather":
+                return False
+            else:
+                stack += value.op.operands
+        return True
 
     def in_place(self, op: Op):
         """The fragment of an operand that nothing needs any more, with the result in it."""

@@ -316,3 +316,48 @@ def filled(OUT, N: tl.constexpr):
 def test_what_needs_a_constant_refuses_it():
     with pytest.raises(triton.CompilationError, match="the end of tl.arange"):
         of_unknown_length.program(np.zeros(16, np.int32), 5)
+
+
+@triton.jit
+def of_sequences(X, OUT, CU, D: tl.constexpr, B: tl.constexpr):
+    """Twice each row of a sequence. The body gives ``d`` what it had, and ``t`` is made of numbers that are loaded."""
+    first, last = tl.load(CU + tl.program_id(0)), tl.load(CU + tl.program_id(0) + 1)
+    d, far = tl.arange(0, D), D + tl.arange(0, D)
+    for i in range(0, last - first, B):
+        t = first + i + tl.arange(0, B)
+        mask = (t < last)[:, None]
+        near = tl.load(X + t[:, None] * (2 * D) + d[None, :], mask=mask, other=0)
+        d = tl.arange(0, D)
+        beyond = tl.load(X + t[:, None] * (2 * D) + far[None, :], mask=mask, other=0)
+        far = D + d
+        tl.store(OUT + t[:, None] * (2 * D) + d[None, :], near + near, mask=mask)
+        tl.store(OUT + t[:, None] * (2 * D) + far[None, :], beyond + beyond, mask=mask)
+
+
+def test_indices_of_loaded_numbers_and_of_the_same_numbers_again_are_in_no_fragment():
+    x, out, cu = normal(1, 20, 32).astype(np.float32), np.full((21, 32), 77, np.float32), np.array([0, 7, 7, 20], np.int32)
+    of_sequences[(3,)](x, out, cu, D=16, B=4)
+    assert np.array_equal(out[:20], x + x) and (out[20] == 77).all()
+    text = of_sequences.program(x, out, cu, D=16, B=4).script()
+    assert "fragment float32" in text and "fragment int" not in text
+
+
+@triton.jit
+def like_and_unlike(OUT, n):
+    """Blocks that the body gives other numbers than they had, of the same operations."""
+    a, b = tl.arange(0, 8), 8 + tl.arange(0, 8)
+    for i in range(n):
+        tl.store(OUT + i * 16 + a, a)
+        tl.store(OUT + i * 16 + 8 + tl.arange(0, 8), b)
+        a, b = (tl.arange(0, 8) + 1) % 8, a + tl.arange(0, 8)
+
+
+def test_what_only_looks_like_what_it_had_is_carried():
+    out = np.full((3, 16), 77, np.int32)
+    like_and_unlike[(1,)](out, 3)
+    i = np.arange(8)
+    turned = (i + 1) % 8
+    wanted = np.zeros((3, 16), np.int32)
+    for row, a, b in ((0, i, 8 + i), (1, turned, i + i), (2, turned, turned + i)):
+        wanted[row, a], wanted[row, 8:] = a, b
+    assert np.array_equal(out, wanted)

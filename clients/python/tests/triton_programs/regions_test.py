@@ -35,6 +35,11 @@ def multiplied(a, b, m, n, k, kernel=product, **more):
     return c[:, :n], found
 
 
+def stored_tiles(n):
+    """How many of a product's three tensors are copied by tiles. The tensor unit stores whole pieces of 16 bytes, so rows must end with one."""
+    return (3, 3) if n % 16 == 0 else (2, 2)
+
+
 def check(a, b, c):
     assert error(c, a.astype(np.float64) @ b.astype(np.float64)) < BOUND["float16"]
 
@@ -44,7 +49,7 @@ def test_a_product_copies_tiles_of_three_tensors(m, n, k, apart):
     a, b = matrix(1, m, k, apart), matrix(2, k, n, 80)
     c, kernel = multiplied(a, b, m, n, k)
     check(a, b, c)
-    assert seen(kernel) == (3, 3)
+    assert seen(kernel) == stored_tiles(n)
 
 
 @pytest.mark.parametrize("m, n, k", [(64, 64, 64), (77, 45, 93)])
@@ -52,13 +57,13 @@ def test_operands_may_be_transposed(m, n, k):
     a, b = matrix(3, k, m, 80).T, matrix(4, n, k, 96).T
     c, kernel = multiplied(a, b, m, n, k)
     check(a, b, c)
-    assert seen(kernel) == (3, 3)
+    assert seen(kernel) == stored_tiles(n)
 
 
 @pytest.mark.parametrize("before, tiles", [(8, 3), (3, 3)])
 def test_pointers_into_the_middle_of_memory(before, tiles):
-    a, b = matrix(5, 70, 64, before=before), matrix(6, 64, 70, 80, before=before)
-    c, kernel = multiplied(a, b, 70, 70, 64)
+    a, b = matrix(5, 70, 64, before=before), matrix(6, 64, 80, 80, before=before)
+    c, kernel = multiplied(a, b, 70, 80, 64)
     check(a, b, c)
     assert seen(kernel)[0] == tiles  # what starts between 16-byte addresses is launched by a kernel that copies no tiles
 
@@ -315,3 +320,31 @@ def test_rows_of_sequences_are_held_turned():
         wanted = q[first:last].astype(np.float64) @ k[first:last].astype(np.float64).T
         n = last - first
         assert error(s[b, :n, :n], wanted) < 1e-5 and not s[b, n:, :n].any()
+
+
+@triton.jit
+def listed_rows(a_ptr, b_ptr, rows_ptr, c_ptr, M, N, K, sam, sbn, scm, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    at_m, at_n, at_k = tl.arange(0, BM), (tl.program_id(0) * BN + tl.arange(0, BN)) % N, tl.arange(0, BK)
+    rows = tl.load(rows_ptr + at_m % M)
+    a, b = a_ptr + rows[:, None] * sam + at_k[None, :], b_ptr + at_n[None, :] * sbn + at_k[:, None]
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(tl.cdiv(K, BK)):
+        mask = at_k < K - k * BK
+        total += tl.dot(tl.load(a, mask=mask[None, :], other=0), tl.load(b, mask=mask[:, None], other=0))
+        a += BK
+        b += BK
+    c_n = tl.program_id(0) * BN + tl.arange(0, BN)
+    tl.store(c_ptr + rows[:, None] * scm + c_n[None, :], total, mask=at_m[:, None] < M)
+
+
+@pytest.mark.parametrize("m, n, k, warps, stages", [(32, 64, 96, 4, 2), (19, 37, 80, 4, 3), (7, 50, 33, 8, 2)])
+def test_rows_of_a_list_and_columns_that_wrap_are_copied_asynchronously(m, n, k, warps, stages):
+    a, b = matrix(40, 48, k, 96), matrix(41, n, k, 112)
+    rows, c = np.random.default_rng(42).permutation(48)[:m].astype(np.int32), np.full((48, 80), 77, np.float32)
+    kernel = listed_rows[(4,)](a, b, rows, c, m, n, k, 96, 112, 80, BM=32, BN=16, BK=32, num_warps=warps, num_stages=stages)
+    wanted = a[rows].astype(np.float64) @ b[np.arange(64) % n].astype(np.float64).T
+    assert error(c[rows, :64], wanted) < BOUND["float16"]
+    c[rows, :64] = 77
+    assert (c == 77).all()
+    gathered = [d.decision for d in kernel.report.decisions if getattr(d, "pass") == "gathers"]
+    assert gathered == (["asynchronous copies of 16 bytes"] * 2 if k % 16 == 0 else [])
