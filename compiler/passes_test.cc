@@ -539,5 +539,33 @@ TEST(SharedMemory, LiveBuffersDoNotOverlap) {
   EXPECT_GT(pairs, 5u);
 }
 
+// Sums and products of the index alone count: what wraps below a remainder is meant.
+TEST(Bounds, WarnsOfIndicesOfTensorsThatOverflow) {
+  const auto warnings = [](const std::string& statement) {
+    ir::Module module = ParsedText("kiln 1\nfunc @f[%n](%A: global i8[8589934592:i64], %C: global i8[%n]) thread(%t) {\n"
+                                   "  kernel @k grid(1048576) threads 64 blocks(%b) {\n" +
+                                       statement + "\n  }\n}\n",
+                                   statement);
+    ir::Diagnostics diagnostics;
+    for (const Pass& pass : Passes()) {
+      if (!pass.run(module, ContextOf("a.sm_80.kiln"), diagnostics) || pass.name == "bounds") break;
+    }
+    EXPECT_EQ(diagnostics.errors(), 0u) << statement;
+    std::string texts;
+    for (const ir::Diagnostic& found : diagnostics.all()) texts += found.message + "\n";
+    return texts;
+  };
+  const std::string told = "index 8589926400 of dimension 0 of %A, where b = 1048575, is no number of i32: which element it names is not specified\n";
+  EXPECT_EQ(warnings("%s = alloc shared i8[8192]\ncopy %A[%b * 8192; 8192] -> %s[0; 8192]"), told);
+  EXPECT_EQ(warnings("if %b > 3 { store %A[%b * 8192] = 1:i8 }"), told);
+  EXPECT_NE(warnings("store %A[0] = %C[%b * 8192 + %t]"), "");
+  EXPECT_NE(warnings("for serial %i in 4 { store %A[%b - %i * 1073741824] = 1:i8 }"), "");
+  for (const std::string statement :
+       {"for parallel %i in 64 { store %A[i64(%b) * 8192:i64 + i64(%i)] = 1:i8 }", "store %A[%b * 2047 + %t] = 1:i8", "store %A[%b * %n] = 1:i8",
+        "store %A[floormod(%b * 8192 + %t, 64)] = 2:i8", "if %b < 100 { store %A[%b * 8192] = 1:i8 }", "store %A[%b - %t] = 1:i8"}) {
+    EXPECT_EQ(warnings(statement), "") << statement;
+  }
+}
+
 }  // namespace
 }  // namespace kiln::compiler

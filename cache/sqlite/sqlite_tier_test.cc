@@ -67,7 +67,29 @@ TEST_F(SqliteTierTest, ALockThatIsNoOrdinaryFileIsRefused) {
   ASSERT_EQ(::mkfifo(lock.c_str(), 0600), 0);
   EXPECT_EQ(SqliteTier::Open(options, clock).error().code, ErrorCode::kRefused);
   fs::remove(lock);
+  fs::create_hard_link(victim, lock);
+  EXPECT_EQ(SqliteTier::Open(options, clock).error().code, ErrorCode::kRefused);
+  EXPECT_EQ(fs::file_size(victim), 8u);
+  fs::remove(lock);
   EXPECT_TRUE(SqliteTier::Open(options, clock));
+}
+
+TEST_F(SqliteTierTest, ADatabaseBehindASymbolicLinkIsRefused) {
+  namespace fs = std::filesystem;
+  fs::create_directories(options.directory);
+  for (const char* name : {"kiln.db", "kiln.db-wal", "kiln.db-shm", "kiln.db-journal"}) {
+    fs::create_symlink(directory / "elsewhere", options.directory / name);
+    const auto open = SqliteTier::Open(options, clock);
+    ASSERT_FALSE(open) << name;
+    EXPECT_EQ(open.error().code, ErrorCode::kRefused);
+    EXPECT_NE(open.error().message.find(std::string(name) + " is a symbolic link"), std::string::npos) << open.error().message;
+    EXPECT_FALSE(fs::exists(directory / "elsewhere")) << "nothing is made where it leads";
+    fs::remove(options.directory / name);
+  }
+  fs::create_directories(directory / "other");
+  fs::create_symlink(directory / "other", directory / "link");
+  options.directory = directory / "link";
+  EXPECT_TRUE(SqliteTier::Open(options, clock)) << "the directory itself may be one";
 }
 
 TEST_F(SqliteTierTest, ADirectoryThatOthersCanWriteIsRefused) {

@@ -101,17 +101,27 @@ bool IsMountedReadOnly(const fs::path& directory) {
   return ::statvfs(directory.c_str(), &status) == 0 && (status.f_flag & ST_RDONLY) != 0;
 }
 
-// Opens the lock file, never through a symbolic link, since its text is replaced. Does not block on a FIFO. -1: there is no such file and
-// none can be made.
+// Opens the lock file, never through a symbolic link, and never one that has another name, since its text is replaced. Does not block on a
+// FIFO. -1: there is no such file and none can be made.
 std::expected<int, Error> OpenLock(const fs::path& path, bool writable) {
   const int flags = (writable ? O_RDWR | O_CREAT : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   const int lock = ::open(path.c_str(), flags, 0600);
   if (lock < 0 && errno == ENOENT && !writable) return -1;
   if (lock < 0 && errno != ELOOP) return FailedTo("open", path, errno);
   struct stat status{};
-  if (lock >= 0 && ::fstat(lock, &status) == 0 && S_ISREG(status.st_mode)) return lock;
+  if (lock >= 0 && ::fstat(lock, &status) == 0 && S_ISREG(status.st_mode) && (status.st_nlink <= 1 || !writable)) return lock;
   if (lock >= 0) ::close(lock);
-  return Fail(ErrorCode::kRefused, fmt::format("{} is no ordinary file, as the lock of a store is; remove it", path.string()));
+  return Fail(ErrorCode::kRefused, fmt::format("{} is no ordinary file with one name, as the lock of a store is; remove it", path.string()));
+}
+
+// SQLite would follow a symbolic link, and make what is not there yet where it leads.
+std::expected<void, Error> CheckFiles(const fs::path& directory) {
+  for (const char* name : {"kiln.db", "kiln.db-wal", "kiln.db-shm", "kiln.db-journal"}) {
+    std::error_code ignored;
+    if (!fs::is_symlink(fs::symlink_status(directory / name, ignored))) continue;
+    return Fail(ErrorCode::kRefused, fmt::format("{} is a symbolic link; put the file itself there, or remove it", (directory / name).string()));
+  }
+  return {};
 }
 
 // " (pid 123)", of the process that wrote its number into the lock file; empty where it has not.
@@ -154,6 +164,7 @@ std::expected<StoreDirectory, Error> StoreDirectory::Hold(const fs::path& direct
   if (fs::create_directories(directory, error)) fs::permissions(directory, fs::perms::owner_all, error);
   if (error) return FailedTo("create", directory, error.value());
   if (auto may = MayHoldStore(directory, type); !may) return std::unexpected(std::move(may.error()));
+  KILN_RETURN_IF_ERROR(CheckFiles(directory));
   const fs::path lock_path = directory / "lock";
   const bool writable = !IsMountedReadOnly(directory);
   KILN_ASSIGN_OR_RETURN(const int lock, OpenLock(lock_path, writable));

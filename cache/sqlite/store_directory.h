@@ -30,8 +30,8 @@ bool IsHeld(const std::filesystem::path& directory);
 //   kiln.db.corrupt-N (…-wal, …-shm)    set aside; the two newest are kept
 class StoreDirectory {
  public:
-  // Creates and locks the directory. kRefused as by MayHoldStore, when another process holds it, or when its lock
-  // is no ordinary file. One on a file system that is mounted read-only can be held by several at once.
+  // Creates and locks the directory. kRefused as by MayHoldStore, when another process holds it, when its lock is no
+  // ordinary file with one name, or when a file of the database is a symbolic link. One on a file system that is mounted read-only can be held by several at once.
   static std::expected<StoreDirectory, Error> Hold(const std::filesystem::path& directory, const FilesystemType& type);
 
   // Gives up the lock. The mark of an open store stays unless it was closed with MarkClosed.

@@ -13,6 +13,7 @@
 
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/leaves.h"
+#include "ir/expr/numeric.h"
 #include "ir/text/print.h"
 #include "ir/visit.h"
 
@@ -138,10 +139,11 @@ class Checker {
 
   void Check(const Reach& reach, const Facts& facts) {
     const ir::Buffer& buffer = module_[reach.buffer];
-    if (buffer.space == ir::Space::kGlobal || buffer.space == ir::Space::kBarrier) return;
+    if (buffer.space == ir::Space::kGlobal) return CheckWidth(reach, facts);
+    if (buffer.space == ir::Space::kBarrier) return;
     if (facts.Inside(reach.first, reach.count, buffer.shape[reach.dim]) || Grows(reach)) return;
     if (!certain_) return;
-    if (const std::optional<Outside> outside = Find(reach, facts)) Report(reach, *outside);
+    if (const std::optional<Outside> outside = FindOutside(reach, facts)) Report(reach, *outside);
   }
 
   // Whether the fragment, indexed by a parallel loop's variable alone, can get an element for each iteration.
@@ -164,9 +166,52 @@ class Checker {
     return true;
   }
 
+  // Warns of an index of a tensor that certainly overflows its type.
+  void CheckWidth(const Reach& reach, const Facts& facts) {
+    const ir::DType type = module_.exprs.Type(reach.first);
+    const Range range = facts.RangeOf(reach.first);
+    if (!certain_ || ir::Bits(type) >= 64 || range.min > ir::MinOf(type) || range.max < ir::MaxOf(type)) return;
+    const auto overflows = [&](const Iteration& at) -> std::optional<int64_t> {
+      const std::optional<int64_t> first = Exact(reach.first, at), last = Sum(first, reach.count - 1);
+      return first && last && (*first < ir::MinOf(type) || *last > ir::MaxOf(type)) ? first : std::nullopt;
+    };
+    const std::optional<Outside> outside = Find(reach, facts, overflows);
+    if (!outside || !reported_.insert(stmt_).second) return;
+    diagnostics_.Warning(fmt::format("index {} of dimension {} of %{}, where {}, is no number of {}: which element it names is not specified",
+                                     outside->first, reach.dim, ir::Names(module_).Of(reach.buffer), Place(outside->at), ir::Name(type)),
+                         "compute it in 64 bits, as T.int64(i) * n", stmt_->loc);
+  }
+
+  // What sums and products would be in a type that holds them; nullopt where 64 bits do not.
+  std::optional<int64_t> Exact(ExprId id, const Iteration& at) {
+    const ir::ExprNode node = module_.exprs[id];
+    if (node.op != ExprOp::kAdd && node.op != ExprOp::kSub && node.op != ExprOp::kMul) return scratch_->exprs.ConstInt(At(id, at));
+    const std::optional<int64_t> a = Exact(node.args[0], at), b = Exact(node.args[1], at);
+    int64_t result = 0;
+    if (!a || !b) return std::nullopt;
+    const bool over = node.op == ExprOp::kAdd   ? __builtin_add_overflow(*a, *b, &result)
+                      : node.op == ExprOp::kSub ? __builtin_sub_overflow(*a, *b, &result)
+                                                : __builtin_mul_overflow(*a, *b, &result);
+    return over ? std::nullopt : std::optional(result);
+  }
+
+  static std::optional<int64_t> Sum(std::optional<int64_t> a, int64_t b) {
+    int64_t result = 0;
+    return !a || __builtin_add_overflow(*a, b, &result) ? std::nullopt : std::optional(result);
+  }
+
   // --- an iteration that certainly runs and reaches outside ---
 
-  std::optional<Outside> Find(const Reach& reach, const Facts& facts) {
+  std::optional<Outside> FindOutside(const Reach& reach, const Facts& facts) {
+    const int64_t extent = *module_.exprs.ConstInt(module_[reach.buffer].shape[reach.dim]);
+    return Find(reach, facts, [&](const Iteration& at) -> std::optional<int64_t> {
+      const std::optional<int64_t> first = scratch_->exprs.ConstInt(At(reach.first, at));
+      return first && (*first < 0 || *first > extent - reach.count) ? first : std::nullopt;
+    });
+  }
+
+  // `is_outside` gives the index in an iteration if it is outside there.
+  std::optional<Outside> Find(const Reach& reach, const Facts& facts, auto&& is_outside) {
     std::set<VarId> vars;
     Variables(reach.first, vars);
     for (const Guard& guard : guards_) Variables(guard.cond, vars);
@@ -179,10 +224,9 @@ class Checker {
       ranges.emplace_back(var, range);
     }
     if (!scratch_) scratch_ = module_;
-    const int64_t extent = *module_.exprs.ConstInt(module_[reach.buffer].shape[reach.dim]);
     for (const Iteration& at : Corners(ranges)) {
-      const std::optional<int64_t> first = scratch_->exprs.ConstInt(At(reach.first, at));
-      if (first && (*first < 0 || *first > extent - reach.count) && Runs(at)) return Outside{at, *first};
+      const std::optional<int64_t> first = is_outside(at);
+      if (first && Runs(at)) return Outside{at, *first};
     }
     return std::nullopt;
   }
@@ -236,14 +280,19 @@ class Checker {
   void Report(const Reach& reach, const Outside& outside) {
     if (!reported_.insert(stmt_).second) return;
     const ir::Names names(module_);
-    std::vector<std::string> where;
-    for (const auto& [var, value] : outside.at) where.push_back(fmt::format("{} = {}", names.Of(var), value));
-    const std::string place = where.empty() ? "" : fmt::format(", where {}", fmt::join(where, ", "));
+    const std::string place = outside.at.empty() ? "" : ", where " + Place(outside.at);
     const int64_t extent = *module_.exprs.ConstInt(module_[reach.buffer].shape[reach.dim]);
     const std::string what =
         reach.count == 1 ? fmt::format("index {}", outside.first) : fmt::format("elements {} to {}", outside.first, outside.first + reach.count - 1);
     diagnostics_.Error(fmt::format("{} of dimension {} of %{}, whose extent is {}{}", what, reach.dim, names.Of(reach.buffer), extent, place),
                        "keep it inside, make the buffer larger, or put the access under an if", stmt_->loc, ir::PrintStmt(module_, *stmt_));
+  }
+
+  std::string Place(const Iteration& at) const {
+    const ir::Names names(module_);
+    std::vector<std::string> where;
+    for (const auto& [var, value] : at) where.push_back(fmt::format("{} = {}", names.Of(var), value));
+    return fmt::format("{}", fmt::join(where, ", "));
   }
 
   struct Guard {

@@ -224,6 +224,14 @@ TEST(Numeric, SaturatesAsACastDoes) {
   EXPECT_EQ(SaturateTo(DType::kBool, 0.5), 1);
 }
 
+TEST(Numeric, NumbersOfIntegerTypes) {
+  for (double value : {-128.0, 0.0, 127.0}) EXPECT_TRUE(IsValueOf(DType::kI8, value));
+  for (double value : {-129.0, 128.0, 0.5, std::nan(""), kInf, -kInf}) EXPECT_FALSE(IsValueOf(DType::kI8, value));
+  EXPECT_TRUE(IsValueOf(DType::kBool, 1) && IsValueOf(DType::kU4, 15) && IsValueOf(DType::kU64, 0x1p63) && IsValueOf(DType::kI64, -0x1p63));
+  EXPECT_FALSE(IsValueOf(DType::kBool, 2) || IsValueOf(DType::kU4, 16) || IsValueOf(DType::kU64, 0x1p64) || IsValueOf(DType::kI64, 0x1p63));
+  EXPECT_FALSE(IsValueOf(DType::kU64, -1));
+}
+
 TEST(TypeProblem, NamesTheOperands) {
   ExprPool pool;
   ExprId half = pool.Float(1, DType::kF16), single = pool.Float(1);

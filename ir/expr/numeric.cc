@@ -70,6 +70,13 @@ int64_t SaturateTo(DType type, double value) {
   return truncated >= std::ldexp(1.0, bits - 1) ? MaxOf(type) : int64_t(truncated);
 }
 
+bool IsValueOf(DType type, double value) {
+  if (value != std::trunc(value)) return false;
+  if (type == DType::kBool) return value == 0 || value == 1;
+  const int bits = IsUnsigned(type) ? Bits(type) : Bits(type) - 1;
+  return value < std::ldexp(1.0, bits) && value >= (IsUnsigned(type) ? 0 : -std::ldexp(1.0, bits));
+}
+
 int64_t MinOf(DType type) {
   if (!IsSigned(type)) return 0;
   return -(int64_t{1} << (Bits(type) - 2)) * 2;

@@ -19,6 +19,9 @@ double RoundTo(DType type, double value);
 // As a cast to the integer type: truncated, saturated, NaN to 0; for bool: is it not zero.
 int64_t SaturateTo(DType type, double value);
 
+// Whether the integer type, or bool, has this number.
+bool IsValueOf(DType type, double value);
+
 // Limits of an integer type; those of u64 as their bits.
 int64_t MinOf(DType type);
 int64_t MaxOf(DType type);

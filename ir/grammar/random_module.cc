@@ -142,7 +142,7 @@ void RandomModule::Header() {
     Buffer buffer{.space = Space::kGlobal, .dtype = NumberType(), .name = Name()};
     buffer.shape = {i == 0 ? module_.VarRef(symbol) : module_.exprs.Int(Below(100)), module_.exprs.Int(64)};
     if (Coin()) buffer.strides = {module_.exprs.Int(64), module_.exprs.Int(1)};
-    if (Coin()) buffer.pad_value = FloatValue();
+    if (Coin()) buffer.pad_value = IsFloat(buffer.dtype) ? FloatValue() : double(Below(8));
     buffer.may_alias = Coin();
     buffers_.push_back(module_.AddBuffer(std::move(buffer)));
     module_.params.push_back(buffers_.back());

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/expr/numeric.h"
 #include "ir/limits.h"
 #include "ir/op.h"
 #include "ir/verify/verifier.h"
@@ -201,6 +202,8 @@ void Verifier::CheckBuffer(BufferId id) {
   if (buffer.may_alias && !is_param_[Index(id)])
     Error("may_alias on a buffer that is not a tensor parameter", "only tensor parameters can share memory");
   if (buffer.pad_value && !is_global) Error("a pad value outside global memory", "an index outside this buffer is an error of the program");
+  if (buffer.pad_value && !IsFloat(buffer.dtype) && !IsValueOf(buffer.dtype, *buffer.pad_value))
+    Error(fmt::format("a pad value of {} for elements of {}", *buffer.pad_value, ir::Name(buffer.dtype)), "use a whole number that the type holds");
   for (ExprId extent : buffer.shape) CheckHostExpr(extent, buffer.view.has_value(), "the shape");
   for (ExprId stride : buffer.strides) CheckHostExpr(stride, buffer.view.has_value(), "a stride");
   is_global ? CheckTensor(id) : CheckTile(id);

@@ -126,3 +126,45 @@ def test_elements_of_nothing_are_never_reached(emulator, target):
 
     a, _ = results(emulator, program, target, filled(N), np.zeros(N, np.int32))
     assert list(a) == [3, 5, *[3] * (N - 2)]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("space", ["shared", "fragment", "local"])
+@pytest.mark.parametrize("one, other", [((1,), ()), ((), (1,)), ((1, 1), ()), ((), (1, 1, 1)), ((), ())])
+def test_one_element_under_another_shape(emulator, target, space, one, other):
+    at, there = (0,) * len(one), (0,) * len(other)
+
+    @T.prim_func
+    def program(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32"), C: T.Tensor((), "float32")):
+        with T.Kernel(1, threads=64):
+            tile = getattr(T, f"alloc_{space}")(one, "float32")
+            again = T.reshape(tile, other)
+            T.fill(tile, 4.0)
+            B[0] = again[there]
+            again[there] = A[5]
+            B[1] = tile[at]
+            T.copy(C, tile)
+            for i in T.serial(2, 2 + N // 4):
+                B[i] = again[there] + T.reshape(C, (1,))[0]
+
+    _, b, _ = results(emulator, program, target, np.arange(N, dtype=np.float32), filled(N), filled(value=7.0))
+    assert list(b) == [4, 5, 14, 14, 3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("one, other", [((0, 4), (0,)), ((0,), (4, 0)), ((4, 0), (0, 4)), ((0, 3), (2, 0, 5)), ((0,), (0,))])
+def test_nothing_under_another_shape(emulator, target, one, other):
+    @T.prim_func
+    def program(A: T.Tensor(one, "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_shared(one, "float32")
+            for memory in (tile, A):
+                again = T.reshape(memory, other)
+                T.fill(again, 1.0)
+                for index in T.Parallel(*other):
+                    again[index] = 2.0
+            T.copy(A, tile)
+            B[0] = 5.0
+
+    _, b = results(emulator, program, target, filled(*one), filled(N))
+    assert b[0] == 5

@@ -70,7 +70,7 @@ class Client:
     """``Client()`` finds or starts the daemon of this host; ``Client("host:port")`` speaks TLS to another.
 
     ``root_certificates``, ``private_key`` and ``certificate_chain`` are PEM bytes; their defaults are the files that KILN_TLS_ROOTS (else the
-    roots that come with gRPC), KILN_TLS_KEY and KILN_TLS_CERT name. ``token``, as `kilnd token new` printed it: KILN_TOKEN, else what the file
+    roots that come with gRPC), KILN_TLS_KEY and KILN_TLS_CERT name. ValueError where one is given for a Unix socket. ``token``, as `kilnd token new` printed it: KILN_TOKEN, else what the file
     KILN_TOKEN_FILE holds."""
 
     def __init__(self, address: str | None = None, timeout: float = 300.0, root_certificates: bytes | None = None,
@@ -78,6 +78,10 @@ class Client:
         import grpc
 
         self.address, self.timeout = address or daemon.default_address(), timeout
+        given = dict(root_certificates=root_certificates, private_key=private_key, certificate_chain=certificate_chain)
+        if self.address.startswith("unix:") and any(given.values()):
+            raise ValueError(f"{' and '.join(name for name in given if given[name])} of a Client: TLS is for TCP, and {self.address} is a Unix "
+                             "socket; leave it out, or give another address")
         self._pb = _proto.messages()
         daemon.ensure(self.address)
         self._authorization = _authorization(token)

@@ -153,12 +153,14 @@ def _fast_math_disabled(value, configs: dict) -> dict:
 
 
 def from_pass_configs(configs: dict | None) -> dict:
-    """Fields of CompileOptions that differ from their defaults. ValueError for a key that is not known."""
+    """Fields of CompileOptions that differ from their defaults. ValueError for a key that is not known, and for a value that is none of its."""
     configs, options = configs or {}, {}
     for key, value in configs.items():
         name = _key(key)
         if name in _EFFECT:
             field, when = _EFFECT[name]
+            if value not in (None, True, False):
+                raise ValueError(f"pass configuration {name!r} is {value!r}; it must be True or False")
             if bool(value) == when:
                 options[field] = True
         elif name.startswith("kiln.max_") and name in PassConfigKey._value2member_map_:

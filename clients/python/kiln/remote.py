@@ -298,7 +298,10 @@ class RemoteKernel:
             number = value.item() if hasattr(value, "item") else value
             if not isinstance(number, (bool, int, float)):
                 raise ValueError(f"{where} is expected to be a number, not {type(value).__name__}")
-            return float(number) if self.dtypes[index].is_float else number
+            dtype = self.dtypes[index]
+            if isinstance(number, int) and not dtype.is_float and not -(1 << 63) <= number < 1 << (64 if dtype == "uint64" else 63):
+                raise ValueError(f"{where}: {number} does not fit {dtype}")
+            return float(number) if dtype.is_float else number
         if value is None:  # the daemon says whether it may be absent
             return None
         tensor = host_tensor(value, self.dtypes[index], where)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/llvm/lower/part.h"
 
+#include "ir/expr/numeric.h"
+
 namespace kiln::llvm_ir {
 
 void Part::Unsupported(std::string message, std::string hint) const {
@@ -34,7 +36,7 @@ Value* Part::Constant(ir::DType dtype, double value) const {
   llvm::Type* type = ValueType(llvm(), dtype);
   if (ir::IsFp8(dtype)) return device().Convert(llvm::ConstantFP::get(b().getFloatTy(), value), ir::DType::kF32, dtype);
   if (ir::IsFloat(dtype)) return llvm::ConstantFP::get(type, value);
-  return llvm::ConstantInt::get(type, uint64_t(int64_t(value)), ir::IsSigned(dtype));
+  return llvm::ConstantInt::get(type, uint64_t(ir::SaturateTo(dtype, value)), ir::IsSigned(dtype));
 }
 
 Values Part::ThreadParts(const ir::Layout& layout) const {

@@ -11,7 +11,7 @@ from .expr import Expr, Var, as_expr, cast
 from .lanes import elements
 from .loops import Parallel
 from .regions import closed, describe, operand, pair, shifted, tile_extents
-from .trace import allocate, current, emit, error, value_error
+from .trace import allocate, converted, current, emit, error, value_error
 
 # "consume" promises less than "acquire", which every target has.
 _ORDERS = {None: "RELAXED", "relaxed": "RELAXED", "consume": "ACQUIRE", "acquire": "ACQUIRE", "release": "RELEASE", "acq_rel": "ACQ_REL",
@@ -38,7 +38,7 @@ def _change(name: str, kind: str, dst, value, order: str, gives_old: bool, compa
     if target is None:
         raise error(f"T.{name} of {describe(dst)}: it takes one element, as A[i, j]; write a T.Parallel loop over the tile")
     buffer, indices = target
-    of_type = lambda x: None if x is None else cast(x, buffer.dtype)  # noqa: E731
+    of_type = lambda x: None if x is None else converted(x, buffer)  # noqa: E731
     value, compare = of_type(value), of_type(compare)
     old = ir.Element(allocate("LOCAL", (1,), buffer.dtype, "old"), [as_expr(0)]) if gives_old else None
     emit(ir.Atomic(kind, buffer, indices, value, _of_each_thread(), compare, old, order))
@@ -63,7 +63,7 @@ def _tile(kind: str, dst, value, order: str) -> None:
     operands, added = ([region], [value]) if source is None else ([region, source], [])
     for index in each([region.extents[d] for d in dims] or [1], *operands, values=added):
         if source is None:
-            operand_value = as_expr(value)
+            operand_value = converted(value, region.buffer)
         else:
             source_dims = [d for d, e in enumerate(source.extents) if e != 1]
             operand_value = as_expr(source.buffer[shifted(source, dict(zip(source_dims, index)))])

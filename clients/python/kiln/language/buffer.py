@@ -200,10 +200,10 @@ class Region(object):
             k = k.as_scalar()
         k = as_dim(k)
         extent = self.extents[d]
+        if isinstance(k, int) and isinstance(extent, int) and not -extent <= k < extent:
+            raise IndexError(f"index {k} is outside dimension {d} of {self.buffer!r}")
         if isinstance(k, int) and k < 0:
             return _plus(extent, k)
-        if isinstance(k, int) and isinstance(extent, int) and k >= extent:
-            raise IndexError(f"index {k} is outside dimension {d} of {self.buffer!r}")
         return k
 
     def _slice(self, d, k):

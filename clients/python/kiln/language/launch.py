@@ -286,11 +286,13 @@ def annotate_min_blocks_per_sm(blocks):
 def annotate_safe_value(values: dict):
     """What a load outside of a tensor gives, instead of zero: ``{tensor: constant}``.
     Shapes: a dictionary of tensors and scalars. Dtypes: a constant number, converted to the tensor's dtype. Targets: all. Errors:
-    TraceError for a value that is no constant."""
+    TraceError for a value that is no constant, and for an integer of 64 bits that no float64 holds."""
     for buffer, value in values.items():
-        number = _number(as_expr(value))
+        number = _number(tr.converted(value, buffer))
         if number is None:
             raise tr.error(f"the safe value of {buffer.name} must be a constant, not {value!r}")
+        if float(number) != number == number:
+            raise tr.error(f"the safe value {number} of {buffer.name} is kept as a float64, which has no such number; use one of 53 bits")
         buffer.pad_value = float(number)
 
 

@@ -200,7 +200,7 @@ def converted(value, buffer: Buffer) -> Expr:
     """The value in the buffer's type, which has as many bits of an integer as it has itself. A constant of more bits is warned of."""
     number, dtype = value if isinstance(value, numbers.Integral) else constant_value(value), buffer.dtype
     if dtype.loses_bits_of(number):
-        notices.warn(f"{number} is stored to {buffer.name}, and {dtype} has no such number: of its bits the last {dtype.bits} are kept; use a wider "
+        notices.warn(f"{number} is given to {buffer.name}, and {dtype} has no such number: of its bits the last {dtype.bits} are kept; use a wider "
                      "type, or T.cast(…) where that is meant")
     return cast(value, dtype)
 

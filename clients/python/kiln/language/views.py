@@ -21,15 +21,20 @@ class View(Buffer):
     def __init__(self, base: Buffer, shape, dtype: DType):
         super().__init__(base.space, shape, dtype, f"{base.name}_view")
         self.base = base
-        self.groups = _groups(self._of_base_elements(), base.shape)
+        self.is_empty = any(isinstance(extent, int) and extent == 0 for extent in self.shape)
+        self.groups = [] if self.is_empty else _groups(self._of_base_elements(), base.shape)
 
     def _of_base_elements(self) -> tuple:
         """The shape, its last dimension counted in elements of the base."""
+        if not self.shape:
+            return ()
         *outer, last = self.shape
         return (*outer, last * self.dtype.bits // self.base.dtype.bits if isinstance(last, int) else last)
 
     def _moved(self, index) -> tuple:
         """(the base's index, whether the view has the element where that does not say so by itself)."""
+        if self.is_empty:
+            return [as_expr(0)] * len(self.base.shape), as_expr(False)
         index, result, inside = [as_expr(i) for i in index], [], as_expr(True)
         shape = self._of_base_elements()
         for mine, theirs in self.groups:
@@ -37,7 +42,7 @@ class View(Buffer):
             position = cast(0, wide)
             for d in mine:
                 position = position * shape[d] + cast(index[d], wide)
-                if d != mine[0]:  # beyond its end the next row begins
+                if d != mine[0] or not theirs:  # beyond its end the next row begins; nothing begins beyond one element
                     inside = logical("AND", inside, logical("AND", binary("GE", index[d], 0), binary("LT", index[d], shape[d])))
             digits = []
             for d in reversed(theirs[1:]):
@@ -117,6 +122,8 @@ def _groups(shape, base) -> list:
     groups, i, j = [], 0, 0
     while i < len(shape) or j < len(base):
         mine, theirs = [], []
+        if not shape or not base:  # one element
+            return [(list(range(len(shape))), list(range(len(base))))]
         if i < len(shape) and j < len(base) and _same(shape[i], base[j]):
             mine, theirs, i, j = [i], [j], i + 1, j + 1
         else:

@@ -64,11 +64,65 @@ def test_a_constant_of_more_bits_than_its_place_is_told_of(dtype, value, told):
         A[0, 0:4] = value
 
     named = getattr(T, dtype)
-    for body, times in ((lambda A, n: stored(A), 2), (lambda A, n: T.fill(A, value), 1), (lambda A, n: named(value), 1)):
+    for body, times in ((lambda A, n: stored(A), 2), (lambda A, n: T.fill(A, value), 1), (lambda A, n: named(value), 1),
+                        (lambda A, n: T.annotate_safe_value({A: value}), 1), (lambda A, n: T.atomic_store(A[0, 0], value), 1),
+                        (lambda A, n: T.atomic_add(A, value), 1)):
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             trace(body, dtype=dtype)
         assert ["has no such number" in str(warning.message) for warning in found] == [True] * times * told
+
+
+@pytest.mark.parametrize("value", [1 << 63, 1 << 64, (1 << 64) + 4, -(1 << 64), np.uint64(1 << 63)])
+def test_an_integer_that_no_type_holds(value):
+    """Extents, indices, threads and operands: with its last 64 bits it would be another number."""
+    for body in (lambda A, n: T.alloc_shared((value,), "float32"), lambda A, n: A[value, 0], lambda A, n: n < value, lambda A, n: T.Kernel(value),
+                 lambda A, n: T.Kernel(1, threads=value), lambda A, n: T.max(n, value), lambda A, n: T.cast(A[0, 0], "int64") + value,
+                 lambda A, n: T.copy(A[value:value + 16, :], A)):
+        with pytest.raises(OverflowError, match="is no number of int64"):
+            trace(body)
+    for loop in (T.serial, T.Parallel, T.unroll, T.Pipelined):
+        with pytest.raises(OverflowError, match="is no number of int64"):
+            trace(lambda A, n, loop=loop: loop(value))
+
+
+@pytest.mark.parametrize("dtype, value", [("uint64", 1 << 63), ("uint64", np.uint64((1 << 64) - 1)), ("float32", 1 << 70), ("float64", -(1 << 200))])
+def test_an_integer_beside_a_type_that_holds_it(dtype, value):
+    def body(A, n):
+        for made in (A[0, 0] * value, value + A[0, 0], T.if_then_else(n < 1, value, A[0, 0]), T.max(A[0, 0], value)):
+            assert made.dtype == dtype
+        assert (A[0, 0] < value).dtype == "bool"
+        A[0, 0] = value
+
+    trace(body, dtype=dtype)
+
+
+def test_indices_before_a_tensor():
+    trace(lambda A, n: A[-16, -16])
+    for at in ((-17, 0), (0, -(1 << 32))):
+        with pytest.raises(IndexError, match="is outside dimension"):
+            trace(lambda A, n, at=at: A[at])
+
+
+@pytest.mark.parametrize("dtype, value, kept", [("int8", 300, 44.0), ("uint8", -1, 255.0), ("int32", 1.5, 1.0), ("bool", 2, 1.0),
+                                                ("int32", float("inf"), 2147483647.0), ("uint64", 1 << 63, 2.0 ** 63), ("float16", 1e6, float("inf"))])
+def test_a_safe_value_is_one_of_the_tensor(dtype, value, kept):
+    found = []
+
+    def body(A, n):
+        T.annotate_safe_value({A: value})
+        found.append(A.pad_value)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trace(body, dtype=dtype)
+    assert found == [kept]
+
+
+def test_a_safe_value_of_more_than_53_bits():
+    for value in ((1 << 62) + 1, -(1 << 53) - 1):
+        with pytest.raises(TraceError, match="kept as a float64, which has no such number"):
+            trace(lambda A, n, value=value: T.annotate_safe_value({A: value}), dtype="int64")
 
 
 def test_a_variable_begins_once():

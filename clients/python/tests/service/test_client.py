@@ -225,6 +225,13 @@ def test_a_draining_daemon_is_tried_again(server, status):
         assert client.stats().requests == 7
 
 
+@pytest.mark.parametrize("name", ["root_certificates", "private_key", "certificate_chain"])
+def test_a_unix_socket_has_no_tls(server, name):
+    with pytest.raises(ValueError, match=f"^{name} of a Client: TLS is for TCP, and unix:"):
+        Client(os.environ["KILN_ADDRESS"], **{name: b"PEM"})
+    Client(os.environ["KILN_ADDRESS"], root_certificates=None, private_key=b"").close()
+
+
 def test_deadline(server):
     release = threading.Event()
     server.handler = lambda name, request, context: release.wait(5) and server.pb.StatsReply()

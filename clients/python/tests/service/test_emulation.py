@@ -143,6 +143,21 @@ def test_arguments_that_do_not_fit_are_named(client):
         kernel(3)
 
 
+def test_integers_that_do_not_fit_are_refused(client):
+    @T.prim_func
+    def program(B: T.Tensor((4,), "uint64"), signed: T.int64, unsigned: T.uint64):
+        with T.Kernel(1, threads=32):
+            B[0], B[1] = T.cast(signed, "uint64"), unsigned
+
+    kernel, b = kiln.compile(program, target="emu:sm_80", client=client), np.zeros(4, np.uint64)
+    kernel(b, -1, (1 << 64) - 1)
+    assert list(b[:2]) == [(1 << 64) - 1] * 2
+    for arguments, says in (((1 << 63, 0), "signed: 9223372036854775808 does not fit int64"), ((0, 1 << 64), "unsigned: .* does not fit uint64"),
+                            ((np.uint64(1 << 63), 0), "does not fit int64"), ((-(1 << 64), 0), "does not fit int64")):
+        with pytest.raises(ValueError, match=says):
+            kernel(b, *arguments)
+
+
 def race_in_a_pipeline():
     @T.prim_func
     def program(A: T.Tensor((256, 64), "float32"), C: T.Tensor((64, 64), "float32")):

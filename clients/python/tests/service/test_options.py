@@ -76,6 +76,13 @@ def test_a_limit_is_a_number(value):
         from_pass_configs({"kiln.max_code": value})
 
 
+@pytest.mark.parametrize("value", ["no", 2, 3.0, [], "False"])
+def test_a_switch_is_on_or_off(value):
+    for key in ("tl.disable_tma_lower", "tl.enable_fast_math", "tir.use_async_copy"):
+        with pytest.raises(ValueError, match=f"'{key.replace('tir.', 'tirx.')}' is .*; it must be True or False"):
+            from_pass_configs({key: value})
+
+
 @pytest.mark.parametrize("key, says", [("tl.no_such_key", "'tl.no_such_key' is not known; the keys are kiln.PassConfigKey's"),
                                        ("enable_fast_math", "'tl.enable_fast_math' is")])
 def test_a_key_that_nobody_knows_is_refused(service, torch, key, says):
