@@ -77,7 +77,7 @@ class Chooser {
       if (!LocalsFit(kernel)) continue;
       FindChosen(kernel);
       kernel_ = &kernel;
-      filling_ = HasSignals(kernel) || HasGridBarrier(kernel) ? 0 : kProducers;
+      filling_ = HasSignals(kernel) || OrdersBlocks(kernel) ? 0 : kProducers;
       fragment_words_.clear();
       Choose(kernel);
       // A shared tile has one layout, so it must suit every product that reads the tile.
