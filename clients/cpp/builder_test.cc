@@ -180,6 +180,12 @@ TEST(Builder, EveryStatement) {
     b.Barrier();
     b.GridBarrier();
   });
+  b.Launch({.grid = {4}, .cluster = {2}, .threads = 64, .name = "pairs"}, [&](Expr bx) {
+    const Tile tile = b.Shared("tile", DType::kF32, {64}), come = b.Barriers("come", {64});
+    b.ClusterBarrier();
+    b.Parallel(64, [&](Expr i) { b.Atomic(AtomicKind::kStore, tile[i], 1, {.block = 1 - FloorMod(bx, 2)}); });
+    b.ArriveAt(come[0], 1 - FloorMod(bx, 2));
+  });
   b.Launch({.grid = {1, 1, 1}, .threads = 32, .name = "second"}, [&](Expr, Expr, Expr) {
     b.Parallel({4, 4, 4}, [&](Expr i, Expr j, Expr k) { b.Store(x[i, j, k], Fma(s, w[k], b.Number(DType::kF32, 2))); });
     b.Unroll(2, [&](Expr i) { b.Store(y[i], FloorMod(-i, 3)); });
