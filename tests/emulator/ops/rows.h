@@ -129,9 +129,11 @@ inline constexpr Row kRows[] = {
         atomic min %Y[%v, %i + %v] = %X[%v, %i] order acq_rel
       })"},
     {"atomic", R"(
+      barrier cluster
       for parallel %i in 8 {
         atomic max %s[%v, %i // 4 + %v] = %X[%i, %v] + f32(%v) block %v
-      })",
+      }
+      barrier cluster)",
      kPair, 1},
     {"barrier", R"(
       barrier)"},
