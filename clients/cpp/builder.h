@@ -196,8 +196,8 @@ class Builder {
   // Each thread that comes to it has done what stands before it. From here on the program itself orders that for threads of other branches: they
   // see it after an Await.
   void Arrive(const Element& barrier, Where where = Where::current());
-  // The same at the barrier of the block of this rank in the cluster. In a cluster of c blocks along the grid's first dimension the block's own rank is
-  // bx % c; along further dimensions ranks go on, the first dimension first.
+  // The same at the barrier of the block of this rank in the cluster. In a cluster of c blocks along the grid's first dimension the block's own
+  // rank is bx % c; along further dimensions ranks go on, the first dimension first.
   void ArriveAt(const Element& barrier, const Expr& rank, Where where = Where::current());
   // Each thread that comes to it waits until the latest turn of this parity is over; turns count from 0.
   void Await(const Element& barrier, const Expr& parity, Where where = Where::current());

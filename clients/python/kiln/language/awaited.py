@@ -80,8 +80,8 @@ def barrier_arrive(mbarrier):
 def mbarrier_arrive(mbarrier, cta_id=None):
     """T.barrier_arrive. ``cta_id``: at the barrier of the block of this rank in the cluster, one of T.alloc_cluster_barrier; threads of that block
     see what the thread did before, T.copy_cluster among it, after a T.mbarrier_wait_parity.
-    Shapes: one barrier, and a scalar. Dtypes: an integer. Targets: all; sm_90 and later with ``cta_id``. Errors: as of T.barrier_arrive. TraceError for
-    ``cta_id`` of another barrier."""
+    Shapes: one barrier, and a scalar. Dtypes: an integer. Targets: all; sm_90 and later with ``cta_id``. Errors: as of T.barrier_arrive. TraceError
+    for ``cta_id`` of another barrier."""
     _signal("mbarrier_arrive", mbarrier, block=None if cta_id is None else cast(cta_id, int32))
 
 
