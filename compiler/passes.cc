@@ -60,11 +60,12 @@ ir::Result Each(ir::Module& module, const Context& context, ir::Diagnostics&) {
   return {};
 }
 
-// The same for what gives statements other places, threads or blocks: a kernel with barriers of its own, or of the grid, keeps those of the program.
+// The same for what gives statements other places, threads or blocks: a kernel with barriers of its own, or of
+// several blocks, keeps those of the program.
 template <void (*kTransform)(ir::Module&, ir::Kernel&, const Context&)>
 ir::Result Inferred(ir::Module& module, const Context& context, ir::Diagnostics&) {
   for (ir::Kernel& kernel : module.kernels)
-    if (!HasSignals(kernel) && !HasGridBarrier(kernel)) kTransform(module, kernel, context);
+    if (!HasSignals(kernel) && !OrdersBlocks(kernel)) kTransform(module, kernel, context);
   return {};
 }
 

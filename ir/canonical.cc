@@ -15,7 +15,7 @@ class Writer {
   explicit Writer(const Module& module) : module_(module), vars_(module.vars.size()), buffers_(module.buffers.size()), exprs_(module.exprs.size()) {}
 
   std::string Run() {
-    Put(uint64_t(4));  // of this format
+    Put(uint64_t(5));  // of this format
     Put(module_.params.size());
     for (const Param& param : module_.params) {
       Put(param.index());

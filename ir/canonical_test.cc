@@ -103,6 +103,7 @@ class Shuffled {
     }
     const std::vector<uint32_t>& to = field.name() == "buffer" ? buffers_ : field.name() == "var" || field.name() == "vars" ? vars_ : exprs_;
     const auto& reflection = *message.GetReflection();
+    if (field.has_presence() && !reflection.HasField(message, &field)) return;
     if (!field.is_repeated()) return reflection.SetUInt32(&message, &field, to.at(reflection.GetUInt32(message, &field)));
     for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
       reflection.SetRepeatedUInt32(&message, &field, i, to.at(reflection.GetRepeatedUInt32(message, &field, i)));

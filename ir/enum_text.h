@@ -35,7 +35,7 @@ template <>
 struct EnumText<AtomicKind> {
   static constexpr std::string_view what = "an atomic operation";
   static constexpr AtomicKind first = AtomicKind::kAdd;
-  static constexpr std::string_view names[] = {"add", "max", "min", "bitand", "bitor", "bitxor", "exchange", "compare_exchange", "load"};
+  static constexpr std::string_view names[] = {"add", "max", "min", "bitand", "bitor", "bitxor", "exchange", "compare_exchange", "load", "store"};
 };
 template <>
 struct EnumText<MemoryOrder> {

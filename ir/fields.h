@@ -9,6 +9,7 @@
 //   v.Region(region, name, use)   a tile; its offsets are expressions, too
 //   v.Element(buffer, indices, use)
 //   ElementIfAny(v, element, name)  an optional one that is written
+//   EvaluatesIfAny(v, expr, {name, word})  an optional one
 //   v.Whole(buffer, name, use)    all of a buffer
 //   v.Names(buffer, name)         one that the op needs in another way: barriers, flags
 //   v.Declares(buffer, name)
@@ -93,6 +94,17 @@ void ElementIfAny(V& v, Optional& element, std::string_view name) {
   } else {
     v.Counts(element ? 1 : 0);
     if (element) v.Element(element->buffer, element->indices, Use::kWrite);
+  }
+}
+
+// The same for an optional expression.
+template <typename V, typename Optional>
+void EvaluatesIfAny(V& v, Optional& expr, Label label) {
+  if constexpr (requires { v.EvaluatesIfAny(expr, label); }) {
+    v.EvaluatesIfAny(expr, label);
+  } else {
+    v.Counts(expr ? 1 : 0);
+    if (expr) v.Evaluates(*expr, label.name);
   }
 }
 
@@ -186,11 +198,13 @@ void Fields(Same<Atomic> auto& op, auto&& v) {
   if (op.TakesValue()) v.Says("="), v.Evaluates(op.value, "value");
   if (op.Compares()) v.Says("where"), v.Evaluates(op.compare, "compare");
   ElementIfAny(v, op.old, "old");
+  EvaluatesIfAny(v, op.block, {"block", "block"});
   v.Is(op.order, {"order", "order"});
   v.Is(op.each_thread, {"each_thread", "each_thread"});
 }
 void Fields(Same<Barrier> auto& op, auto&& v) {
   v.Is(op.grid, {"grid", "grid"});
+  v.Is(op.cluster, {"cluster", "cluster"});
   v.Decided(op.by_group, "groups");
   v.Decided(op.shared_only, "shared_only");
   v.Decided(op.counter, "counter");
@@ -198,7 +212,10 @@ void Fields(Same<Barrier> auto& op, auto&& v) {
 }
 void Fields(Same<Break> auto&, auto&&) {}
 void Fields(Same<Continue> auto&, auto&&) {}
-void Fields(Same<Arrive> auto& op, auto&& v) { v.Element(op.buffer, op.indices, Use::kAtomic); }
+void Fields(Same<Arrive> auto& op, auto&& v) {
+  v.Element(op.buffer, op.indices, Use::kAtomic);
+  EvaluatesIfAny(v, op.block, {"block", "block"});
+}
 void Fields(Same<Await> auto& op, auto&& v) {
   v.Element(op.buffer, op.indices, Use::kAtomic);
   v.Says("parity");

@@ -199,7 +199,7 @@ struct Reduce {
 };
 
 // kBitAnd, kBitOr, kBitXor: of integers. kExchange: the value. kCompareExchange: the value where the element has the bits of `compare`, else
-// what it was. kLoad: what it was.
+// what it was. kLoad: what it was. kStore, only with Atomic::block: the value, but in no atomic step, so that it races as a Store does.
 enum class AtomicKind : uint8_t {
   kAdd = 1,
   kMax = 2,
@@ -209,13 +209,16 @@ enum class AtomicKind : uint8_t {
   kBitXor = 6,
   kExchange = 7,
   kCompareExchange = 8,
-  kLoad = 9
+  kLoad = 9,
+  kStore = 10
 };
 // What else an atomic orders, for all threads of the device. kRelease: whoever acquires what it leaves sees all that the block did before it.
 // kAcquire: the block then sees what was done before the release of what it read. kSeqCst: those of all threads are in one order, too.
 enum class MemoryOrder : uint8_t { kRelaxed = 0, kAcquire = 1, kRelease = 2, kAcqRel = 3, kSeqCst = 4 };
 // buffer[indices] = kind(buffer[indices], value), in one step for all threads that see the buffer. Global or shared, of 16 bits or more.
 // Those of one kind on one buffer, but for exchanges, come in any order, except within a thread; so do all where threads run apart.
+// `block`: of a shared buffer, not that of this block but that of the block of this rank in the cluster. That block sees it after a barrier of the
+// cluster, or after an Await of what this block has arrived at since; nothing else orders it. Ranks count along the grid's first dimension first.
 struct Atomic {
   AtomicKind kind;
   BufferId buffer;
@@ -225,6 +228,7 @@ struct Atomic {
   ExprId compare{};                 // of kCompareExchange
   std::optional<Element> old = {};  // local, takes the element from before; where that does not exist: the pad value
   MemoryOrder order = MemoryOrder::kRelaxed;
+  std::optional<ExprId> block = {};
 
   bool TakesValue() const { return kind != AtomicKind::kLoad; }
   bool Compares() const { return kind == AtomicKind::kCompareExchange; }
@@ -234,9 +238,11 @@ struct Atomic {
 
 // All threads that come here wait for each other, and see what the others have done to memory. Programs need none: synchronize inserts the
 // barriers that their statements need. `grid`: those of all blocks wait for each other, and see what all did to global memory. The launch then
-// asks for all blocks to be on the device at one time, and fails where they do not fit. Each block comes to it equally often.
+// asks for all blocks to be on the device at one time, and fails where they do not fit. Each block comes to it equally often. `cluster`: those of the
+// blocks of the cluster, likewise, for global and for their shared memory.
 struct Barrier {
   bool grid = false;
+  bool cluster = false;
   bool by_group = false;                 // decided: each group of four warps for itself
   bool shared_only = false;              // decided: what they did to shared memory alone; accesses of global memory may still be under way
   std::optional<BufferId> counter = {};  // decided, of a grid: a number in global memory by which the blocks tell when all have come
@@ -245,10 +251,12 @@ struct Barrier {
 // A barrier buffer holds barriers of the program's own. A turn of one is over when as many threads have arrived as Buffer::arrivals says, and what
 // the copies that signal it bring is there; then the next turn begins. Turns count from 0.
 // Arrive: each thread that comes to it has done what stands before it. From there on the program itself orders that for threads of other
-// branches: they see it after an Await, and the compiler puts no barrier between them.
+// branches: they see it after an Await, and the compiler puts no barrier between them. `block`: at the barrier of the block of this rank in the
+// cluster, whose threads then see it.
 struct Arrive {
   BufferId buffer{};
   std::vector<ExprId> indices;
+  std::optional<ExprId> block = {};
 };
 // Each thread that comes to it waits until the latest turn of this parity is over, and sees what those who arrived had done. (At first the turn
 // before the first, of parity 1, is over.)

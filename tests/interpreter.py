@@ -357,6 +357,8 @@ class Interpreter:
         assert kept, f"lanes store different values to one element of {s.buffer!r}"
 
     def do_atomic(self, s, mask):
+        if s.block is not None:
+            raise NotImplementedError("blocks run one after another here, and each has its memory for itself")
         if s.kind in ATOMICS and s.old is None:
             memory, at, value = self._targets(s, mask)
             return ATOMICS[s.kind].at(memory, at, value)
@@ -446,7 +448,7 @@ class Interpreter:
         self.write(s.dst, result if s.clear else _MERGE[s.kind](self.read(s.dst), result))
 
     def do_barrier(self, s, mask):
-        if s.grid:
+        if s.grid or s.cluster:
             raise NotImplementedError("blocks run one after another here, and cannot wait for each other")
 
     # Of a program whose statements stand in an order that its barriers allow.

@@ -97,7 +97,7 @@ class Region {
 };
 
 enum class ReduceKind : std::uint8_t { kSum = 1, kMax, kMin, kAbsMax, kAbsSum, kBitAnd, kBitOr, kBitXor };
-enum class AtomicKind : std::uint8_t { kAdd = 1, kMax, kMin, kBitAnd, kBitOr, kBitXor, kExchange, kCompareExchange, kLoad };
+enum class AtomicKind : std::uint8_t { kAdd = 1, kMax, kMin, kBitAnd, kBitOr, kBitXor, kExchange, kCompareExchange, kLoad, kStore };
 enum class MemoryOrder : std::uint8_t { kRelaxed, kAcquire, kRelease, kAcqRel, kSeqCst };
 enum class WarpPolicy : std::uint8_t { kSquare, kFullRow, kFullCol };
 
@@ -114,6 +114,7 @@ struct AtomicOptions {
   bool each_thread = false;         // outside of parallel loops: by each thread that comes to it, also where they all do the same
   std::optional<Element> old = {};  // of a local: takes what the element was before
   MemoryOrder order = MemoryOrder::kRelaxed;
+  std::optional<Expr> block = {};  // of a shared tile: that of the block of this rank in the cluster. kStore needs it
 };
 
 struct GemmOptions {
@@ -190,9 +191,14 @@ class Builder {
   void Barrier(Where where = Where::current());
   // All threads of all blocks, which must be on the device at one time: a launch of more fails. Each block comes to it equally often.
   void GridBarrier(Where where = Where::current());
+  // All threads of the blocks of the cluster, which then see what all did to each other's shared memory.
+  void ClusterBarrier(Where where = Where::current());
   // Each thread that comes to it has done what stands before it. From here on the program itself orders that for threads of other branches: they
   // see it after an Await.
   void Arrive(const Element& barrier, Where where = Where::current());
+  // The same at the barrier of the block of this rank in the cluster. In a cluster of c blocks along the grid's first dimension the block's own
+  // rank is bx % c; along further dimensions ranks go on, the first dimension first.
+  void ArriveAt(const Element& barrier, const Expr& rank, Where where = Where::current());
   // Each thread that comes to it waits until the latest turn of this parity is over; turns count from 0.
   void Await(const Element& barrier, const Expr& parity, Where where = Where::current());
   // The warp groups that come to it have so many registers for each thread from here on. `more`: they wait until others have given up as many as

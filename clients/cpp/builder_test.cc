@@ -180,6 +180,12 @@ TEST(Builder, EveryStatement) {
     b.Barrier();
     b.GridBarrier();
   });
+  b.Launch({.grid = {4}, .threads = 64, .cluster = {2}, .name = "pairs"}, [&](Expr bx) {
+    const Tile tile = b.Shared("tile", DType::kF32, {64}), come = b.Barriers("come", {64});
+    b.ClusterBarrier();
+    b.Parallel({64}, [&](Expr i) { b.Atomic(AtomicKind::kStore, tile[i], 1, {.block = 1 - FloorMod(bx, 2)}); });
+    b.ArriveAt(come[0], 1 - FloorMod(bx, 2));
+  });
   b.Launch({.grid = {1, 1, 1}, .threads = 32, .name = "second"}, [&](Expr, Expr, Expr) {
     b.Parallel({4, 4, 4}, [&](Expr i, Expr j, Expr k) { b.Store(x[i, j, k], Fma(s, w[k], b.Number(DType::kF32, 2))); });
     b.Unroll(2, [&](Expr i) { b.Store(y[i], FloorMod(-i, 3)); });
@@ -219,16 +225,25 @@ func @all[%rows: i64](%s: f32, %n: i32, %x: global f32[4, 64, 64] strides(%rows,
     barrier
     barrier grid
   }
-  kernel @second grid(1, 1, 1) threads 32 blocks(%bx_1, %by, %bz) {
-    for parallel %i_2, %j, %k in 4, 4, 4 {
-      store %x[%i_2, %j, %k] = fma(%s, %w[%k], 2.0)
+  kernel @pairs grid(4) threads 64 cluster(2) blocks(%bx_1) {
+    %tile = alloc shared f32[64]
+    %come = alloc barrier i64[1] arrivals(64)
+    barrier cluster
+    for parallel %i_2 in 64 {
+      atomic store %tile[%i_2] = 1.0 block 1 - floormod(%bx_1, 2)
     }
-    for unroll %i_3 in 2 {
-      store %y[%i_3] = floormod(-%i_3, 3)
+    arrive %come[0] block 1 - floormod(%bx_1, 2)
+  }
+  kernel @second grid(1, 1, 1) threads 32 blocks(%bx_2, %by, %bz) {
+    for parallel %i_3, %j, %k in 4, 4, 4 {
+      store %x[%i_3, %j, %k] = fma(%s, %w[%k], 2.0)
     }
-    for persistent %i_4 in 3 {
-      for vectorized %i_5 in 4 {
-        store %y[%i_4 * 4 + %i_5] = %i_4
+    for unroll %i_4 in 2 {
+      store %y[%i_4] = floormod(-%i_4, 3)
+    }
+    for persistent %i_5 in 3 {
+      for vectorized %i_6 in 4 {
+        store %y[%i_5 * 4 + %i_6] = %i_5
       }
     }
   }

@@ -12,7 +12,7 @@
 namespace kiln {
 
 static_assert(int(ReduceKind::kBitXor) == int(ir::ReduceKind::kBitXor));
-static_assert(int(AtomicKind::kLoad) == int(ir::AtomicKind::kLoad));
+static_assert(int(AtomicKind::kStore) == int(ir::AtomicKind::kStore));
 static_assert(int(MemoryOrder::kSeqCst) == int(ir::MemoryOrder::kSeqCst));
 static_assert(int(WarpPolicy::kFullCol) == int(ir::WarpPolicy::kFullCol));
 
@@ -138,6 +138,7 @@ ir::Atomic BuilderState::AtomicOf(AtomicKind kind, const Element& to, const Atom
   atomic.each_thread = options.each_thread;
   if (options.old) atomic.old = ElementOf(*options.old);
   atomic.order = ir::MemoryOrder(options.order);
+  if (options.block) atomic.block = Take(*options.block);
   return atomic;
 }
 
@@ -171,6 +172,11 @@ Expr Builder::Number(DType dtype, const Expr& number) { return state_->Give(stat
 void Builder::Assume(const Expr& condition, Where where) { state_->Append(ir::Assume{state_->Take(condition)}, where); }
 void Builder::Barrier(Where where) { state_->Append(ir::Barrier{}, where); }
 void Builder::GridBarrier(Where where) { state_->Append(ir::Barrier{.grid = true}, where); }
+void Builder::ClusterBarrier(Where where) { state_->Append(ir::Barrier{.cluster = true}, where); }
+void Builder::ArriveAt(const Element& barrier, const Expr& rank, Where where) {
+  auto [buffer, indices] = state_->ElementOf(barrier);
+  state_->Append(ir::Arrive{buffer, std::move(indices), state_->Take(rank)}, where);
+}
 void Builder::Arrive(const Element& barrier, Where where) {
   auto [buffer, indices] = state_->ElementOf(barrier);
   state_->Append(ir::Arrive{buffer, std::move(indices)}, where);

@@ -171,7 +171,7 @@ bool Releases(const ir::Stmt& stmt) {
 }
 bool MeetsOtherBlocks(const ir::Kernel& kernel) {
   return std::ranges::any_of(kernel.body, [](const ir::Stmt& stmt) { return GivesOld(stmt) || Acquires(stmt) || Releases(stmt); }) ||
-         HasGridBarrier(kernel);
+         OrdersBlocks(kernel);
 }
 
 }  // namespace kiln::compiler

@@ -154,12 +154,12 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   void PhaseArrive(Value* mbarrier, Value* when) override {
     Where(when, [&] { CallRuntime(k_phase_arrive, {mbarrier, Location()}); });
   }
-  void PhaseArriveAt(Value* mbarrier, Value* rank, Value* when) override {
+  void PhaseArriveAt(Value* mbarrier, Value* rank, Value* when, bool) override {
     Where(when, [&] { CallRuntime(k_phase_arrive_at, {mbarrier, rank, Location()}); });
   }
   void PhaseExpect(Value* mbarrier, Value* bytes) override { CallRuntime(k_phase_expect, {mbarrier, bytes, Location()}); }
   void PhaseExpectMore(Value* mbarrier, Value* bytes) override { CallRuntime(k_phase_expect_more, {mbarrier, bytes, Location()}); }
-  void PhaseWait(Value* mbarrier, Value* parity) override { CallRuntime(k_phase_wait, {mbarrier, parity, Location()}); }
+  void PhaseWait(Value* mbarrier, Value* parity, bool) override { CallRuntime(k_phase_wait, {mbarrier, parity, Location()}); }
 
   void TensorLoad(Value* shared, Value* map, std::span<Value* const> at, Value* mbarrier, Value* multicast) override {
     Value* mask = multicast == nullptr ? I32(0) : builder().CreateZExt(multicast, builder().getInt32Ty());

@@ -162,9 +162,11 @@ class Round {
 
   void Check(const ir::Stmt& stmt, const Scope& scope) {
     if (!IsOfBlock(stmt)) return WarnOfCopies(module_, stmt, divergence_, sets_, scope.threads, scope.reason.has_value(), *diagnostics_);
-    if (IsGridBarrier(stmt) && !scope.threads.IsSame(AllThreads(kernel_))) {
-      return diagnostics_->Error(fmt::format("a barrier of all blocks that only threads {} to {} reach", scope.threads.begin, scope.threads.end - 1),
-                                 "move it out of the condition: all threads of all blocks come to it", stmt.loc, ir::PrintStmt(module_, stmt));
+    if ((IsGridBarrier(stmt) || IsClusterBarrier(stmt)) && !scope.threads.IsSame(AllThreads(kernel_))) {
+      const std::string_view whose = IsGridBarrier(stmt) ? "all blocks" : "the cluster's blocks";
+      return diagnostics_->Error(fmt::format("a barrier of {} that only threads {} to {} reach", whose, scope.threads.begin, scope.threads.end - 1),
+                                 fmt::format("move it out of the condition: all threads of {} come to it", whose), stmt.loc,
+                                 ir::PrintStmt(module_, stmt));
     }
     scope.reason ? Refuse(stmt, *scope.reason) : CheckOperands(stmt, scope.threads);
   }

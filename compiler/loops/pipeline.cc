@@ -384,7 +384,7 @@ class Pass {
       if (auto* repeat = std::get_if<ir::While>(&stmt.op)) Visit(repeat->body);
       if (auto* branch = std::get_if<ir::If>(&stmt.op)) VisitBranches(*branch);
       auto* loop = std::get_if<ir::For>(&stmt.op);
-      if (loop != nullptr && loop->kind == ir::LoopKind::kPipelined && (has_signals_ || HasGridBarrier(loop->body)))
+      if (loop != nullptr && loop->kind == ir::LoopKind::kPipelined && (has_signals_ || OrdersBlocks(loop->body)))
         loop->kind = ir::LoopKind::kSerial, loop->num_stages = 0;
       if (loop != nullptr && loop->kind == ir::LoopKind::kPipelined) {
         for (Stmt& out : LoopPipeliner(module_, kernel_, context_, everywhere_, lives_, threads_, *loop, stmt.loc).Run()) {

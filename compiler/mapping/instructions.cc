@@ -77,7 +77,7 @@ class Chooser {
       if (!LocalsFit(kernel)) continue;
       FindChosen(kernel);
       kernel_ = &kernel;
-      filling_ = HasSignals(kernel) || HasGridBarrier(kernel) ? 0 : kProducers;
+      filling_ = HasSignals(kernel) || OrdersBlocks(kernel) ? 0 : kProducers;
       fragment_words_.clear();
       Choose(kernel);
       // A shared tile has one layout, so it must suit every product that reads the tile.
@@ -327,16 +327,20 @@ class Chooser {
 
 // What the program pins and the target has no instruction for.
 void RefusePinned(const ir::Module& module, const target::Target& target, ir::Diagnostics& diagnostics) {
-  if (target.Has(target::Feature::kTma)) return;
+  const bool has_mbarriers = target.Has(target::Feature::kTma), has_clusters = target.Has(target::Feature::kCluster);
   for (const ir::Kernel& kernel : module.kernels) {
     bool told = false;
     ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
-      if (told || !IsSignal(stmt)) return;
+      const bool lacks_cluster = !has_clusters && (IsClusterBarrier(stmt) || GoesToOtherBlocks(stmt));
+      if (told || !(lacks_cluster || (!has_mbarriers && IsSignal(stmt)))) return;
       told = true;
-      diagnostics.Unsupported(
-          fmt::format("'{}' with barriers of the program: {} has no mbarriers that threads wait for", ir::Name(stmt.op), target.name),
-          "leave the barriers out, so that each statement sees the effects of those before, or compile for cuda:sm_90a", stmt.loc,
-          ir::PrintStmt(module, stmt));
+      lacks_cluster
+          ? diagnostics.Unsupported(fmt::format("'{}' of a cluster's blocks: {} has no clusters", ir::Name(stmt.op), target.name),
+                                    "compile for cuda:sm_90a, or let the blocks meet in global memory", stmt.loc, ir::PrintStmt(module, stmt))
+          : diagnostics.Unsupported(
+                fmt::format("'{}' with barriers of the program: {} has no mbarriers that threads wait for", ir::Name(stmt.op), target.name),
+                "leave the barriers out, so that each statement sees the effects of those before, or compile for cuda:sm_90a", stmt.loc,
+                ir::PrintStmt(module, stmt));
     });
   }
 }

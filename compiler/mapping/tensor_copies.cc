@@ -51,8 +51,8 @@ class Chooser {
   void Run() {
     Count(kernel_.body);
     CountVersions(kernel_.body);
-    // Threads of their own would fill rings ahead of a barrier of the grid, and what blocks write before it the tensor unit would not see.
-    if (HasGridBarrier(kernel_) || (!has_wgmma_ && !has_signals_)) return;
+    // Threads of their own would fill rings ahead of a barrier of other blocks, and what blocks write before it the tensor unit would not see.
+    if (OrdersBlocks(kernel_) || (!has_wgmma_ && !has_signals_)) return;
     Place place{Facts(module_)};
     place.facts.EnterKernel(kernel_);
     const size_t buffers = module_.buffers.size();

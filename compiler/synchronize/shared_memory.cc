@@ -51,6 +51,8 @@ class LifetimeFinder {
       // Another block of the cluster may write here at any time.
       const auto* reduce = std::get_if<ir::Reduce>(&stmt.op);
       if (reduce != nullptr && reduce->cluster) lifetimes_[*reduce->scratch] = {0, clock_};
+      const auto* atomic = std::get_if<ir::Atomic>(&stmt.op);
+      if (atomic != nullptr && atomic->block) lifetimes_[atomic->buffer] = {0, clock_};
       const auto* alloc = std::get_if<ir::Alloc>(&stmt.op);
       if (alloc != nullptr && !module_[alloc->buffer].arrivals.empty()) lifetimes_[alloc->buffer] = {0, clock_};
       if (copy != nullptr && copy->signals) lifetimes_[copy->dst.buffer] = {0, clock_};

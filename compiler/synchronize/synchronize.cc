@@ -110,7 +110,7 @@ class Analysis {
     if (IsDecided()) return;
     std::visit(ir::Overloaded{
                    [&](const ir::Barrier& barrier) {
-                     if (barrier.grid) Demand(stmt, WaitForAll(state), state);
+                     if (barrier.grid || barrier.cluster) Demand(stmt, WaitForAll(state), state);
                      Clear(state, barrier.by_group ? Need::kGroup : Need::kBarrier | Need::kGlobal);
                    },
                    // What is pending leaves the loop or meets its next iteration; none of it reaches the statement after this one.

@@ -149,6 +149,9 @@ class OpReader::FieldReader {
     if (reflection_.HasField(message_, field))
       element = reader_.ReadElement(static_cast<const v1::Element&>(reflection_.GetMessage(message_, field)));
   }
+  void EvaluatesIfAny(std::optional<ExprId>& expr, Label label) {
+    if (reflection_.HasField(message_, fields_.Of(label.name))) expr = reader_.Expr(Number(label.name), label.name);
+  }
   void Whole(BufferId& buffer, std::string_view name, Use) { Names(buffer, name); }
   void Names(BufferId& buffer, std::string_view name) { buffer = reader_.Buffer(Number(name), name); }
   void Declares(BufferId& buffer, std::string_view name) { Names(buffer, name); }

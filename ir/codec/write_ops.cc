@@ -32,6 +32,9 @@ class FieldWriter {
     out.set_buffer(Index(element->buffer));
     for (ExprId index : element->indices) out.add_indices(Index(index));
   }
+  void EvaluatesIfAny(const std::optional<ExprId>& expr, Label label) {
+    if (expr) Set(label.name, Index(*expr));
+  }
   void Whole(BufferId buffer, std::string_view name, Use) { Names(buffer, name); }
   void Names(BufferId buffer, std::string_view name) { Set(name, Index(buffer)); }
   void Declares(BufferId buffer, std::string_view name) { Names(buffer, name); }

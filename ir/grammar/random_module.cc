@@ -178,6 +178,7 @@ Kernel RandomModule::MakeKernel() {
   if (Coin()) kernel.cluster.assign(kernel.grid.size(), 1);
   if (decisions_) kernel.shared_bytes = Below(4) * 1024, kernel.producers = uint32_t(Below(2) * 128);
   threads_ = {0, kernel.threads};
+  clustered_ = !kernel.cluster.empty();
   kernel.body = MakeBlock(3);
   std::tie(ints_, floats_, buffers_) = scope;
   return kernel;
@@ -313,6 +314,11 @@ Op RandomModule::MakeAtomic() {
   if (atomic.TakesValue()) atomic.value = Expr(type, 2);
   if (atomic.Compares()) atomic.compare = Expr(type, 2);
   const bool loads = atomic.kind == AtomicKind::kLoad;
+  if (module_[buffer].space == Space::kShared) atomic.block = Rank();
+  if (atomic.block && Coin()) {
+    atomic.kind = AtomicKind::kStore, atomic.compare = {}, atomic.value = Expr(type, 2);
+    return atomic;
+  }
   atomic.order = loads ? Pick<MemoryOrder>({MemoryOrder::kRelaxed, MemoryOrder::kAcquire, MemoryOrder::kSeqCst}) : MemoryOrder(Below(5));
   if (loads || Coin()) {
     atomic.each_thread = true;
@@ -394,7 +400,10 @@ Op RandomModule::MakeTileOp() {
       if (decisions_ && Coin()) copy.plan->ring = AddRing();
       return copy;
     }
-    case 4: return Barrier{.grid = Coin(), .by_group = decisions_ && Coin()};
+    case 4: {
+      const int of = Below(3);
+      return Barrier{.grid = of == 1, .cluster = of == 2 && clustered_, .by_group = decisions_ && Coin()};
+    }
     case 5: return AsyncCommit{};
     case 6: {
       AsyncWait wait{Below(4), Coin()};
@@ -417,7 +426,7 @@ Op RandomModule::MakeTileOp() {
                        module_.exprs.Bool(Coin()),
                        module_.exprs.Int(Below(3))};
     }
-    case 9: return Arrive{AddBarriers(), {module_.exprs.Int(Below(2))}};
+    case 9: return Arrive{AddBarriers(), {module_.exprs.Int(Below(2))}, Rank()};
     case 10: return Await{AddBarriers(), {module_.exprs.Int(Below(2))}, module_.exprs.Int(Below(2))};
     case 11: return Registers{uint32_t(24 + Below(20) * 8), Coin()};
     case 12: {

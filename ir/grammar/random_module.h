@@ -56,6 +56,10 @@ class RandomModule {
 
   std::mt19937 random_;
   bool decisions_ = false;
+  // At a block of the cluster, of which there is one.
+  std::optional<ExprId> Rank() { return clustered_ && Coin() ? std::optional(module_.exprs.Int(0)) : std::nullopt; }
+
+  bool clustered_ = false;
   ThreadRange threads_;  // that may come to the statement
   Module module_;
   std::vector<VarId> ints_, floats_;  // in scope: i32, f32

@@ -115,6 +115,9 @@ class Writer {
   int Together(int weight) const { return place.parallel ? 0 : place.some_threads ? weight / 8 : weight; }
   bool decisions() const { return options_.decisions; }
   bool signals() const { return signals_; }  // few modules have barriers of their own, for many targets refuse these
+  // At a block of the cluster, where the kernel has one.
+  std::optional<ExprId> Rank() { return cluster_ > 0 && signals() && OneIn(2) ? std::optional(Index(cluster_)) : std::nullopt; }
+  bool has_cluster() const { return cluster_ > 0; }
   const Sizes& sizes() const { return sizes_; }
   uint32_t threads() const { return threads_; }
 
@@ -152,6 +155,7 @@ class Writer {
   std::vector<VarId> symbols_;
   std::optional<VarId> thread_;
   uint32_t threads_ = 128;
+  int64_t cluster_ = 0;       // blocks; 0: the kernel asks for none
   int left_ = 0;              // statements that the kernel may still have
   int64_t shared_bytes_ = 0;  // of the kernel's tiles so far
   Block* block_ = nullptr;    // being filled; allocs go before what uses them

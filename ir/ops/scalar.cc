@@ -102,6 +102,19 @@ void CheckOld(Verifier& verifier, const Atomic& op) {
     verifier.Error("a value from before that only one thread of the block has", "say each_thread, or write the atomic in a parallel loop");
 }
 
+// A store to another block is no atomic step, so it may be narrower.
+void CheckBlock(Verifier& verifier, const Atomic& op) {
+  if (op.kind == AtomicKind::kStore && (!op.block || op.old || op.order != MemoryOrder::kRelaxed)) {
+    verifier.Error("a store that goes to no other block, gives a value or orders others", "write a plain store, or an exchange");
+  }
+  if (!op.block) return;
+  verifier.CheckCluster(op.block, "an atomic of a block of the cluster");
+  const Buffer& buffer = verifier.module()[op.buffer];
+  if (buffer.space == Space::kShared) return;
+  verifier.Error(fmt::format("{} of another block, in {} memory", verifier.Name(op.buffer), Name(buffer.space)),
+                 "the blocks of a cluster reach each other's shared memory");
+}
+
 }  // namespace
 
 void Check(Verifier& verifier, const Atomic& op) {
@@ -113,13 +126,15 @@ void Check(Verifier& verifier, const Atomic& op) {
     verifier.Error(fmt::format("an atomic on {}, which is in {} memory", verifier.Name(op.buffer), Name(buffer.space)),
                    "threads share global and shared memory only; use store");
   }
-  if (buffer.dtype == DType::kBool || Bits(buffer.dtype) < 16) {
+  const bool narrow = op.kind == AtomicKind::kStore ? Bits(buffer.dtype) < 8 : buffer.dtype == DType::kBool || Bits(buffer.dtype) < 16;
+  if (narrow) {
     verifier.Unsupported(fmt::format("an atomic on elements of type {}", Name(buffer.dtype)), "use 16 bits or more");
   }
   const bool bitwise = op.kind >= AtomicKind::kBitAnd && op.kind <= AtomicKind::kBitXor;
   if (bitwise && IsFloat(buffer.dtype))
     verifier.Error(fmt::format("an atomic {} on elements of type {}", Name(op.kind), Name(buffer.dtype)), "bits are those of integers");
   CheckOld(verifier, op);
+  CheckBlock(verifier, op);
 }
 
 }  // namespace kiln::ir

@@ -8,11 +8,16 @@
 
 namespace kiln::ir {
 
-void Check(Verifier& verifier, const Barrier&) { verifier.CheckTogether("a barrier"); }
+void Check(Verifier& verifier, const Barrier& op) {
+  verifier.CheckTogether("a barrier");
+  if (op.cluster) verifier.CheckCluster({}, "a barrier of the cluster");
+  if (op.cluster && op.grid) verifier.Error("a barrier both of the cluster and of the grid", "that of the grid is one of every cluster, too");
+}
 
 void Check(Verifier& verifier, const Arrive& op) {
   verifier.CheckTogether("an arrive");
   verifier.CheckSignal(op.buffer, op.indices);
+  if (op.block) verifier.CheckCluster(op.block, "an arrive at a block of the cluster");
 }
 
 void Check(Verifier& verifier, const Await& op) {

@@ -57,6 +57,9 @@ class Parser::FieldParser {
   void ElementIfAny(std::optional<ir::Element>& element, std::string_view) {
     if (parser_.Accept("->")) element.emplace(), Element(element->buffer, element->indices, Use::kWrite);
   }
+  void EvaluatesIfAny(std::optional<ExprId>& expr, Label label) {
+    if (parser_.Accept(label.word)) expr = parser_.ParseExpr();
+  }
   void Whole(BufferId& buffer, std::string_view, Use) { buffer = parser_.ParseBuffer(); }
   void Names(BufferId& buffer, std::string_view) { buffer = parser_.ParseBuffer(); }
   void Body(Block& block, std::string_view) { block = parser_.ParseBlock(); }

@@ -29,6 +29,9 @@ class StmtPrinter::FieldPrinter {
   void ElementIfAny(const std::optional<ir::Element>& element, std::string_view) {
     if (element) Add("->"), Element(element->buffer, element->indices, Use::kWrite);
   }
+  void EvaluatesIfAny(const std::optional<ExprId>& expr, Label label) {
+    if (expr) Add(label.word), Add(exprs_(*expr));
+  }
   void Whole(BufferId buffer, std::string_view, Use) { Add(exprs_(buffer)); }
   void Names(BufferId buffer, std::string_view) { Add(exprs_(buffer)); }
   void Body(const Block&, std::string_view) { Add("{"); }

@@ -43,6 +43,8 @@ class Verifier {
   void CheckRing(const Ring& ring);
   // One of the program's barriers.
   bool CheckSignal(BufferId barriers, const std::vector<ExprId>& indices);
+  // A statement of the cluster's blocks: the kernel has one; `rank`, where there is such, is that of a block in it.
+  void CheckCluster(const std::optional<ExprId>& rank, std::string_view what);
   // Reports a statement that all threads must do together but that stands inside a parallel loop's iterations.
   bool CheckTogether(std::string_view what);
 
@@ -69,6 +71,7 @@ class Verifier {
   int branches = 0;
   ThreadRange threads;    // that may come to the statement
   bool narrowed = false;  // by a branch around it
+  int64_t cluster = 0;    // blocks of the kernel's cluster; 0: the program asks for none
 
  private:
   void Report(FaultKind kind, std::string message, std::string hint);

@@ -300,6 +300,7 @@ void Verifier::CheckKernel(const Kernel& kernel) {
     }
   }
   threads = {0, kernel.threads};
+  this->cluster = clustered ? int64_t(cluster) : 0;
   holders_.clear();
   CheckBlock(kernel.body);
   Unbind(bound);

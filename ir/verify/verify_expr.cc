@@ -111,6 +111,14 @@ bool Verifier::CheckSignal(BufferId barriers, const std::vector<ExprId>& indices
   return sound && CheckIndices(barriers, indices);
 }
 
+void Verifier::CheckCluster(const std::optional<ExprId>& rank, std::string_view what) {
+  if (cluster == 0) return Error(fmt::format("{} in a kernel without one", what), "say how many blocks a cluster has, as cluster(2, 1)");
+  if (!rank || !CheckInteger(*rank, "the block's rank")) return;
+  const std::optional<int64_t> number = exprs().ConstInt(*rank);
+  if (number && (*number < 0 || *number >= cluster))
+    Error(fmt::format("block {} of a cluster of {}", *number, cluster), fmt::format("ranks go from 0 to {}", cluster - 1));
+}
+
 bool Verifier::CheckElement(BufferId buffer, const std::vector<ExprId>& indices) {
   if (!CheckUsable(buffer)) return false;
   bool sound = true;

@@ -25,7 +25,7 @@ SECTIONS = (
     ("Loops", ("loops", "lanes")),
     ("Tile operations", ("tile_ops", "sparse", "warp_products", "gathers", "reducers", "awaited", "roles")),
     ("Atomic operations", ("atomics",)),
-    ("Warps and blocks", ("votes", "thread_reductions")),
+    ("Warps and blocks", ("votes", "thread_reductions", "clusters")),
     ("Scalars", ("math", "rounding", "expr", "kinds")),
     ("Random numbers", ("rng",)),
     ("Element types", ("dtypes", "fp8")),

@@ -180,10 +180,10 @@ Value* Device::WarpReduce(WarpReduceOp, DType, Value*) { std::abort(); }
 void Device::PhaseInit(Value*, uint32_t) { std::abort(); }
 void Device::PhaseInitFence() { std::abort(); }
 void Device::PhaseArrive(Value*, Value*) { std::abort(); }
-void Device::PhaseArriveAt(Value*, Value*, Value*) { std::abort(); }
+void Device::PhaseArriveAt(Value*, Value*, Value*, bool) { std::abort(); }
 void Device::PhaseExpect(Value*, Value*) { std::abort(); }
 void Device::PhaseExpectMore(Value*, Value*) { std::abort(); }
-void Device::PhaseWait(Value*, Value*) { std::abort(); }
+void Device::PhaseWait(Value*, Value*, bool) { std::abort(); }
 void Device::TensorLoad(Value*, Value*, std::span<Value* const>, Value*, Value*) { std::abort(); }
 void Device::TensorStore(Value*, std::span<Value* const>, Value*) { std::abort(); }
 void Device::TensorReduce(AtomicOp, Value*, std::span<Value* const>, Value*) { std::abort(); }

@@ -129,10 +129,12 @@ class Device {
   virtual void PhaseInit(llvm::Value* mbarrier, uint32_t arrivals);
   virtual void PhaseInitFence();  // called by the threads that called PhaseInit, before a barrier of all who use the mbarrier
   virtual void PhaseArrive(llvm::Value* mbarrier, llvm::Value* when);  // if `when` (i1; nullptr: always); releases what this thread did before
-  virtual void PhaseArriveAt(llvm::Value* mbarrier, llvm::Value* rank, llvm::Value* when);  // the same of block `rank` (i32) of the cluster
-  virtual void PhaseExpect(llvm::Value* mbarrier, llvm::Value* bytes);                      // arrives, and expects bytes (i32) more in this phase
-  virtual void PhaseExpectMore(llvm::Value* mbarrier, llvm::Value* bytes);                  // expects them, and does not arrive
-  virtual void PhaseWait(llvm::Value* mbarrier, llvm::Value* parity);  // until the phase of this parity (i32) has ended; acquires
+  // The same of block `rank` (i32) of the cluster, whose threads see what this thread did with `releases`; else it only counts.
+  virtual void PhaseArriveAt(llvm::Value* mbarrier, llvm::Value* rank, llvm::Value* when, bool releases = false);
+  virtual void PhaseExpect(llvm::Value* mbarrier, llvm::Value* bytes);      // arrives, and expects bytes (i32) more in this phase
+  virtual void PhaseExpectMore(llvm::Value* mbarrier, llvm::Value* bytes);  // expects them, and does not arrive
+  // Until the phase of this parity (i32) has ended; acquires, with `of_cluster` also what threads of the cluster's other blocks did.
+  virtual void PhaseWait(llvm::Value* mbarrier, llvm::Value* parity, bool of_cluster = false);
 
   // Tensor copies, by one thread. `map`: a 128-byte tensor map, the kernel's parameter. `at`: where the box starts, i32 each, innermost
   // dimension first. `multicast`: i16, the blocks of the cluster that get the box at the same place; nullptr: this one.

@@ -186,11 +186,12 @@ void NvptxAsyncDevice::PhaseArrive(Value* mbarrier, Value* when) {
      {Address(mbarrier), builder().CreateZExt(when, builder().getInt32Ty())});
 }
 
-// .release.cluster is left out because ptxas turns it into a fence of the whole GPU. An arrive has these semantics by default.
-void NvptxAsyncDevice::PhaseArriveAt(Value* mbarrier, Value* rank, Value* when) {
+// .release.cluster is left out where it can be, because ptxas turns it into a fence of the whole GPU: without it, only the block's own threads
+// see for certain what came before.
+void NvptxAsyncDevice::PhaseArriveAt(Value* mbarrier, Value* rank, Value* when, bool releases) {
   Value* always = builder().getTrue();
-  Do("{ .reg .pred p; .reg .b32 at; setp.ne.b32 p, $2, 0; mapa.shared::cluster.u32 at, $0, $1; "
-     "@p mbarrier.arrive.shared::cluster.b64 _, [at]; }",
+  Do(std::string("{ .reg .pred p; .reg .b32 at; setp.ne.b32 p, $2, 0; mapa.shared::cluster.u32 at, $0, $1; @p mbarrier.arrive") +
+         (releases ? ".release.cluster" : "") + ".shared::cluster.b64 _, [at]; }",
      {Address(mbarrier), rank, builder().CreateZExt(when == nullptr ? always : when, builder().getInt32Ty())});
 }
 
@@ -202,7 +203,7 @@ void NvptxAsyncDevice::PhaseExpectMore(Value* mbarrier, Value* bytes) {
   Do("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [$0], $1;", {Address(mbarrier), bytes});
 }
 
-void NvptxAsyncDevice::PhaseWait(Value* mbarrier, Value* parity) {
+void NvptxAsyncDevice::PhaseWait(Value* mbarrier, Value* parity, bool of_cluster) {
   llvm::LLVMContext& context = builder().getContext();
   llvm::Function* function = builder().GetInsertBlock()->getParent();
   auto* again = llvm::BasicBlock::Create(context, "wait", function);
@@ -211,8 +212,9 @@ void NvptxAsyncDevice::PhaseWait(Value* mbarrier, Value* parity) {
   builder().CreateBr(again);
   builder().SetInsertPoint(again);
   Value* inputs[] = {address, parity};
-  Value* ended =
-      Asm(builder().getInt32Ty(), "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [$1], $2; selp.u32 $0, 1, 0, p; }", inputs, true);
+  const std::string sees = of_cluster ? ".acquire.cluster" : "";
+  Value* ended = Asm(builder().getInt32Ty(),
+                     "{ .reg .pred p; mbarrier.try_wait.parity" + sees + ".shared::cta.b64 p, [$1], $2; selp.u32 $0, 1, 0, p; }", inputs, true);
   builder().CreateCondBr(builder().CreateICmpNE(ended, I32(0)), done, again);
   builder().SetInsertPoint(done);
 }

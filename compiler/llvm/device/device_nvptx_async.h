@@ -27,10 +27,10 @@ class NvptxAsyncDevice : public DeviceBase {
   void PhaseInit(llvm::Value* mbarrier, uint32_t arrivals) override;
   void PhaseInitFence() override;
   void PhaseArrive(llvm::Value* mbarrier, llvm::Value* when) override;
-  void PhaseArriveAt(llvm::Value* mbarrier, llvm::Value* rank, llvm::Value* when) override;
+  void PhaseArriveAt(llvm::Value* mbarrier, llvm::Value* rank, llvm::Value* when, bool releases) override;
   void PhaseExpect(llvm::Value* mbarrier, llvm::Value* bytes) override;
   void PhaseExpectMore(llvm::Value* mbarrier, llvm::Value* bytes) override;
-  void PhaseWait(llvm::Value* mbarrier, llvm::Value* parity) override;
+  void PhaseWait(llvm::Value* mbarrier, llvm::Value* parity, bool of_cluster) override;
 
   void TensorPrefetch(llvm::Value* map) override;
   void TensorLoad(llvm::Value* shared, llvm::Value* map, std::span<llvm::Value* const> at, llvm::Value* mbarrier, llvm::Value* multicast) override;

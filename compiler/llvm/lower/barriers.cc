@@ -42,9 +42,17 @@ bool Barriers::IsOneWarp() const { return compiler::IsWithinOneWarp(compiler::Al
 
 // Products and tensor copies after it may read what any thread of any block wrote before.
 void Barriers::WaitForGrid(Value* counter) {
+  WaitForOthers([&] { device().GridBarrier(counter); });
+}
+
+void Barriers::WaitForCluster() {
+  WaitForOthers([&] { device().ClusterBarrier(); });
+}
+
+void Barriers::WaitForOthers(const std::function<void()>& wait) {
   const bool async = has_wgmma_ || has_stores_;
   if (async) device().FenceAsyncProxy();
-  device().GridBarrier(counter);
+  wait();
   if (async) device().FenceAsyncProxy();
 }
 

@@ -3,6 +3,8 @@
 // Where the threads that come to a statement wait for each other, and what they make visible before.
 #pragma once
 
+#include <functional>
+
 #include "compiler/llvm/lower/part.h"
 
 namespace kiln::llvm_ir {
@@ -17,11 +19,13 @@ class Barriers : Part {
   void WaitForScratch() { Wait(/*by_group=*/false, target().Has(target::Feature::kFencesByMemory)); }
   // All threads of all blocks; `counter` as Device::GridBarrier has it.
   void WaitForGrid(Value* counter);
+  void WaitForCluster();  // all threads of the cluster's blocks
   // Tensor stores read tiles from shared memory, so the block waits until the last has read. The end of the kernel waits for their writes.
   void FinishStores();
 
  private:
   void WaitOfRange();
+  void WaitForOthers(const std::function<void()>& wait);
   bool IsOneWarp() const;
 
   bool has_wgmma_ = false;   // shared memory is read by the asynchronous proxy

@@ -62,6 +62,7 @@ void KernelLowering::LowerBody() {
     signals_.Init();
     statements_.LowerBlock(kernel().body);
     barriers_.FinishStores();
+    signals_.Finish();
   };
   if (kernel().producers == 0) return compute();
   LowerRoles(context(), rings_, copies_, [&] { statements_.LowerBlock(kernel().body); }, compute);
@@ -122,8 +123,15 @@ void KernelLowering::BindBlocks() {
   Values index;
   for (size_t axis = 0; axis < kernel().grid.size(); ++axis) index.push_back(device().BlockIndex(int(axis)));
   if (kernel().raster_panel > 0 && index.size() >= 2) {
-    // Panels of rows; inside of one, rows first, columns back and forth: neighbours in time share operands in L2.
+    // Panels of rows; inside of one, rows first, columns back and forth: neighbours in time share operands in L2. A cluster moves as a whole.
+    const auto wide = [&](size_t axis) { return I32(int(kernel().cluster[axis])); };
     Value *x_size = device().GridSize(0), *y_size = device().GridSize(1), *panel = I32(kernel().raster_panel);
+    Values inner;
+    for (size_t axis = 0; axis < 2 && !kernel().cluster.empty(); ++axis) {
+      inner.push_back(b().CreateURem(index[axis], wide(axis)));
+      index[axis] = b().CreateUDiv(index[axis], wide(axis));
+      (axis == 0 ? x_size : y_size) = b().CreateUDiv(axis == 0 ? x_size : y_size, wide(axis));
+    }
     Value* linear = b().CreateAdd(index[0], b().CreateMul(index[1], x_size));
     Value* area = b().CreateMul(panel, x_size);
     Value *number = b().CreateUDiv(linear, area), *inside = b().CreateURem(linear, area);
@@ -134,6 +142,7 @@ void KernelLowering::BindBlocks() {
     Value* odd = b().CreateTrunc(number, b().getInt1Ty());
     index[0] = b().CreateSelect(odd, back, column);
     index[1] = b().CreateAdd(first, b().CreateURem(inside, rows));
+    for (size_t axis = 0; axis < inner.size(); ++axis) index[axis] = b().CreateAdd(b().CreateMul(index[axis], wide(axis)), inner[axis]);
   }
   for (size_t axis = 0; axis < kernel().block_vars.size(); ++axis) evaluator_.Bind(kernel().block_vars[axis], index[axis]);
   for (uint32_t id = 0; id < module().vars.size(); ++id)

@@ -82,12 +82,16 @@ void Memory::Store(BufferId id, std::span<const ExprId> indices, Value* v, Value
 void Memory::Update(const ir::Atomic& atomic, Value* condition) {
   constexpr AtomicOp kOps[] = {AtomicOp::kAdd, AtomicOp::kMax, AtomicOp::kMin,      AtomicOp::kAnd,
                                AtomicOp::kOr,  AtomicOp::kXor, AtomicOp::kExchange, AtomicOp::kCompareExchange,
-                               AtomicOp::kLoad};
+                               AtomicOp::kLoad};  // kStore is none
   const ir::Buffer& buffer = module()[atomic.buffer];
   Value* value = atomic.TakesValue() ? evaluator_.Eval(atomic.value) : nullptr;
   Value* compare = atomic.Compares() ? evaluator_.Eval(atomic.compare) : nullptr;
   CheckInside(atomic.buffer, atomic.indices, condition, /*write=*/true);
   Value* pointer = ElementPointer(atomic.buffer, atomic.indices);
+  if (atomic.block) pointer = device().ClusterAddress(pointer, b().CreateTrunc(evaluator_.EvalIndex(*atomic.block), b().getInt32Ty()));
+  if (atomic.kind == ir::AtomicKind::kStore) {
+    return When(condition, [&] { b().CreateAlignedStore(ToMemory(value, buffer.dtype), pointer, AlignOf(atomic.buffer, 1)); });
+  }
   llvm::BasicBlock* from = b().GetInsertBlock();
   llvm::BasicBlock* done = from;
   Value* old = nullptr;

@@ -52,7 +52,8 @@ void Statements::LowerStmt(const ir::Stmt& stmt) {
                  [&](const ir::Reduce&) { reductions_.Lower({&stmt, 1}); },
                  [&](const ir::Atomic& op) { LowerAtomic(stmt, op); },
                  [&](const ir::Barrier& op) {
-                   op.grid ? barriers_.WaitForGrid(memory_.places().Of(*op.counter)) : barriers_.Wait(op.by_group, op.shared_only);
+                   if (op.grid) return barriers_.WaitForGrid(memory_.places().Of(*op.counter));
+                   op.cluster ? barriers_.WaitForCluster() : barriers_.Wait(op.by_group, op.shared_only);
                  },
                  [&]<ir::OneOf<ir::Arrive, ir::Await, ir::Registers> T>(const T& op) { signals_.Lower(op); },
                  [&](const ir::Break&) { LeaveTo(loops_.back().end); },

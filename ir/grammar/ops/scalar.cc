@@ -67,6 +67,11 @@ Op Write(Writer& writer, Tag<Atomic>) {
   if (atomic.TakesValue()) atomic.value = writer.Value(type, 1);
   if (atomic.Compares()) atomic.compare = writer.Value(type, 1);
   atomic.each_thread = writer.OneIn(4);
+  if (writer.module[*buffer].space == Space::kShared) atomic.block = writer.Rank();
+  if (atomic.block && writer.OneIn(2)) {
+    atomic.kind = AtomicKind::kStore, atomic.compare = {}, atomic.value = writer.Value(type, 1);
+    return atomic;
+  }
   if (writer.OneIn(3)) atomic.order = MemoryOrder(writer.Below(5));
   const bool must = atomic.kind == AtomicKind::kLoad;
   if (must && atomic.order != MemoryOrder::kSeqCst) atomic.order = MemoryOrder(writer.Below(2));

@@ -15,12 +15,15 @@ int Pinned(const Writer& writer) { return writer.signals() && !writer.place.para
 
 int Weight(const Writer& writer, Tag<Barrier>) { return writer.place.parallel ? 0 : 1; }
 Op Write(Writer& writer, Tag<Barrier>) {
-  return Barrier{
-      .grid = writer.signals() && writer.Coin(), .by_group = writer.decisions() && writer.Coin(), .shared_only = writer.decisions() && writer.Coin()};
+  const bool cluster = writer.signals() && writer.has_cluster() && writer.Coin();
+  return Barrier{.grid = writer.signals() && !cluster && writer.Coin(),
+                 .cluster = cluster,
+                 .by_group = writer.decisions() && writer.Coin(),
+                 .shared_only = writer.decisions() && writer.Coin()};
 }
 
 int Weight(const Writer& writer, Tag<Arrive>) { return Pinned(writer); }
-Op Write(Writer& writer, Tag<Arrive>) { return Arrive{writer.AddBarriers(), {writer.Index(2)}}; }
+Op Write(Writer& writer, Tag<Arrive>) { return Arrive{writer.AddBarriers(), {writer.Index(2)}, writer.Rank()}; }
 
 int Weight(const Writer& writer, Tag<Await>) { return Pinned(writer); }
 Op Write(Writer& writer, Tag<Await>) { return Await{writer.AddBarriers(), {writer.Index(2)}, writer.Index(2)}; }

@@ -128,8 +128,18 @@ inline constexpr Row kRows[] = {
       for parallel %i in 8 {
         atomic min %Y[%v, %i + %v] = %X[%v, %i] order acq_rel
       })"},
+    {"atomic", R"(
+      barrier cluster
+      for parallel %i in 8 {
+        atomic max %s[%v, %i // 4 + %v] = %X[%i, %v] + f32(%v) block %v
+      }
+      barrier cluster)",
+     kPair, 1},
     {"barrier", R"(
       barrier)"},
+    {"barrier", R"(
+      barrier cluster)",
+     kPair},
     {"break", R"(
       for serial %j in 5 {
         if %j > %v + 1 {
@@ -147,6 +157,10 @@ inline constexpr Row kRows[] = {
     {"arrive", R"(
       %e = alloc barrier i64[2] arrivals(64, 64)
       arrive %e[%v])"},
+    {"arrive", R"(
+      %e = alloc barrier i64[2] arrivals(64, 64)
+      arrive %e[%v] block %v)",
+     kPair},
     {"await", R"(
       %e = alloc barrier i64[2] arrivals(64, 64)
       await %e[%v] parity %v)"},

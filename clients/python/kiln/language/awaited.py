@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .. import notices
 from . import program as ir
+from . import ranks
 from . import trace as tr
 from .barriers import Barrier, Barriers
 from .branches import threads_here
@@ -43,16 +44,29 @@ def _one(name: str, barrier) -> Barrier:
     return barrier
 
 
-def _signal(name: str, barrier, parity=None) -> None:
-    """An arrival, or a wait."""
+def barrier_of(name: str, barrier) -> Barrier:
+    """One of T.alloc_cluster_barrier."""
     barrier = _one(name, barrier)
+    if not barrier.barriers.of_cluster:
+        raise error(f"T.{name}: threads of another block arrive at barriers of the cluster; make it with T.alloc_cluster_barrier")
+    return barrier
+
+
+def of_cluster(barrier: Barrier) -> Barrier:
+    barrier.barriers.of_cluster = True
+    return barrier
+
+
+def _signal(name: str, barrier, parity=None, block=None) -> None:
+    """An arrival, or a wait. ``block``: the rank of the block in the cluster whose barrier it is."""
+    barrier = _one(name, barrier) if block is None else barrier_of(name, barrier)
     try:
         threads = threads_here(name)
     except tr.TraceError as problem:
         threads = problem
     if parity is not None and parity.dtype == "bool":
         parity = cast(parity, int32)
-    tr.current(f"T.{name}").emit(Signal(barrier.barriers, barrier.index, threads, parity, name))
+    tr.current(f"T.{name}").emit(Signal(barrier.barriers, barrier.index, threads, parity, name, block))
 
 
 def barrier_arrive(mbarrier):
@@ -64,11 +78,11 @@ def barrier_arrive(mbarrier):
 
 
 def mbarrier_arrive(mbarrier, cta_id=None):
-    """T.barrier_arrive.
-    Shapes: one barrier. Dtypes: none. Targets: all. Errors: as of T.barrier_arrive. TraceError for ``cta_id``: a barrier is of one block."""
-    if cta_id is not None:
-        raise error("T.mbarrier_arrive(cta_id=…): a barrier is of one block; blocks of a cluster do not wait for each other in this version")
-    _signal("mbarrier_arrive", mbarrier)
+    """T.barrier_arrive. ``cta_id``: at the barrier of the block of this rank in the cluster, one of T.alloc_cluster_barrier; threads of that block
+    see what the thread did before, T.copy_cluster among it, after a T.mbarrier_wait_parity.
+    Shapes: one barrier, and a scalar. Dtypes: an integer. Targets: all; sm_90 and later with ``cta_id``. Errors: as of T.barrier_arrive. TraceError
+    for ``cta_id`` of another barrier."""
+    _signal("mbarrier_arrive", mbarrier, block=None if cta_id is None else cast(cta_id, int32))
 
 
 def mbarrier_arrive_expect_tx(mbarrier, tx):
@@ -111,10 +125,13 @@ def tma_copy(src, dst, *, barrier=None, cluster_mask=None, leader_scope_threads=
     """T.copy. The compiler takes the TMA where the target has it and the shapes fit it. ``barrier``: its turn that is under way is not over before
     the elements are there; who waits for it sees them. In a kernel where all threads come to its barriers, the next statement sees them.
     ``leader_scope_threads`` and ``eviction_policy``: no effect, with a warning.
-    Shapes: as T.copy. Dtypes: as T.copy. Targets: all. Errors: as T.copy. TraceError for what is no ``barrier``, and for a
-    ``cluster_mask``."""
+    ``cluster_mask``: the blocks of the cluster whose rank is a bit of it all get what the lowest of them reads, as by T.copy_cluster.
+    Shapes: as T.copy. Dtypes: as T.copy. Targets: all; sm_90 and later with ``cluster_mask``. Errors: as T.copy. TraceError for what is no
+    ``barrier``, and as of T.copy_cluster."""
     if cluster_mask is not None:
-        raise error("T.tma_copy(cluster_mask=…): a copy goes to one block; leave it out, and each block copies for itself")
+        own = lambda a, b: tma_copy(a, b, barrier=barrier, leader_scope_threads=leader_scope_threads, eviction_policy=eviction_policy,  # noqa: E731
+                                    annotations=annotations)
+        return ranks.multicast("T.tma_copy", src, dst, cluster_mask, own)
     if barrier is not None:
         _one("tma_copy", barrier)
     notices.unused("T.tma_copy", leader_scope_threads=(leader_scope_threads, (None,), _CHOSEN), eviction_policy=(eviction_policy, (None,), _CHOSEN),

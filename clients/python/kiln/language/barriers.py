@@ -10,12 +10,12 @@ from .trace import error
 
 
 class Barriers:
-    """Barriers of one T.alloc_barrier: how many threads arrive at each."""
+    """Barriers of one T.alloc_barrier: how many threads arrive at each. ``of_cluster``: threads of all blocks of the cluster do."""
 
-    __slots__ = ("buffer", "counts")
+    __slots__ = ("buffer", "counts", "of_cluster")
 
     def __init__(self, counts):
-        self.counts = counts
+        self.counts, self.of_cluster = counts, False
         self.buffer = Buffer("BARRIER", (len(counts),), int64, "barriers")
         self.buffer.arrivals = tuple(counts)
 

@@ -29,7 +29,9 @@ class DType(str):
             from .lanes import vector
 
             return vector(self, values or (0,))
-        (value,) = values or (0,)
+        if not values:
+            return expr.Var("LET", self, str(self)).expr
+        (value,) = values
         if self.loses_bits_of(value):
             from .. import notices
 

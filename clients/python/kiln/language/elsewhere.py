@@ -5,8 +5,8 @@ from __future__ import annotations
 
 _ROWS = (
     ("barriers are placed by the compiler: use T.copy and T.gemm, whose effects the next statement sees",
-     "alloc_cluster_barrier create_barriers named_barrier_arrive "
-     "ptx_arrive_barrier ptx_arrive_barrier_expect_tx ptx_arrive_cluster_barrier ptx_fence_barrier_init ptx_init_barrier_thread_count "
+     "create_barriers named_barrier_arrive "
+     "ptx_arrive_barrier ptx_arrive_barrier_expect_tx ptx_fence_barrier_init ptx_init_barrier_thread_count "
      "tvm_storage_sync"),
     ("use T.copy; the compiler chooses the instruction",
      "tma_load tma_load_2sm tma_store_arrive create_tma_descriptor ptx_cp_async_bulk ptx_ldmatrix ldg32 "
@@ -25,9 +25,8 @@ _ROWS = (
     ("warp specialisation is inferred", "annotate_ws_schedule"),
     ("a value passes between threads through a tile: store it with T.alloc_shared, and read it in the next statement",
      "activemask match_any_sync match_all_sync"),
-    ("blocks of a cluster are made to work together by the compiler; ask for clusters with T.ClusterKernel, if at all",
-     "cluster_arrive cluster_arrive_relaxed cluster_wait cluster_sync block_rank_in_cluster clc_try_cancel "
-     "clc_try_cancel_multicast clc_is_canceled"),
+    ("blocks that take the work of others which have not begun are Blackwell's: loop over tiles with T.Persistent",
+     "clc_try_cancel clc_try_cancel_multicast clc_is_canceled clc_get_first_ctaid_x clc_get_first_ctaid_y clc_get_first_ctaid_z"),
     ("tensors are parameters: declare them as T.Tensor or T.StridedTensor, or make one of an address with T.ptr and T.make_tensor",
      "address_of tvm_access_ptr"),
     ("launches are opened by T.Kernel; T.get_thread_binding and T.get_block_binding give indices",

@@ -181,8 +181,8 @@ def get_block_extents():
 
 _NO_SCOPES = {
     "shared.tmem": "tensor memory is not part of the language in this version: T.gemm accumulates into a T.alloc_fragment",
-    "shared.barrier": "barriers are placed by the compiler",
-    "shared.cluster_barrier": "barriers are placed by the compiler",
+    "shared.barrier": "use T.alloc_barrier",
+    "shared.cluster_barrier": "use T.alloc_cluster_barrier",
     "local.reducer": "use T.alloc_reducer",
 }
 

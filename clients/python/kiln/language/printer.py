@@ -79,11 +79,16 @@ def _reduce(s: ir.Reduce, _):
     return [f"{s.kind.lower()} {s.src!r} -> {s.dst!r} dim={s.dim}" + ("" if s.clear else " accumulate")]
 
 
+def _at_block(s) -> str:
+    return f" block {_plain(s.block)}" if s.block is not None else ""
+
+
 def _atomic(s, _):
     text = f"{s.kind.lower()} {s.buffer.name}[{_indices(s.indices)}]"
     text += f", {_plain(s.value)}" if s.value is not None else ""
     text += f" where {_plain(s.compare)}" if s.compare is not None else ""
     text += f" -> {s.old.buffer.name}[{_indices(s.old.indices)}]" if s.old is not None else ""
+    text += _at_block(s)
     text += f" {s.order.removeprefix('MEMORY_ORDER_').lower()}" if s.order != "MEMORY_ORDER_RELAXED" else ""
     return [text + " each_thread" * s.each_thread]
 
@@ -102,10 +107,10 @@ _STATEMENT = {
     ir.Fill: lambda s, _: [f"fill {s.dst!r} = {_plain(s.value)}"],
     ir.Reduce: _reduce,
     ir.Atomic: _atomic,
-    ir.Barrier: lambda s, _: ["barrier grid" if s.grid else "barrier"],
+    ir.Barrier: lambda s, _: ["barrier" + " grid" * s.grid + " cluster" * s.cluster],
     ir.Break: lambda s, _: ["break"],
     ir.Continue: lambda s, _: ["continue"],
-    ir.Arrive: lambda s, _: [f"arrive {s.buffer.name}[{_indices(s.indices)}]"],
+    ir.Arrive: lambda s, _: [f"arrive {s.buffer.name}[{_indices(s.indices)}]{_at_block(s)}"],
     ir.Await: lambda s, _: [f"await {s.buffer.name}[{_indices(s.indices)}] parity {_plain(s.parity)}"],
     ir.Registers: lambda s, _: [f"registers {s.count}" + (" more" if s.more else "")],
 }

@@ -162,11 +162,13 @@ class Atomic(Stmt):
     compare: Expr | None = None
     old: Element | None = None  # of a local, which takes what was there before
     order: str = "MEMORY_ORDER_RELAXED"
+    block: Expr | None = None  # the rank of the block in the cluster whose shared memory it is, unless it is the block's own
 
 
 @dataclass(slots=True)
 class Barrier(Stmt):
     grid: bool = False
+    cluster: bool = False
 
 
 @dataclass(slots=True)
@@ -183,6 +185,7 @@ class Continue(Stmt):
 class Arrive(Stmt):
     buffer: Buffer
     indices: list[Expr]
+    block: Expr | None = None
 
 
 @dataclass(slots=True)

@@ -3,9 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from . import launch
+from . import program as ir
 from . import trace as tr
-from .expr import as_expr, constant_value
+from .affine import evaluated
+from .buffer import Buffer, LocalVar
+from .expr import Expr, as_expr, cast, constant_value
+from .views import view
 
 _AXES = {f"{kind}Idx.{axis}": (kind, dim) for kind in ("thread", "block") for dim, axis in enumerate("xyz")}
 
@@ -44,15 +50,59 @@ def alloc_buffer(shape, dtype="float32", data=None, strides=None, elem_offset=No
     T.alloc_local and T.alloc_fragment give it.
     Shapes: as that function. Dtypes: as that function. Targets: all. Errors: TraceError for another ``scope``, and for arguments behind it or
     between; otherwise as that function."""
-    asked = dict(data=data, strides=strides, elem_offset=elem_offset, axis_separators=axis_separators)
-    odd = [name for name, value in asked.items() if value is not None]
+    _check_usual("alloc_buffer", align, offset_factor, buffer_type, data=data, strides=strides, elem_offset=elem_offset,
+                 axis_separators=axis_separators)
+    return _allocated("alloc_buffer", shape, dtype, scope)
+
+
+def _check_usual(name: str, align, offset_factor, buffer_type, **asked):
+    odd = [argument for argument, value in asked.items() if value is not None]
     numbers = (("align", align, (-1, 0)), ("offset_factor", offset_factor, (0,)), ("buffer_type", buffer_type, ("default", "")))
-    odd += [name for name, value, usual in numbers if value not in usual]
+    odd += [argument for argument, value, usual in numbers if value not in usual]
     if odd:
-        raise tr.error(f"T.alloc_buffer({odd[0]}=…): memory is laid out by the compiler; leave it out")
+        raise tr.error(f"T.{name}({odd[0]}=…): memory is laid out by the compiler; leave it out")
+
+
+def _allocated(name: str, shape, dtype, scope: str) -> Buffer:
     if scope not in _ALLOCATE:
-        raise tr.error(f"T.alloc_buffer(scope={scope!r}): one of {', '.join(map(repr, _ALLOCATE))}")
+        raise tr.error(f"T.{name}(scope={scope!r}): one of {', '.join(map(repr, _ALLOCATE))}")
     return _ALLOCATE[scope](shape, dtype)
 
 
-__all__ = ["alloc_buffer", "thread_binding"]
+def decl_buffer(shape, dtype="float32", data=None, strides=None, elem_offset=None, scope="global", align=0, offset_factor=0, buffer_type="",
+                axis_separators=None):
+    """A buffer by its parts. With ``data``, the memory of another buffer (``A.data``), it is that memory under this shape and dtype, as T.view gives
+    it, and ``scope`` is that buffer's. Without, it is T.alloc_buffer.
+    Shapes: as T.view, or as T.alloc_buffer. Dtypes: as these. Targets: all. Errors: as these. TraceError for ``data`` in another ``scope``, and for
+    the other arguments, which say how memory is laid out."""
+    _check_usual("decl_buffer", align, offset_factor, buffer_type, strides=strides, elem_offset=elem_offset, axis_separators=axis_separators)
+    if data is None:
+        return _allocated("decl_buffer", shape, dtype, scope)
+    buffer = data.buffer if isinstance(data, LocalVar) else data
+    if not isinstance(buffer, Buffer):
+        raise tr.error(f"T.decl_buffer(data={data!r}): it takes the memory of a buffer, as A.data")
+    if _ALLOCATE.get(scope) is not _ALLOCATE[buffer.scope()]:
+        raise tr.error(f"T.decl_buffer(scope={scope!r}, data=…) of {buffer!r}: its scope is {buffer.scope()!r}")
+    return view(buffer, shape, dtype)
+
+
+def let(v, value, body=None):
+    """Gives the variable ``v``, which a dtype called without a value makes (``v = T.int32()``), the value that ``value`` has here, for the rest of
+    the block: ``T.let(v, value)``, or ``with T.let(v, value):``. With ``body``, an expression, it is a value: that of ``body`` with ``value`` in
+    the place of ``v``.
+    Shapes: scalars. Dtypes: any; ``value`` is converted to that of ``v``. Targets: all. Errors: TraceError for what is no such variable, and for one
+    that has a value. CompileError for a variable that is used where it has none."""
+    trace = tr.current("T.let")
+    if not (isinstance(v, Expr) and v.op == "VAR" and v.value.kind == "LET"):
+        raise tr.error(f"T.let({v!r}, …): it takes a variable, as T.int32() makes it; to change a value use T.alloc_var")
+    value = cast(value, v.dtype)
+    if body is not None:
+        return evaluated(as_expr(body), {v: value})
+    if v in trace.bound:
+        raise tr.error(f"T.let of {v!r}, which has a value; to change a value use T.alloc_var")
+    trace.bound.add(v)
+    trace.emit(ir.Let(v.value, value))
+    return contextlib.nullcontext(v)
+
+
+__all__ = ["alloc_buffer", "decl_buffer", "let", "thread_binding"]

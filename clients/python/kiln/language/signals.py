@@ -36,6 +36,7 @@ class Signal(ir.Stmt):
     threads: object
     parity: Expr | None = None
     name: str = ""
+    block: Expr | None = None  # the rank in the cluster of the block whose barrier it is, unless it is this block's
 
 
 @dataclass(slots=True)
@@ -338,7 +339,7 @@ def _pinned(stmts) -> list:
             continue
         if isinstance(s, Signal):
             buffer, at = s.barrier.buffer, [s.index]
-            s = ir.Arrive(buffer, at, location=s.location) if s.parity is None else ir.Await(buffer, at, s.parity, location=s.location)
+            s = ir.Arrive(buffer, at, s.block, location=s.location) if s.parity is None else ir.Await(buffer, at, s.parity, location=s.location)
         if isinstance(s, Wish):
             s = ir.Registers(s.count, s.more, location=s.location)
         for part in fields(s):
@@ -360,8 +361,18 @@ def _barriers(stmts) -> list:
     return list(found)
 
 
+def _signals(stmts):
+    for s in stmts:
+        if isinstance(s, Signal):
+            yield s
+        yield from _signals(_all(s))
+
+
 def _in_order(kernel: ir.Kernel):
     """The kernel for targets without such barriers, or why there is none."""
+    for signal in _signals(kernel.body):
+        if signal.barrier.of_cluster:
+            return _problem(signal, f"T.{signal.name} of a barrier of the cluster's blocks: targets from sm_90 on have clusters")
     other = replace(kernel, body=_same(kernel.body))
     try:
         _order(other)
@@ -391,7 +402,7 @@ def settle(kernel: ir.Kernel) -> None:
     if not _has_any(kernel.body):
         return
     _check_fragments(kernel)
-    if not _are_conditional(kernel.body):
+    if not _are_conditional(kernel.body) and not any(signal.barrier.of_cluster for signal in _signals(kernel.body)):
         _tell(kernel.body)
         kernel.body[:] = _without_signals(kernel.body, _differing(kernel))
         return

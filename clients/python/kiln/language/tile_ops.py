@@ -157,9 +157,10 @@ def gemm(A, B, C, transpose_A=False, transpose_B=False, policy=GemmWarpPolicy.Sq
     Shapes: op(A) is m × k, op(B) is k × n, C is m × n: the last two dimensions; those before are of extent 1. A and B are in shared memory
     or fragments, C is a fragment. Dtypes: A and B of one float type, or both of 8-bit floats, with C of a float type at least as wide and
     of 16 bits or more; or A and B of 8-bit or 4-bit integers with C of int32. Targets: all. Where the target has no matrix instruction for
-    the dtypes, the product is computed by fused multiply-adds; `kiln explain` shows the choice. Errors: TraceError where shapes do not fit,
-    or for ``mbar``. CompileError where dtypes or memory spaces do not fit, or where only some threads reach it, unless those are a range by
-    number."""
+    the dtypes, the product is computed by fused multiply-adds; `kiln explain` shows the choice. NVIDIA GPUs have none for float32: its
+    products are exact, where TileLang's are rounded to tf32. Tiles of T.tfloat32 ask for that; of a T.Tensor of T.tfloat32, which is given as a
+    float32 tensor, they are copied as they are, and the instruction drops the low bits. Errors: TraceError where shapes do not fit, or for ``mbar``.
+    CompileError where dtypes or memory spaces do not fit, or where only some threads reach it, unless those are a range by number."""
     notices.unused("T.gemm", annotations=(annotations, *_ANNOTATIONS),
                    k_pack=(k_pack, (1, None), "how operands lie in registers is inferred; leave it out"),
                    wg_wait=(wg_wait, (0, None), "products are waited for where their result is used; leave it out"))

@@ -114,6 +114,7 @@ class Trace:
         self.blocks: list[list] = []
         self.loops: list[str] = []
         self.open_loops: list = []  # statements, the outermost first
+        self.bound: set = set()  # variables that T.let has given a value
         self.draws = 0  # of random numbers, so far
         self.reducers: list = []  # T.alloc_reducer of this kernel
         self.contributions: dict = {}  # to reducers, of the T.Parallel loop that is open

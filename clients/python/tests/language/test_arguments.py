@@ -131,7 +131,7 @@ def test_a_variable_begins_once():
 
 
 @pytest.mark.parametrize("allocate, scope, says", [
-    (T.alloc_shared, "shared.tmem", "tensor memory is not part"), (T.alloc_shared, "shared.barrier", "barriers are placed by the compiler"),
+    (T.alloc_shared, "shared.tmem", "tensor memory is not part"), (T.alloc_shared, "shared.barrier", "use T.alloc_barrier"),
     (T.alloc_shared, "local", "use T.alloc_local"), (T.alloc_fragment, "shared.dyn", "use T.alloc_shared"), (T.alloc_fragment,
         "local.reducer", "use T.alloc_reducer"),
     (T.alloc_local, "local.fragment", "use T.alloc_fragment"), (T.alloc_global, "shared", "use T.alloc_shared"), (T.alloc_shared, "sharde",

@@ -124,9 +124,9 @@ def test_what_barriers_refuse():
     for body, problem in [(lambda A, n: T.alloc_barrier(0), "above 0"), (lambda A, n: T.alloc_barrier(n), "above 0"),
                           (lambda A, n: T.alloc_barrier([]), "above 0"), (lambda A, n: T.barrier_arrive(A), "what T.alloc_barrier gives"),
                           (lambda A, n: T.barrier_wait(T.alloc_barrier([1, 2]), 0), "index one"),
-                          (lambda A, n: T.mbarrier_arrive(T.alloc_barrier(1), cta_id=0), "of one block"),
+                          (lambda A, n: T.mbarrier_arrive(T.alloc_barrier(1), cta_id=0), "make it with T.alloc_cluster_barrier"),
                           (lambda A, n: T.alloc_barrier([1, 1])[0][0], "not indexed"),
-                          (lambda A, n: T.tma_copy(A, T.alloc_shared((8,), T.float32), cluster_mask=3), "goes to one block"),
+                          (lambda A, n: T.tma_copy(A, T.alloc_shared((8,), T.float32), cluster_mask=3), "in a kernel without clusters"),
                           (lambda A, n: T.tma_copy(A, T.alloc_shared((8,), T.float32), barrier=A), "what T.alloc_barrier gives")]:
         with pytest.raises(T.TraceError, match=problem):
             traced(body)

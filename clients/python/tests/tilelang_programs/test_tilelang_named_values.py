@@ -95,3 +95,62 @@ def test_parameters_typed_in_the_body_are_passed_in_the_signatures_order(client)
 
     a = np.arange(32, dtype="float32")
     assert (compiled(client, main, TARGETS[0])(a, 3.0) == a * 3).all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_variables_that_get_their_value_later(client, target):
+    @T.prim_func
+    def main(A: T.Tensor((4, 32), T.float32), B: T.Tensor((4, 32), T.float32)):
+        with T.Kernel(threads=32):
+            for k in T.serial(4):
+                row = T.int32()
+                T.let(row, 3 - k)
+                first = T.float32()
+                with T.let(first, A[row, 0]):
+                    x = T.int32()
+                    for i in T.Parallel(32):
+                        B[k, i] = A[row, T.let(x, i // 2, x * 2)] - first
+
+    a = np.random.default_rng(2).standard_normal((4, 32)).astype("float32")
+    wanted = a[::-1, np.arange(32) // 2 * 2] - a[::-1, :1]
+    assert (compiled(client, main, target)(a) == wanted).all()
+
+
+def test_a_variable_gets_one_value():
+    def main(again):
+        @T.prim_func
+        def main(B: T.Tensor((32,), T.int32)):
+            with T.Kernel(threads=32) as bx:
+                n = T.int32()
+                T.let(n, bx)
+                T.let(n if again else bx, 1)
+
+    with pytest.raises(T.TraceError, match="which has a value; to change a value use T.alloc_var"):
+        main(True)
+    with pytest.raises(T.TraceError, match="it takes a variable, as T.int32"):
+        main(False)
+
+
+def test_buffers_by_their_parts(client):
+    @T.prim_func
+    def main(A: T.Tensor((32,), T.float32), B: T.Tensor((8, 4), T.int32)):
+        with T.Kernel(threads=32):
+            tile = T.decl_buffer((4, 8), T.float32, scope="shared")
+            rows = T.decl_buffer((32,), T.float32, data=tile.data, scope="shared")
+            bits = T.decl_buffer((8, 4), T.int32, data=tile.data, scope="shared.dyn")
+            T.copy(A, rows)
+            T.copy(bits, B)
+
+    a = np.arange(32, dtype="float32")
+    assert (compiled(client, main, TARGETS[0])(a) == a.view("int32").reshape(8, 4)).all()
+
+
+@pytest.mark.parametrize("asked, message", [(dict(elem_offset=4), "elem_offset=…"), (dict(scope="local"), "its scope is 'shared.dyn'"),
+                                            (dict(data=3), "it takes the memory of a buffer")])
+def test_what_a_buffer_of_parts_is_not(asked, message):
+    with pytest.raises(T.TraceError, match=message):
+        @T.prim_func
+        def main(A: T.Tensor((32,), T.float32)):
+            with T.Kernel(threads=32):
+                tile = T.alloc_shared((32,), T.float32)
+                T.decl_buffer(**{**dict(shape=(32,), data=tile.data, scope="shared"), **asked})

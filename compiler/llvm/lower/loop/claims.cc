@@ -17,10 +17,10 @@ struct Written {
   const std::vector<ir::ExprId>* indices;
 };
 
-// nullopt: the statement is no store or atomic, so it writes no element for certain.
+// nullopt: the statement is no store or atomic, so it writes no element of the block for certain.
 std::optional<Written> WrittenBy(const ir::Stmt& stmt) {
   if (const auto* store = std::get_if<ir::Store>(&stmt.op)) return Written{store->buffer, &store->indices};
-  if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.op)) return Written{atomic->buffer, &atomic->indices};
+  if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.op); atomic != nullptr && !atomic->block) return Written{atomic->buffer, &atomic->indices};
   return std::nullopt;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compiler/analysis/contains.h"
+#include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/roles.h"
@@ -66,10 +67,22 @@ void Signals::Find() {
     async_ |= gemm != nullptr && RowOf(*gemm, target()).in_flight;
     const auto* copy = std::get_if<ir::Copy>(&stmt.op);
     async_ |= copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor;
+    reaches_others_ |= compiler::GoesToOtherBlocks(stmt);
+    if (const auto* arrive = std::get_if<ir::Arrive>(&stmt.op); arrive != nullptr && arrive->block) of_cluster_.insert(arrive->buffer);
   });
 }
 
 void Signals::Init() {
+  InitBarriers();
+  if (reaches_others_) device().ClusterBarrier();
+}
+
+// Until then, other blocks may reach this one's shared memory.
+void Signals::Finish() {
+  if (reaches_others_) device().ClusterBarrier();
+}
+
+void Signals::InitBarriers() {
   if (barriers_.empty()) return;
   When(b().CreateICmpEQ(thread(), I32(0)), [&] {
     for (const auto& [buffer, statement] : barriers_) {
@@ -94,12 +107,16 @@ Value* Signals::Of(ir::BufferId barriers, const std::vector<ir::ExprId>& indices
 // PTX ISA, "Causality order": an arrival orders accesses of threads; those of products and tensor copies need the fence.
 void Signals::Lower(const ir::Arrive& arrive) {
   if (async_ && !fenced_.contains(&arrive)) device().FenceAsyncProxy();
-  device().PhaseArrive(Of(arrive.buffer, arrive.indices), nullptr);
+  Value* barrier = Of(arrive.buffer, arrive.indices);
+  if (!arrive.block) return device().PhaseArrive(barrier, nullptr);
+  Value* rank = b().CreateTrunc(evaluator_.EvalIndex(*arrive.block), b().getInt32Ty());
+  device().PhaseArriveAt(barrier, rank, nullptr, /*releases=*/true);
 }
 
 void Signals::Lower(const ir::Await& await) {
   Value* parity = evaluator_.Eval(await.parity);
-  device().PhaseWait(Of(await.buffer, await.indices), b().CreateAnd(b().CreateZExtOrTrunc(parity, b().getInt32Ty()), I32(1)));
+  Value* turn = b().CreateAnd(b().CreateZExtOrTrunc(parity, b().getInt32Ty()), I32(1));
+  device().PhaseWait(Of(await.buffer, await.indices), turn, of_cluster_.contains(await.buffer));
 }
 
 // PTX ISA, setmaxnreg: what a group asks for beyond what the others leave would never come.

@@ -13,8 +13,9 @@ class Signals : Part {
  public:
   Signals(KernelContext& context, Evaluator& evaluator, const Places& places) : Part(context), evaluator_(evaluator), places_(places) { Find(); }
 
-  // Before anything else.
+  // Before anything else, and after it.
   void Init();
+  void Finish();
   void Lower(const ir::Arrive& arrive);
   void Lower(const ir::Await& await);
   void Lower(const ir::Registers& registers);
@@ -25,6 +26,7 @@ class Signals : Part {
   void Find();
   void FindRegisters();
   void FindFenced(const ir::Block& block);
+  void InitBarriers();
   Value* Of(ir::BufferId barriers, const std::vector<ir::ExprId>& indices);
   Value* At(ir::BufferId barriers, Value* index) const;
 
@@ -33,6 +35,8 @@ class Signals : Part {
   std::vector<std::pair<ir::BufferId, uint32_t>> barriers_;  // and the statement that allocates them
   int64_t at_start_ = 0;                                     // registers of a thread
   bool fits_ = true;                                         // the registers that groups ask for are there
+  std::set<ir::BufferId> of_cluster_;                        // barriers at which threads of other blocks arrive
+  bool reaches_others_ = false;                              // the kernel goes to other blocks' shared memory
   bool async_ = false;                                       // products or tensor copies access shared memory beside the threads
   std::set<const ir::Arrive*> fenced_;                       // behind another, since which the thread has touched no shared memory
 };
