@@ -18,7 +18,8 @@ namespace {
 
 using llvm::Value;
 
-// PTX of a kernel that loads `count` values, f16 or of `bits` bits, and puts others in their place in a branch, or at the end of each iteration of a loop.
+// PTX of a kernel that loads `count` values, f16 or of `bits` bits, and puts others in their place in a branch, or at the end of each iteration
+// of a loop.
 std::string Emit(size_t count, bool in_loop, unsigned bits = 0) {
   TestKernel k(**target::Find("cuda:sm_90a"));
   llvm::IRBuilderBase& b = k.builder;
