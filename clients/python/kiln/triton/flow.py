@@ -11,6 +11,7 @@ from .graph import PURE, Block, Op, Value
 from .symbolic import Advanced, Alias, Held, Known
 from .types import kiln_of
 
+_COMPARED = 64  # pairs of values that are looked at for one that a loop carries
 _ELEMENTWISE = frozenset(("arith.binary", "arith.unary", "arith.select", "arith.cast", "arith.bitcast", "arith.cmp", "math.fma"))
 
 
@@ -104,6 +105,9 @@ def _same(lowering, value: Value, other: Value, known: dict) -> bool:
         return True
     pair = value, other
     if pair not in known:
+        if len(known) >= _COMPARED:
+            return False
+        known[pair] = False  # until it is found
         a, b = value.op, other.op
         known[pair] = (a is not None and b is not None and a.name in PURE and (a.name, repr(a.attrs)) == (b.name, repr(b.attrs))
                        and (value.shape, value.element) == (other.shape, other.element) and len(a.operands) == len(b.operands)
@@ -183,14 +187,15 @@ def _reads(lowering, value: Value, slots: set) -> dict:
         elif isinstance(place, Advanced):
             stack += [(v, same) for v in (place.start, *(step for _, step in place.steps))]
         elif isinstance(place, Known):
-            for buffer in _buffers(place.expr) & slots:
+            for buffer in buffers_of(place.expr) & slots:
                 found[buffer] = False
         elif value.op is not None:
             stack += [(operand, same and value.op.name in _ELEMENTWISE) for operand in value.op.operands]
     return found
 
 
-def _buffers(expr: Expr) -> set:
+def buffers_of(expr: Expr) -> set:
+    """What it loads from."""
     found, stack, seen = set(), [expr], set()
     while stack:
         node = stack.pop()
@@ -234,7 +239,7 @@ def _in(lowering, value: Value, buffer: Buffer) -> bool:
 
 def lower_if(lowering, op: Op) -> None:
     condition = lowering.at(op.operands[0])
-    if _buffers(condition):
+    if buffers_of(condition):
         condition = _let(lowering, condition, "condition")
     results = [(result, region_ends) for result, *region_ends in zip(op.results, *(region.ends for region in op.regions)) if result.uses]
     slots = [_slot(lowering, result, None) for result, _ in results]

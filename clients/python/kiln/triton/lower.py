@@ -344,10 +344,10 @@ class Lowering:
                 return False
             if isinstance(place, Alias):
                 stack.append(place.value)
-            elif isinstance(place, Advanced):
+            elif isinstance(place, Advanced) and not flow.buffers_of(place.times):
                 stack += [place.start, *(step for _, step in place.steps)]
             elif place is not None:
-                if not isinstance(place, Known):
+                if not isinstance(place, Known) or flow.buffers_of(place.expr):
                     return False
             elif value.op is None or value.op.name not in PURE or value.op.name == "tt.gather":
                 return False
