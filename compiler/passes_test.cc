@@ -567,5 +567,26 @@ TEST(Bounds, WarnsOfIndicesOfTensorsThatOverflow) {
   }
 }
 
+// T.Parallel in front of single threads: TileLang lets each of them run all iterations that store to an array of its own.
+TEST(Together, WarnsOfOwnArraysThatParallelLoopsSetAndThreadsRead) {
+  const auto warnings = [](const std::string& statements) {
+    ir::Module module = ParsedText("kiln 1\nfunc @f(%A: global f32[64], %C: global f32[64]) thread(%t) {\n  kernel @k grid(1) threads 64 blocks(%b) {\n"
+                                   "%l = alloc local f32[8]\n" + statements + "\n  }\n}\n", statements);
+    ir::Diagnostics diagnostics;
+    for (const Pass& pass : Passes()) {
+      if (!pass.run(module, ContextOf("a.sm_80.kiln"), diagnostics) || pass.name == "together") break;
+    }
+    EXPECT_EQ(diagnostics.errors(), 0u) << statements;
+    return std::ranges::count_if(diagnostics.all(), [](const ir::Diagnostic& found) { return found.message.contains("an array of each thread's own"); });
+  };
+  const std::string set = "for parallel %i in 8 { store %l[%i] = %A[%i] }\n";
+  EXPECT_EQ(warnings(set + "store %C[%t] = %l[floormod(%t, 8)]"), 1);
+  EXPECT_EQ(warnings(set + "for serial %j in 8 { if %l[%j] > 0.0 { store %C[%j * 8] = 1.0 } }"), 1);
+  EXPECT_EQ(warnings("for parallel %i in 8 { let %n = %i + 0 store %l[7 - %n] = %A[%i] store %C[%i] = %l[7 - %n] }\nstore %C[%t] = %l[3]"), 1);
+  EXPECT_EQ(warnings(set + "for parallel %j in 8 { store %C[%j] = %l[%j] }"), 0);
+  EXPECT_EQ(warnings("for parallel %i in 8 { store %l[0] = %A[%i] store %C[%i] = %l[0] }\nstore %l[0] = 1.0\nstore %C[%t] = %l[0]"), 0);
+  EXPECT_EQ(warnings("for unroll %i in 8 { store %l[%i] = %A[%i] }\nstore %C[%t] = %l[floormod(%t, 8)]"), 0);
+}
+
 }  // namespace
 }  // namespace kiln::compiler

@@ -21,6 +21,7 @@
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/analysis/threads/thread_sets.h"
 #include "compiler/front/of_thread.h"
+#include "compiler/front/own_elements.h"
 #include "ir/text/print.h"
 #include "ir/visit.h"
 
@@ -303,7 +304,10 @@ void FindTogether(ir::Module& module, ir::Kernel& kernel, const target::Target& 
 
 ir::Result Together(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
   const size_t errors = diagnostics.errors();
-  for (ir::Kernel& kernel : module.kernels) FindTogether(module, kernel, *context.target, diagnostics);
+  for (ir::Kernel& kernel : module.kernels) {
+    FindTogether(module, kernel, *context.target, diagnostics);
+    WarnOfOwnElements(module, kernel, diagnostics);
+  }
   if (diagnostics.errors() > errors) return std::unexpected(ir::Failed{});
   return {};
 }

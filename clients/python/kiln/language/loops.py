@@ -182,7 +182,8 @@ def Parallel(*extents, coalesced_width=None, loop_layout=None, prefer_async=None
     Shapes: one or more extents; those known at compile time make at most 2^24 iterations together. Where extents are known at run time only, the
     iterations are taken in turns of as many as the block has threads. Dtypes: integers. Targets: all. Errors: TraceError without an extent.
     CompileError where two iterations certainly meet in one element that one of them writes, and for a tile operation, ``break`` or
-    ``continue`` in it. A warning where an element gets a value that depends on the thread that runs the iteration."""
+    ``continue`` in it. A warning where an element gets a value that depends on the thread that runs the iteration, and where threads read,
+    outside of the loop, a T.alloc_local of which each iteration sets an element: T.serial lets each thread set all of it."""
     _annotated("T.Parallel", annotations)
     notices.unused("T.Parallel", loop_layout=(loop_layout, (None,), "which thread does what is inferred; leave it out"),
                    prefer_async=(prefer_async, (None, False),
