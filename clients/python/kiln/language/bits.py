@@ -67,7 +67,7 @@ def __ffs(x):
 
 
 def __fns(mask, base, offset):
-    """The number, counted from 0, of the bit that is the ``offset``-th set one from bit ``base`` on, upward, or downward where ``offset`` is negative.
+    """The number, counted from 0, of the bit that is the ``offset``-th set one from bit ``base`` on, upward, or downward for a negative ``offset``.
     With an ``offset`` of 0 it is ``base`` where that bit is set. 0xFFFFFFFF where there is none.
     Shapes: scalars. Dtypes: ``mask`` of up to 32 bits, and integers; the result is uint32. Targets: all. Errors: TypeError for another dtype.
     TraceError for a ``mask`` of 64 bits, and outside of a traced function."""
