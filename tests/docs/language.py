@@ -26,7 +26,7 @@ SECTIONS = (
     ("Tile operations", ("tile_ops", "sparse", "warp_products", "gathers", "reducers", "awaited", "roles")),
     ("Atomic operations", ("atomics",)),
     ("Warps and blocks", ("votes", "thread_reductions", "clusters")),
-    ("Scalars", ("math", "rounding", "expr", "kinds")),
+    ("Scalars", ("math", "bits", "rounding", "expr", "kinds")),
     ("Random numbers", ("rng",)),
     ("Element types", ("dtypes", "fp8")),
 )

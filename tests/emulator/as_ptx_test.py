@@ -108,3 +108,33 @@ def test_descriptors_that_are_made_before_their_step(as_ptx):
     assert answer["finished"] and answer["wgmma"] > 0
     b = b.astype(np.float64)
     assert relative_error(decode(after[2], "float32"), a.astype(np.float64) @ (b[:64] + b[64:128] + b[128:]).T) <= 1e-4
+
+
+@T.prim_func
+def to_the_next_block(A: T.Tensor((8, 64), "float32"), B: T.Tensor((8, 64), "float32"), N: T.Tensor((8,), "int32")):
+    with T.ClusterKernel(8, threads=64, cluster_dims=4) as bx:
+        mine = T.alloc_shared((64,), "float32")
+        theirs = T.alloc_shared((64,), "float32")
+        come = T.alloc_cluster_barrier([1])
+        rank = T.block_rank_in_cluster()
+        T.copy(A[bx, :], mine)
+        for turn in T.serial(3):
+            T.copy_cluster(mine, theirs, dst_block=(rank + 1) % 4, remote_barrier=come)
+            T.mbarrier_wait_parity(come, turn % 2)
+            for i in T.Parallel(64):
+                mine[i] = theirs[i] + 1
+            T.cluster_sync()
+        T.copy(mine, B[bx, :])
+        if T.get_thread_binding() == 0:
+            N[bx] = rank
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_blocks_write_to_each_other(as_ptx, seed):
+    a = np.random.default_rng(8).integers(0, 99, (8, 64)).astype("float32")
+    b, n = np.zeros_like(a), np.zeros(8, "int32")
+    after, answer = as_ptx.call(as_ptx.module(to_the_next_block.serialized), "emu:sm_90a", [(a, "float32"), (b, "float32"), (n, "int32")], seed=seed)
+    assert "error" not in answer, answer["error"]
+    assert answer["finished"] and answer["remote_arrivals"] > 0
+    blocks = np.arange(8)
+    assert (after[1] == a[blocks // 4 * 4 + (blocks - 3) % 4] + 3).all() and (after[2] == blocks % 4).all()

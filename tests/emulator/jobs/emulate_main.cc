@@ -213,7 +213,7 @@ class Server {
     mutants_ = writes_ = 0;
     wgmma_ = count("wgmma.mma_async.");
     tensor_loads_ = count(".global.mbarrier::complete_tx::bytes");
-    remote_arrivals_ = count("mbarrier.arrive.shared::cluster.");
+    remote_arrivals_ = count("mbarrier.arrive.shared::cluster.") + count("mbarrier.arrive.release.cluster.shared::cluster.");
     flags_ = count("st.release.gpu.global.u32");
   }
 

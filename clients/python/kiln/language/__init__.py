@@ -8,6 +8,7 @@ from .awaited import *  # noqa: F403
 from .buffer import LocalVar
 from .dtypes import DType, as_dtype
 from .dtypes import DType as dtype
+from .bits import *  # noqa: F403
 from .clusters import *  # noqa: F403
 from .expr import Expr, as_expr, floordiv, floormod, truncdiv, truncmod
 from .elsewhere import INSTEAD as _INSTEAD

@@ -81,8 +81,9 @@ def copy_cluster(src, dst, *, dst_block=None, cluster_mask=None, remote_barrier=
     one thread arrives there when all elements are written. ``cluster_mask``: the blocks whose rank is a bit of it all get what the lowest of them
     reads, the others what they read themselves. ``coalesced_width``: as of T.copy. The other keywords: no effect, with a warning.
     Shapes: as T.copy. ``dst`` is a T.alloc_shared; ``src`` is a tensor for ``cluster_mask``, and that, a T.alloc_shared or a T.alloc_fragment for
-    ``dst_block``. Dtypes: as T.copy, of 8 bits or more. Targets: sm_90 and later. Errors: as T.copy. TraceError without one of ``dst_block`` and ``cluster_mask`` or with both,
-    for a rank or a mask that the cluster does not have, and for a source whose offsets are computed from what each block has for itself."""
+    ``dst_block``. Dtypes: as T.copy, of 8 bits or more. Targets: sm_90 and later. Errors: as T.copy. TraceError without one of ``dst_block`` and
+    ``cluster_mask`` or with both, for a rank or a mask that the cluster does not have, and for a source whose offsets are computed from what each
+    block has for itself."""
     notices.unused("T.copy_cluster", eviction_policy=(eviction_policy, (None, "evict_normal"), "what caches keep is inferred; leave it out"),
                    annotations=(annotations, (None, {}), "what annotations say is inferred; leave them out"),
                    loop_layout=(loop_layout, (None,), "layouts are inferred; leave it out"))

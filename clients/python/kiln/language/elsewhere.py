@@ -23,8 +23,6 @@ _ROWS = (
     ("use T.sync_grid, or open another T.Kernel in the same function, for launches run in order",
      "sync_global"),
     ("warp specialisation is inferred", "annotate_ws_schedule"),
-    ("a value passes between threads through a tile: store it with T.alloc_shared, and read it in the next statement",
-     "activemask match_any_sync match_all_sync"),
     ("blocks that take the work of others which have not begun are Blackwell's: loop over tiles with T.Persistent",
      "clc_try_cancel clc_try_cancel_multicast clc_is_canceled clc_get_first_ctaid_x clc_get_first_ctaid_y clc_get_first_ctaid_z"),
     ("tensors are parameters: declare them as T.Tensor or T.StridedTensor, or make one of an address with T.ptr and T.make_tensor",
@@ -33,7 +31,7 @@ _ROWS = (
      "launch_thread thread_return"),
     ("the order of tiles is T.Persistent's or the compiler's", "PersistentTileScheduler BaseTileScheduler"),
     ("it is not part of this version: compute it from T.exp, T.log, T.sqrt and their kin, or on the host",
-     "asin acos atan atan2 asinh acosh atanh hypot copysign ldexp nextafter clz popcount __ffs __fns"),
+     "asin acos atan atan2 asinh acosh atanh hypot copysign ldexp nextafter"),
     ("use T.alloc_shared, T.alloc_fragment, T.alloc_local or T.alloc_global", "allocate"),
 )
 

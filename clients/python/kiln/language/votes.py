@@ -222,6 +222,43 @@ def ballot(predicate):
     return ballot_sync(predicate)
 
 
+def activemask():
+    """A number with one bit for each thread of the warp that comes to it; the warp's first thread has the lowest.
+    Shapes: a scalar. Dtypes: the result is uint64. Targets: all. Errors: as T.warp_reduce_sum."""
+    return ballot_sync(True)
+
+
+def match_any_sync(value, mask=None):
+    """A number with one bit for each thread of the warp that comes to it and has the same value as this one; the warp's first thread has the lowest.
+    Shapes: a scalar. Dtypes: an integer or bool; the result is uint32. Targets: all. Errors: TypeError for a float. TraceError for a ``mask`` that
+    leaves threads out. Otherwise as T.warp_reduce_sum."""
+    return _matching("match_any_sync", value, mask)[0]
+
+
+def match_all_sync(value, mask=None):
+    """T.match_any_sync where all threads of the warp that come to it have the same value, else 0.
+    Shapes: a scalar. Dtypes: an integer or bool; the result is uint32. Targets: all. Errors: as T.match_any_sync."""
+    same, here = _matching("match_all_sync", value, mask)
+    return select(binary("EQ", same, here), same, const(0, uint32))
+
+
+def _matching(name: str, value, mask) -> tuple:
+    """The warp's threads that come here with the same value, and all that come here."""
+    _full_mask(name, mask)
+    e = _value(name, value)
+    if e.dtype.is_float:
+        raise TypeError(f"T.{name} of {e.dtype}: floats that are equal may differ in their bits; T.reinterpret gives these")
+    e = cast(e, int32) if e.dtype.kind == "b" else e
+    here = _kept(cast(ballot_sync(True), uint32))
+    tile, thread, _ = _shared(name, e, const(0, e.dtype))
+    same = variable(uint32, name, 0)
+    for lane in serial(WARP):
+        bit = binary("SHL", const(1, uint32), cast(lane, uint32))
+        theirs = load(tile, [floordiv(thread, WARP), lane])
+        same.store(binary("BIT_OR", same.as_scalar(), select(binary("EQ", theirs, e), bit, const(0, uint32))))
+    return _kept(binary("BIT_AND", same.as_scalar(), here)), here
+
+
 def _of_block(name: str, kind: str, predicate) -> Expr:
     value = cast(_predicate(name, predicate), int32)
     thread, count = _thread(name)
