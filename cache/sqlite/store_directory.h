@@ -31,7 +31,8 @@ bool IsHeld(const std::filesystem::path& directory);
 class StoreDirectory {
  public:
   // Creates and locks the directory. kRefused as by MayHoldStore, when another process holds it, when its lock is no
-  // ordinary file with one name, or when a file of the database is a symbolic link. One on a file system that is mounted read-only can be held by several at once.
+  // ordinary file with one name, or when a file of the database is a symbolic link. One on a file system that is mounted
+  // read-only can be held by several at once.
   static std::expected<StoreDirectory, Error> Hold(const std::filesystem::path& directory, const FilesystemType& type);
 
   // Gives up the lock. The mark of an open store stays unless it was closed with MarkClosed.

@@ -37,10 +37,11 @@ class Own {
   void Warn(ir::Diagnostics& diagnostics) const {
     for (const auto& [buffer, stmt] : set_) {
       if (!read_.contains(buffer)) continue;
-      diagnostics.Warning(fmt::format("iterations of a parallel loop set elements of %{}, an array of each thread's own, which threads read outside of "
-                                      "the loop: a thread has set those of its own iterations alone",
-                                      ir::Names(module_).Of(buffer)),
-                          "let each thread run all iterations (T.serial, T.unroll or T.vectorized)", stmt->loc);
+      diagnostics.Warning(
+          fmt::format("iterations of a parallel loop set elements of %{}, an array of each thread's own, which threads read outside of "
+                      "the loop: a thread has set those of its own iterations alone",
+                      ir::Names(module_).Of(buffer)),
+          "let each thread run all iterations (T.serial, T.unroll or T.vectorized)", stmt->loc);
     }
   }
 

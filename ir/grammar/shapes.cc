@@ -43,7 +43,8 @@ BufferId Writer::AddTensor(bool workspace) {
                                : !symbols_.empty() && OneIn(3)        ? HostValue()
                                                                       : module.exprs.Int(Pick<int64_t>({1, 8, 64, 100, 1024})));
   }
-  if (OneIn(6)) buffer.pad_value = IsFloat(buffer.dtype) ? FloatValue() : double(SaturateTo(Bits(buffer.dtype) > 32 ? DType::kU32 : buffer.dtype, FloatValue()));
+  if (OneIn(6))
+    buffer.pad_value = IsFloat(buffer.dtype) ? FloatValue() : double(SaturateTo(Bits(buffer.dtype) > 32 ? DType::kU32 : buffer.dtype, FloatValue()));
   if (!workspace) buffer.may_alias = OneIn(5);
   const BufferId id = module.AddBuffer(std::move(buffer));
   scope.buffers.push_back(id);

@@ -70,8 +70,8 @@ class Client:
     """``Client()`` finds or starts the daemon of this host; ``Client("host:port")`` speaks TLS to another.
 
     ``root_certificates``, ``private_key`` and ``certificate_chain`` are PEM bytes; their defaults are the files that KILN_TLS_ROOTS (else the
-    roots that come with gRPC), KILN_TLS_KEY and KILN_TLS_CERT name. ValueError where one is given for a Unix socket. ``token``, as `kilnd token new` printed it: KILN_TOKEN, else what the file
-    KILN_TOKEN_FILE holds."""
+    roots that come with gRPC), KILN_TLS_KEY and KILN_TLS_CERT name. ValueError where one is given for a Unix socket. ``token``, as
+    `kilnd token new` printed it: KILN_TOKEN, else what the file KILN_TOKEN_FILE holds."""
 
     def __init__(self, address: str | None = None, timeout: float = 300.0, root_certificates: bytes | None = None,
                  private_key: bytes | None = None, certificate_chain: bytes | None = None, token: str | None = None):

@@ -213,6 +213,22 @@ float64 = DType._known["float64"]
 NAMES = {**DType._known, **{alias: DType._known[name] for alias, name in _ALIASES.items()}}
 
 
+def is_beyond(value) -> bool:
+    """Whether it is an integer of Python or numpy that int64 has no number for."""
+    return isinstance(value, numbers.Integral) and not -(1 << 63) <= value < 1 << 63
+
+
+def of_number(value) -> DType:
+    """Of a Python number for which nothing says another: an int's is int32 (int64 where needed), a float's float32, a bool's bool."""
+    if isinstance(value, bool):
+        return bool_
+    if is_beyond(value):
+        raise OverflowError(f"{value} is no number of int64, the widest type that an integer gets here; give it a type, as T.uint64(…)")
+    if isinstance(value, int):
+        return int32 if -(1 << 31) <= value < 1 << 31 else int64
+    return float32
+
+
 def promote(a: DType, b: DType) -> DType:
     """The type in which ``a op b`` is computed: an integer follows a float, the narrower follows the wider, and of a signed
     and an unsigned integer of one width the result is unsigned. Two different floats of one width meet in float32, where scales and other

@@ -8,7 +8,6 @@ Python float as float32. Constants are folded."""
 from __future__ import annotations
 
 import math
-import numbers
 import struct
 import weakref
 
@@ -254,25 +253,13 @@ def const(value, dtype=None) -> Expr:
     """A constant; without a dtype, an int is int32 (int64 where needed), a float float32, a bool bool. A finite float becomes an integer as
     ``cast`` makes it one; TypeError of another. OverflowError for an int that is none of int64 and has no dtype."""
     if dtype is None:
-        if isinstance(value, bool):
-            dtype = dtypes.bool_
-        elif isinstance(value, int):
-            dtype = dtypes.int32 if -(1 << 31) <= value < 1 << 31 else dtypes.int64
-            if is_beyond(value):
-                raise OverflowError(f"{value} is no number of int64, the widest type that an integer gets here; give it a type, as T.uint64(…)")
-        else:
-            dtype = dtypes.float32
+        dtype = dtypes.of_number(value)
     dtype = as_dtype(dtype)
     if dtype.is_float:
         return make("CONST_FLOAT", dtype, (), _round_float(value, dtype))
     if isinstance(value, float) and not math.isfinite(value):
         raise TypeError(f"{value} has no value of type {dtype}")
     return make("CONST_INT", dtype, (), _truncate(value, dtype) if isinstance(value, float) else _wrap_int(int(value), dtype))
-
-
-def is_beyond(value) -> bool:
-    """Whether it is an integer of Python or numpy that int64 has no number for."""
-    return isinstance(value, numbers.Integral) and not -(1 << 63) <= value < 1 << 63
 
 
 def as_expr(value) -> Expr:
@@ -313,7 +300,7 @@ def cast(value, dtype) -> Expr:
     bits. Errors: TypeError for what is no scalar, and for an infinite Python float as an integer."""
     dtype = as_dtype(dtype)
     # A number not through the literal's own type, which may hold fewer digits.
-    value = int(value) if is_beyond(value) else value
+    value = int(value) if dtypes.is_beyond(value) else value
     e = value if isinstance(value, (bool, int, float)) else as_expr(value)
     if isinstance(e, Expr) and e.dtype == dtype:
         return e
@@ -336,8 +323,7 @@ def condition(value) -> Expr:
 def _promoted(a, b):
     """Both in one type. An int that int64 does not hold is one of the other's type, if that has it."""
     for number, other in ((a, b), (b, a)):
-        if is_beyond(number) and not is_beyond(other) and representable(int(number), as_expr(other).dtype):
-            dtype = as_expr(other).dtype
+        if dtypes.is_beyond(number) and not dtypes.is_beyond(other) and representable(int(number), dtype := as_expr(other).dtype):
             break
     else:
         dtype = dtypes.promote(as_expr(a).dtype, as_expr(b).dtype)

@@ -76,8 +76,9 @@ def test_a_constant_of_more_bits_than_its_place_is_told_of(dtype, value, told):
 @pytest.mark.parametrize("value", [1 << 63, 1 << 64, (1 << 64) + 4, -(1 << 64), np.uint64(1 << 63)])
 def test_an_integer_that_no_type_holds(value):
     """Extents, indices, threads and operands: with its last 64 bits it would be another number."""
-    for body in (lambda A, n: T.alloc_shared((value,), "float32"), lambda A, n: A[value, 0], lambda A, n: n < value, lambda A, n: T.Kernel(value),
-                 lambda A, n: T.Kernel(1, threads=value), lambda A, n: T.max(n, value), lambda A, n: T.cast(A[0, 0], "int64") + value,
+    for body in (lambda A, n: T.alloc_shared((value,), "float32"), lambda A, n: A[value, 0], lambda A, n: n < value,
+                 lambda A, n: T.Kernel(value), lambda A, n: T.Kernel(1, threads=value), lambda A, n: T.max(n, value),
+                 lambda A, n: T.cast(A[0, 0], "int64") + value,
                  lambda A, n: T.copy(A[value:value + 16, :], A)):
         with pytest.raises(OverflowError, match="is no number of int64"):
             trace(body)
@@ -105,7 +106,8 @@ def test_indices_before_a_tensor():
 
 
 @pytest.mark.parametrize("dtype, value, kept", [("int8", 300, 44.0), ("uint8", -1, 255.0), ("int32", 1.5, 1.0), ("bool", 2, 1.0),
-                                                ("int32", float("inf"), 2147483647.0), ("uint64", 1 << 63, 2.0 ** 63), ("float16", 1e6, float("inf"))])
+                                                ("int32", float("inf"), 2147483647.0), ("uint64", 1 << 63, 2.0 ** 63),
+                                                ("float16", 1e6, float("inf"))])
 def test_a_safe_value_is_one_of_the_tensor(dtype, value, kept):
     found = []
 

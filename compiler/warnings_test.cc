@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the first passes warn of.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiler/passes.h"
+#include "ir/text/parse.h"
+
+namespace kiln::compiler {
+namespace {
+
+// The messages of the passes up to `last`, none of which is an error.
+std::vector<std::string> Warnings(const std::string& text, std::string_view last) {
+  ir::Diagnostics parsing, diagnostics;
+  auto module = ir::Parse(text, parsing);
+  if (!module) throw std::invalid_argument(text + ": " + parsing.all()[0].message);
+  const Context context{*target::Find("cuda:sm_80"), {}};
+  for (const Pass& pass : Passes()) {
+    if (!pass.run(*module, context, diagnostics) || pass.name == last) break;
+  }
+  EXPECT_EQ(diagnostics.errors(), 0u) << text;
+  std::vector<std::string> messages;
+  for (const ir::Diagnostic& found : diagnostics.all()) messages.push_back(found.message);
+  return messages;
+}
+
+// Sums and products of the index alone count: what wraps below a remainder is meant.
+TEST(Bounds, WarnsOfIndicesOfTensorsThatOverflow) {
+  const auto warnings = [](const std::string& statement) {
+    std::string text = "kiln 1\nfunc @f[%n](%A: global i8[8589934592:i64], %C: global i8[%n]) thread(%t) {\n";
+    text += "  kernel @k grid(1048576) threads 64 blocks(%b) {\n" + statement + "\n  }\n}\n";
+    std::string texts;
+    for (const std::string& message : Warnings(text, "bounds")) texts += message + "\n";
+    return texts;
+  };
+  const std::string told = "index 8589926400 of dimension 0 of %A, where b = 1048575, is no number of i32: which element it names is not specified\n";
+  EXPECT_EQ(warnings("%s = alloc shared i8[8192]\ncopy %A[%b * 8192; 8192] -> %s[0; 8192]"), told);
+  EXPECT_EQ(warnings("if %b > 3 { store %A[%b * 8192] = 1:i8 }"), told);
+  EXPECT_NE(warnings("store %A[0] = %C[%b * 8192 + %t]"), "");
+  EXPECT_NE(warnings("for serial %i in 4 { store %A[%b - %i * 1073741824] = 1:i8 }"), "");
+  for (const std::string statement :
+       {"for parallel %i in 64 { store %A[i64(%b) * 8192:i64 + i64(%i)] = 1:i8 }", "store %A[%b * 2047 + %t] = 1:i8", "store %A[%b * %n] = 1:i8",
+        "store %A[floormod(%b * 8192 + %t, 64)] = 2:i8", "if %b < 100 { store %A[%b * 8192] = 1:i8 }", "store %A[%b - %t] = 1:i8"}) {
+    EXPECT_EQ(warnings(statement), "") << statement;
+  }
+}
+
+// T.Parallel in front of single threads: TileLang lets each of them run all iterations that store to an array of its own.
+TEST(Together, WarnsOfOwnArraysThatParallelLoopsSetAndThreadsRead) {
+  const auto warnings = [](const std::string& statements) {
+    std::string text = "kiln 1\nfunc @f(%A: global f32[64], %C: global f32[64]) thread(%t) {\n  kernel @k grid(1) threads 64 blocks(%b) {\n";
+    text += "%l = alloc local f32[8]\n" + statements + "\n  }\n}\n";
+    return std::ranges::count_if(Warnings(text, "together"),
+                                 [](const std::string& message) { return message.contains("an array of each thread's own"); });
+  };
+  const std::string set = "for parallel %i in 8 { store %l[%i] = %A[%i] }\n";
+  EXPECT_EQ(warnings(set + "store %C[%t] = %l[floormod(%t, 8)]"), 1);
+  EXPECT_EQ(warnings(set + "for serial %j in 8 { if %l[%j] > 0.0 { store %C[%j * 8] = 1.0 } }"), 1);
+  EXPECT_EQ(warnings("for parallel %i in 8 { let %n = %i + 0 store %l[7 - %n] = %A[%i] store %C[%i] = %l[7 - %n] }\nstore %C[%t] = %l[3]"), 1);
+  EXPECT_EQ(warnings(set + "for parallel %j in 8 { store %C[%j] = %l[%j] }"), 0);
+  EXPECT_EQ(warnings("for parallel %i in 8 { store %l[0] = %A[%i] store %C[%i] = %l[0] }\nstore %l[0] = 1.0\nstore %C[%t] = %l[0]"), 0);
+  EXPECT_EQ(warnings("for unroll %i in 8 { store %l[%i] = %A[%i] }\nstore %C[%t] = %l[floormod(%t, 8)]"), 0);
+}
+
+}  // namespace
+}  // namespace kiln::compiler
