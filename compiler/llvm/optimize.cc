@@ -33,6 +33,7 @@
 #include "compiler/llvm/faults/negations.h"
 #include "compiler/llvm/faults/short_values.h"
 #include "compiler/llvm/faults/spins.h"
+#include "compiler/llvm/faults/wrapped_counters.h"
 #include "compiler/llvm/long_code.h"
 
 namespace kiln::llvm_ir {
@@ -416,6 +417,7 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
       HideConstantOperands(function);
       HideNegations(function);
       PartSpinsFromLoops(function);
+      KeepWrappedCounters(function);
       WidenBf16(function);
       WidenShortValues(function);
     }
