@@ -2,6 +2,7 @@
 """Each statement of the language and each type that has an address, on each family of targets, checked: results against numpy's. What
 the programs hold is read back from their messages, so that a statement or a type without a case shows."""
 
+import as_ptx_test
 import cases
 import kiln.language as T
 import numpy as np
@@ -258,8 +259,8 @@ def test_no_statement_and_no_type_is_left_out():
             found |= {word if word == "let" else word.upper() for word in TEXT.split()}
         else:
             statements(messages().Module.FromString(program.serialized), found)
-    # For targets with mbarriers alone, and with instructions of warps that a program may choose.
-    for program in (pinned_test.in_one_loop(), pinned_test.with_registers(24, 240), mma_test.product("float16")):
+    # For targets with mbarriers alone, with instructions of warps that a program may choose, and with clusters of blocks.
+    for program in (pinned_test.in_one_loop(), pinned_test.with_registers(24, 240), mma_test.product("float16"), as_ptx_test.to_the_next_block):
         statements(messages().Module.FromString(program.serialized), found)
     expected = {field.name for field in messages().Stmt.DESCRIPTOR.oneofs_by_name["op"].fields}
     for name in ENUMS:
