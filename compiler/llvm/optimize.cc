@@ -48,7 +48,8 @@ llvm::ModulePassManager InModule(llvm::FunctionPassManager functions) {
 
 // How much the passes may cost. `kPlain`: without EarlyCSE, which walks all uses of a branch's condition; thousands of statements may share
 // one condition; and with branches left as they are, because SimplifyCFG would lead what comes from a branch past the next that tests the same
-// value, one branch in each walk over all blocks. `kInMemory`: also keeps arrays in memory, because a value of each element in each block would be too many.
+// value, one branch in each walk over all blocks. `kInMemory`: also keeps arrays in memory, because a value of each element in each block would
+// be too many.
 enum class Effort { kFull, kPlain, kInMemory };
 
 struct GiveExitsPass : llvm::PassInfoMixin<GiveExitsPass> {
@@ -423,6 +424,7 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
       DropAccessesOutsideArrays(function);
       FoldConstantBits(function);
       KeepWmmaInItsBlock(function);
+      ChooseByVectorUnit(function);
       CutSchedulingRegions(function);
     }
   }
