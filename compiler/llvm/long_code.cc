@@ -5,7 +5,11 @@
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include <llvm/ADT/STLExtras.h>
 #include <llvm/ADT/SmallPtrSet.h>
+#include <llvm/ADT/MapVector.h>
 #include <llvm/IR/CFG.h>
+#include <llvm/IR/InlineAsm.h>
+#include <llvm/IR/IntrinsicInst.h>
+#include <llvm/IR/IntrinsicsAMDGPU.h>
 #pragma GCC diagnostic pop
 
 #include <vector>
@@ -40,6 +44,35 @@ class Ending {
   llvm::SmallPtrSet<const BasicBlock*, 32> blocks_;
 };
 
+bool IsThreadsNumber(const llvm::Value* value) {
+  const auto* call = llvm::dyn_cast<llvm::IntrinsicInst>(value);
+  if (call == nullptr) return false;
+  const llvm::Intrinsic::ID id = call->getIntrinsicID();
+  return id == llvm::Intrinsic::amdgcn_workitem_id_x || id == llvm::Intrinsic::amdgcn_workitem_id_y || id == llvm::Intrinsic::amdgcn_workitem_id_z;
+}
+
+// Whether a value is made from the thread's number, and so is no condition of the scalar unit.
+bool IsOfThread(const llvm::Value& value) {
+  llvm::SmallPtrSet<const llvm::Value*, 32> seen;
+  std::vector<const llvm::Value*> left = {&value};
+  while (!left.empty()) {
+    const llvm::Value* next = left.back();
+    left.pop_back();
+    if (IsThreadsNumber(next)) return true;
+    const auto* instruction = llvm::dyn_cast<llvm::Instruction>(next);
+    if (instruction != nullptr && seen.insert(next).second) left.insert(left.end(), instruction->op_begin(), instruction->op_end());
+  }
+  return false;
+}
+
+// The condition, as a comparison of what is in a vector register.
+llvm::Value* OfVectorUnit(llvm::Value* condition, llvm::Instruction& before) {
+  llvm::IRBuilder<> b(&before);
+  auto* type = llvm::FunctionType::get(b.getInt32Ty(), {b.getInt32Ty()}, false);
+  llvm::Value* word = b.CreateCall(type, llvm::InlineAsm::get(type, "", "=v,0", /*hasSideEffects=*/false), {b.CreateZExt(condition, b.getInt32Ty())});
+  return b.CreateICmpNE(word, b.getInt32(0));
+}
+
 }  // namespace
 
 void GiveExits(llvm::Function& function) {
@@ -55,6 +88,21 @@ void GiveExits(llvm::Function& function) {
     llvm::BranchInst::Create(branch->getSuccessor(0), exit, llvm::ConstantInt::getTrue(function.getContext()), branch->getIterator());
     branch->eraseFromParent();
     ending.Add(block);
+  }
+}
+
+void ChooseByVectorUnit(llvm::Function& function) {
+  for (BasicBlock& block : function) {
+    llvm::MapVector<llvm::Value*, std::vector<llvm::SelectInst*>> chosen;
+    for (llvm::Instruction& instruction : block) {
+      auto* select = llvm::dyn_cast<llvm::SelectInst>(&instruction);
+      if (select != nullptr && select->getType()->isPointerTy()) chosen[select->getCondition()].push_back(select);
+    }
+    for (auto& [condition, selects] : chosen) {
+      if (selects.size() <= kMostChosen || IsOfThread(*condition)) continue;
+      llvm::Value* other = OfVectorUnit(condition, *selects.front());
+      for (llvm::SelectInst* select : selects) select->setCondition(other);
+    }
   }
 }
 

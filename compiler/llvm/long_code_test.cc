@@ -7,10 +7,12 @@
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include <llvm/ADT/STLExtras.h>
 #include <llvm/Analysis/PostDominators.h>
+#include <llvm/IR/InstIterator.h>
 #include <llvm/IR/OptBisect.h>
 #pragma GCC diagnostic pop
 
 #include <algorithm>
+#include <vector>
 
 #include "compiler/llvm/test_support.h"
 
@@ -41,6 +43,32 @@ void BuildSums(TestKernel& k, int count) {
   Value* sum = k.Load(k.builder.getInt32Ty());
   for (int i = 0; i < count; ++i) sum = k.builder.CreateXor(k.builder.CreateAdd(sum, k.builder.getInt32(i + 1)), k.kernel->getArg(2));
   k.Store(sum);
+}
+
+// Branches around stores of what is known, by comparisons of one value with zero.
+void BuildBranchesOn(TestKernel& k, Value* value, int count) {
+  llvm::IRBuilderBase& b = k.builder;
+  for (int i = 0; i < count; ++i) {
+    auto* then = BasicBlock::Create(k.context, "then", k.kernel);
+    auto* after = BasicBlock::Create(k.context, "after", k.kernel);
+    b.CreateCondBr(b.CreateICmpEQ(value, b.getInt32(0)), then, after);
+    b.SetInsertPoint(then);
+    k.Store(b.getInt32(i));
+    b.CreateBr(after);
+    b.SetInsertPoint(after);
+  }
+}
+
+// Elements that are read where a condition of all threads holds, each from an address that it chooses.
+void BuildChoices(TestKernel& k, int count) {
+  llvm::IRBuilderBase& b = k.builder;
+  Value *from = k.kernel->getArg(0), *holds = b.CreateICmpULT(k.kernel->getArg(2), b.getInt32(64));
+  std::vector<Value*> elements;
+  for (int i = 0; i < count; ++i) {
+    Value* place = b.CreateSelect(holds, b.CreateConstGEP1_64(b.getInt32Ty(), from, uint64_t(10'000 + i * 33)), k.kernel->getArg(1));
+    elements.push_back(b.CreateSelect(holds, b.CreateLoad(b.getInt32Ty(), place), b.getInt32(0)));
+  }
+  for (Value* element : elements) k.Store(element);
 }
 
 TEST(LongCode, OfAnEndlessLoopEndsSomewhere) {
@@ -95,6 +123,31 @@ TEST(LongCode, WithManySumsIsNotSearchedForPairsOfThem) {
     llvm::OptPassGate& gate = k.context.getOptPassGate();
     EXPECT_EQ(!gate.isEnabled() || gate.shouldRunPass("slsr", "function"), sums == 100);
     EXPECT_TRUE(!gate.isEnabled() || gate.shouldRunPass("early-cse", "function"));
+  }
+}
+
+// Branches that all test the same value, each by a comparison of its own: they stay, because each walk over the blocks would lead one past another.
+TEST(LongCode, OfBranchesOnOneValueKeepsThem) {
+  TestKernel k(Of("cuda:sm_80"));
+  BuildBranchesOn(k, k.Load(k.builder.getInt32Ty()), 1600);
+  ASSERT_EQ(k.Finish(), "");
+  ASSERT_EQ(k.machine->getOptLevel(), llvm::CodeGenOptLevel::None);
+  const auto branches = [](const BasicBlock& block) { return llvm::succ_size(&block) == 2; };
+  EXPECT_EQ(llvm::count_if(*k.kernel, branches), 1600);
+}
+
+// Loads from addresses that a condition of all threads chooses.
+TEST(LongCode, ThatChoosesBetweenManyAddressesHasRoomForThem) {
+  for (const bool many : {false, true}) {
+    TestKernel k(Of("hip:gfx942"));
+    BuildChoices(k, many ? 256 : 40);
+    ASSERT_EQ(k.Finish(), "");
+    ASSERT_EQ(k.machine->getOptLevel(), llvm::CodeGenOptLevel::Default);
+    const auto is_assembly = [](const llvm::Instruction& i) { return llvm::isa<llvm::CallInst>(i) && llvm::cast<llvm::CallInst>(i).isInlineAsm(); };
+    EXPECT_EQ(llvm::any_of(llvm::instructions(*k.kernel), is_assembly), many) << "the vector unit's condition";
+    const auto text = EmitAssembly(k.module, *k.machine);
+    ASSERT_TRUE(text);
+    EXPECT_EQ(text->find("v_writelane"), std::string::npos) << "scalar registers are spilled";
   }
 }
 

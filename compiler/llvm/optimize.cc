@@ -48,7 +48,9 @@ llvm::ModulePassManager InModule(llvm::FunctionPassManager functions) {
 }
 
 // How much the passes may cost. `kPlain`: without EarlyCSE, which walks all uses of a branch's condition; thousands of statements may share
-// one condition. `kInMemory`: also keeps arrays in memory, because a value of each element in each block would be too many.
+// one condition; and with branches left as they are, because SimplifyCFG would lead what comes from a branch past the next that tests the same
+// value, one branch in each walk over all blocks. `kInMemory`: also keeps arrays in memory, because a value of each element in each block would
+// be too many.
 enum class Effort { kFull, kPlain, kInMemory };
 
 struct GiveExitsPass : llvm::PassInfoMixin<GiveExitsPass> {
@@ -68,7 +70,7 @@ llvm::ModulePassManager Pipeline(Effort effort, CodeMotion motion) {
       functions.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
     }
     functions.addPass(llvm::InstSimplifyPass());
-    functions.addPass(llvm::SimplifyCFGPass());
+    functions.addPass(llvm::SimplifyCFGPass(llvm::SimplifyCFGOptions().setSimplifyCondBranch(false)));
     functions.addPass(GiveExitsPass());
     functions.addPass(llvm::ADCEPass());
     return InModule(std::move(functions));
@@ -304,8 +306,7 @@ void KeepWmmaInItsBlock(llvm::Function& function) {
   }
 }
 
-// Where many branches share one condition, SimplifyCFG leads what comes from one of them past the next, one branch in each walk over all
-// blocks. The passes for long kernels do not see that conditions are equal, so with one of its own each branch stays.
+// Passes that walk all uses of a branch's condition do so for each branch: where many share one, each gets its own.
 void PartConditions(llvm::Function& function) {
   for (llvm::BasicBlock& block : function) {
     auto* branch = llvm::dyn_cast<llvm::BranchInst>(block.getTerminator());
@@ -425,6 +426,7 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
       DropAccessesOutsideArrays(function);
       FoldConstantBits(function);
       KeepWmmaInItsBlock(function);
+      ChooseByVectorUnit(function);
       CutSchedulingRegions(function);
     }
   }

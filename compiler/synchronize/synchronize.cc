@@ -55,10 +55,12 @@ class Analysis {
     special_ = FindSpecial(body);
     visited_.Find(body);
     limit_ = std::max(kMostVisited, kMostOfEach * visited_.Statements());
+    most_exact_ = limit_ / kPartExact;
     State state;
     Visit(body, state);
     endless_ = beyond_;
     if (endless_ != nullptr) return;
+    if (IsLate()) doubtful_ = order_;
     fixed_ = true;
     limit_ = visits_ + kMostTried;
     for (const Stmt* stmt : std::exchange(doubtful_, {})) {
@@ -435,8 +437,13 @@ class Analysis {
   }
 
   void Repeat(const Stmt& stmt, const Block& body, std::optional<ir::VarId> var, State& state) {
-    visited_.Again(visited_.Loop(stmt), state, [&] { return Iterate(body, var, state), !IsDecided(); });
+    Visited::Piece& loop = visited_.Loop(stmt);
+    if (IsLate()) visited_.AddEarlier(loop, state);
+    visited_.Again(loop, state, [&] { return Iterate(body, var, state), !IsDecided(); });
   }
+
+  // So many visits that loops must not multiply them.
+  bool IsLate() const { return visits_ > most_exact_; }
 
   // At the limit, or once the given needs are known not to be enough: the rest of the visits changes nothing.
   bool IsDecided() const { return beyond_ != nullptr || !met_; }
@@ -501,7 +508,7 @@ class Analysis {
   std::vector<Exits> exits_;             // of the loops around
   int divergent_ = 0;                    // enclosing conditions that differ between threads, within the last scope
   std::vector<ir::ThreadRange> scopes_;  // threads of the kernel's body, then of each enclosing branch that narrows them
-  int64_t visits_ = 0, limit_ = 0;
+  int64_t visits_ = 0, limit_ = 0, most_exact_ = 0;
   const Stmt* beyond_ = nullptr;  // where the limit was reached
   const Stmt* endless_ = nullptr;
   bool fixed_ = false;  // needs are given; only check whether they are enough

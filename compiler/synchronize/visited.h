@@ -24,6 +24,9 @@ namespace kiln::compiler {
 // The analysis visits a loop until nothing changes, and every visit repeats this for the loops within. Beyond so many visits of statements, or
 // so many of each, the kernel is refused: only loops nested a dozen deep come that far.
 constexpr int64_t kMostVisited = 2'000'000, kMostOfEach = 100;
+// From this part of them on, a loop is visited with all that was ever pending before it. Some barriers may then be superfluous, until it has tried
+// to do without each.
+constexpr int64_t kPartExact = 10;
 // After that, it tries to do without each barrier in turn, for at most so many visits. A barrier that it did not get to try is at worst
 // superfluous.
 constexpr int64_t kMostTried = 2'000'000;
@@ -49,6 +52,8 @@ class Visited {
     bool leaves_ = false;             // neighbours that leave the loop around: a visit of them does more than its result tells
     int64_t changes_ = 0;             // of the needs within
     std::vector<Visit> visits_ = {};  // with the needs as they are, the latest last
+    State before_ = {};               // a loop: all that was pending before it (see AddEarlier)
+    int64_t of_changes_ = -1;         // the changes of all needs that `before_` has seen
   };
 
   // Once, with the body of the kernel.
@@ -71,8 +76,19 @@ class Visited {
     if (visit() && piece.changes_ == changes) Remember(piece, std::move(before), state);
   }
 
+  // Adds what was pending before the loop in earlier visits with the same needs. Loops around it visit it with more and more; visited with all of
+  // it from the first, it leaves the same each time, and the visits no longer multiply with each loop around.
+  void AddEarlier(Piece& loop, State& state) {
+    if (loop.of_changes_ != changes_) loop.before_.clear();
+    loop.of_changes_ = changes_;
+    state.insert(state.end(), loop.before_.begin(), loop.before_.end());
+    Normalize(state);
+    loop.before_ = state;
+  }
+
   // The needs of a statement have changed: what was found of the pieces around no longer holds.
   void Changed(const ir::Stmt& stmt) {
+    ++changes_;
     for (Piece* piece = inside_.at(&stmt); piece != nullptr; piece = piece->around_) {
       ++piece->changes_;
       piece->visits_.clear();
@@ -148,6 +164,7 @@ class Visited {
   std::unordered_map<const ir::Stmt*, Piece*> loops_;    // by their statements
   std::unordered_map<const ir::Block*, Piece*> blocks_;  // the long ones
   size_t remembered_ = 0;                                // that were, since all were forgotten
+  int64_t changes_ = 0;                                  // of all needs
 };
 
 }  // namespace kiln::compiler
