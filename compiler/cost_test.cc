@@ -3,6 +3,7 @@
 // What a compile costs is known before LLVM: small programs that ask for much are refused with figures or stay loops, long ones take time in
 // proportion to their length.
 #include <algorithm>
+#include <set>
 
 #include "compiler/compile_testing.h"
 #include "compiler/growth_testing.h"
@@ -172,6 +173,36 @@ TEST(Cost, SumsDoNotKeepTheirTermsAlive) {
   const v1::WorkerResult amd = CompileText(Sum(2000, true), "hip:gfx1100");
   ASSERT_EQ(amd.diagnostics_size(), 1);
   EXPECT_NE(amd.diagnostics(0).message().find("only in part"), std::string::npos) << amd.diagnostics(0).message();
+}
+
+// Products that one after the other add to the same sums.
+std::string Products(int n) {
+  std::string text =
+      "kiln 1\nfunc @f(%A: global f16[64, 64], %B: global f16[64, 64]) outputs(1) {\n  kernel @k grid(1) threads 128 blocks(%b) {\n"
+      "    %h = alloc shared f16[64, 64]\n    %f = alloc fragment f32[64, 64]\n    copy %A[0, 0; 64, 64] -> %h[0, 0; 64, 64]\n"
+      "    fill %f[0, 0; 64, 64] = 0.0\n";
+  for (int i = 0; i < n; ++i) {
+    text += "    gemm %h[0, 0; 64, 64], %h[0, 0; 64, 64] -> %f[0, 0; 64, 64]\n    copy %f[0, 0; 64, 64] -> %h[0, 0; 64, 64]\n";
+  }
+  return text + "    copy %f[0, 0; 64, 64] -> %B[0, 0; 64, 64]\n  }\n}\n";
+}
+
+// The names of the first registers that the products of `code` add to.
+std::set<std::string> Accumulators(const std::string& code) {
+  std::set<std::string> names;
+  for (size_t at = code.find("wgmma.mma_async"); at != std::string::npos; at = code.find("wgmma.mma_async", at + 1)) {
+    const size_t open = code.find('{', at);
+    names.insert(code.substr(open, code.find(',', open) - open));
+  }
+  return names;
+}
+
+// ptxas takes time with the cube of the products that add to one register.
+TEST(Cost, ManyProductsDoNotAddToTheSameRegisters) {
+  const v1::WorkerResult few = CompileText(Products(8), "cuda:sm_90a"), many = CompileText(Products(60), "cuda:sm_90a");
+  ASSERT_TRUE(few.has_artifact() && many.has_artifact()) << FirstError(few) << FirstError(many);
+  EXPECT_EQ(Accumulators(few.artifact().code()).size(), 1u) << "code that takes no time stays as it is";
+  EXPECT_EQ(Accumulators(many.artifact().code()).size(), 60u);
 }
 
 TEST(Cost, ValuesThatCannotFitAreRefused) {

@@ -28,6 +28,7 @@
 #include <map>
 #include <memory>
 
+#include "compiler/llvm/faults/accumulators.h"
 #include "compiler/llvm/faults/array_bounds.h"
 #include "compiler/llvm/faults/constant_bits.h"
 #include "compiler/llvm/faults/negations.h"
@@ -419,6 +420,7 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
       HideNegations(function);
       PartSpinsFromLoops(function);
       KeepWrappedCounters(function);
+      PartAccumulators(function);
       WidenBf16(function);
       WidenShortValues(function);
     }

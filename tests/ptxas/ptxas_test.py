@@ -7,6 +7,7 @@ PTXAS names the assembler; else the one on PATH or in /usr/local/cuda/bin is use
 import os
 import pathlib
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -156,6 +157,30 @@ def test_long_kernels_take_time_in_proportion(tmp_path):
                 break
         daemon.end()
     assert seconds[1] < 7 * seconds[0], f"ptxas took {measured} s for pairs of kernels of which one is four times as long"
+
+
+def products(count):
+    """A text of so many products that add to one fragment."""
+    tile = "%h[0, 0; 64, 64]"
+    steps = f"    gemm {tile}, {tile} -> %f[0, 0; 64, 64]\n    copy %f[0, 0; 64, 64] -> {tile}\n"
+    head = ("kiln 1\nfunc @f(%A: global f16[64, 64], %B: global f16[64, 64]) outputs(1) {\n  kernel @k grid(1) threads 128 blocks(%b) {\n"
+            f"    %h = alloc shared f16[64, 64]\n    %f = alloc fragment f32[64, 64]\n    copy %A[0, 0; 64, 64] -> {tile}\n"
+            "    fill %f[0, 0; 64, 64] = 0.0\n")
+    return head + count * steps + "    copy %f[0, 0; 64, 64] -> %B[0, 0; 64, 64]\n  }\n}\n"
+
+
+def test_many_products_take_time_in_proportion(served, tmp_path):
+    """On sm_90a ptxas would take time with the cube of the products that add to the same registers. Processor time, since others use the machine."""
+    def seconds(count):
+        code = served.compile(products(count), "cuda:sm_90a").artifact.code
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = assemble(code, "sm_90a", tmp_path)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert done.returncode == 0 and "(C75" not in done.stderr and " 0 bytes spill stores" in done.stderr, done.stderr[-500:]
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    few, many = seconds(14), seconds(56)
+    assert many < 20 * few, f"ptxas took {few} and {many} s for kernels of which one is four times as long"
 
 
 def test_kept_ptx_gives_the_cubin_that_a_compile_gives(tmp_path):
