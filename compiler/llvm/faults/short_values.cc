@@ -44,7 +44,13 @@ llvm::Type* TypeOfPair(llvm::IRBuilder<>& b, const llvm::Value* low, const llvm:
 
 llvm::Value* Together(llvm::IRBuilder<>& b, llvm::Value* low, llvm::Value* high) {
   llvm::Type* type = TypeOfPair(b, low, high);
-  if (type->isIntegerTy()) return b.CreateOr(Alone(b, low), b.CreateShl(Alone(b, high), 16));
+  if (type->isIntegerTy()) {
+    // Where one of them has no value, the other one keeps its own.
+    const auto alone = [&](llvm::Value* value) {
+      return Alone(b, llvm::isa<llvm::UndefValue>(value) ? llvm::Constant::getNullValue(value->getType()) : value);
+    };
+    return b.CreateOr(alone(low), b.CreateShl(alone(high), 16));
+  }
   llvm::Value* one = b.CreateInsertElement(llvm::PoisonValue::get(type), Short(b, low), uint64_t(0));
   return b.CreateInsertElement(one, Short(b, high), 1);
 }

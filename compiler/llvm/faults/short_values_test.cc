@@ -95,5 +95,30 @@ TEST(ShortValues, IntegersArePutTogetherByArithmetic) {
   }
 }
 
+TEST(ShortValues, OneWithoutAValueLeavesTheOther) {
+  TestKernel k(**target::Find("cuda:sm_90a"));
+  llvm::IRBuilderBase& b = k.builder;
+  llvm::BasicBlock* entry = b.GetInsertBlock();
+  auto* branch = llvm::BasicBlock::Create(k.context, "branch", k.kernel);
+  auto* after = llvm::BasicBlock::Create(k.context, "after", k.kernel);
+  Value* loaded[] = {k.Load(b.getInt8Ty()), k.Load(b.getInt8Ty())};
+  b.CreateCondBr(b.CreateICmpEQ(k.kernel->getArg(2), b.getInt32(7)), branch, after);
+  b.SetInsertPoint(branch);
+  k.device->Barrier();
+  b.CreateBr(after);
+  b.SetInsertPoint(after);
+  for (size_t i = 0; i < 2; ++i) {
+    llvm::PHINode* phi = llvm::PHINode::Create(b.getInt8Ty(), 2, "", after->getFirstNonPHIIt());
+    phi->addIncoming(loaded[i], branch);
+    phi->addIncoming(i == 0 ? static_cast<Value*>(llvm::PoisonValue::get(b.getInt8Ty())) : b.getInt8(77), entry);
+    b.CreateStore(phi, k.Place(k.kernel->getArg(1), b.getInt8Ty(), uint32_t(i)));
+  }
+  b.CreateRetVoid();
+  WidenShortValues(*k.kernel);
+  const auto code = EmitAssembly(k.module, *k.machine);
+  ASSERT_TRUE(code) << code.error();
+  EXPECT_NE(code->find(std::to_string(77 << 16)), std::string::npos) << *code;
+}
+
 }  // namespace
 }  // namespace kiln::llvm_ir
