@@ -171,6 +171,34 @@ TEST(LongKernels, ThreadsWaitBeforeEachLoop) {
   }
 }
 
+// Loops around one another. What each leaves pending takes as many iterations to find as its tile has versions.
+std::string NestText(int depth) {
+  std::string text = R"(kiln 1
+func @f(%X: global f32[4096], %N: global i32[64]) thread(%t) {
+  kernel @k grid(1) threads 128 blocks(%b) {
+)";
+  for (int i = 0; i < depth; ++i) text += fmt::format("    %s{} = alloc shared f32[8, 128]\n", i);
+  text += "    if %X[%t] > 0.0 {\n";
+  for (int i = 0; i < depth; ++i)
+    text += fmt::format("    for serial %i{0} in %N[{0}] {{\n    store %s{0}[floormod(%i{0}, 8), %t] = %X[%t + {0}]\n", i);
+  for (int i = 0; i < depth; ++i) text += "    }\n";
+  return text + "    }\n  }\n}\n";
+}
+
+TEST(LongKernels, LoopsAroundOneAnotherDoNotMultiplyVisits) {
+  for (const int depth : {3, 9}) {
+    ir::Diagnostics diagnostics;
+    auto module = ir::Parse(NestText(depth), diagnostics);
+    ASSERT_TRUE(module) << diagnostics.all()[0].message;
+    const Context context{*target::Find("cuda:sm_90a"), {}};
+    v1::WorkerResult result;
+    EXPECT_TRUE(RunPasses(*module, context, {}, {}, diagnostics, result)) << depth << ": " << diagnostics.all()[0].message;
+    int barriers = 0;
+    ir::Walk(module->kernels[0].body, [&](const ir::Stmt& inner) { barriers += std::holds_alternative<ir::Barrier>(inner.op); });
+    EXPECT_EQ(barriers, 0) << "each thread writes elements of its own";
+  }
+}
+
 // One store along the columns has more orders of the tile's elements looked at, and few of them in all loops.
 TEST(LongKernels, OrdersOfATileAreLookedAtOnce) {
   const auto fastest = [](const char* store) {
