@@ -216,18 +216,18 @@ enum class AtomicKind : uint8_t {
 // kAcquire: the block then sees what was done before the release of what it read. kSeqCst: those of all threads are in one order, too.
 enum class MemoryOrder : uint8_t { kRelaxed = 0, kAcquire = 1, kRelease = 2, kAcqRel = 3, kSeqCst = 4 };
 // buffer[indices] = kind(buffer[indices], value), in one step for all threads that see the buffer. Global or shared, of 16 bits or more.
-// Those of one kind on one buffer, but for exchanges, come in any order, except within a thread; so do all where threads run apart.
+// Of one kind on one buffer, all but exchanges and stores come in any order, except within a thread; where threads run apart, all but stores do.
 // `block`: of a shared buffer, not that of this block but that of the block of this rank in the cluster. That block sees it after a barrier of the
 // cluster, or after an Await of what this block has arrived at since; nothing else orders it. Ranks count along the grid's first dimension first.
 struct Atomic {
   AtomicKind kind;
   BufferId buffer;
   std::vector<ExprId> indices;
-  ExprId value{};                   // not of kLoad
-  bool each_thread = false;         // outside of parallel loops: by each thread that comes to it, also where they all do the same
-  ExprId compare{};                 // of kCompareExchange
-  std::optional<Element> old = {};  // local, takes the element from before; where that does not exist: the pad value
-  MemoryOrder order = MemoryOrder::kRelaxed;
+  ExprId value{};                             // not of kLoad
+  bool each_thread = false;                   // outside of parallel loops: by each thread that comes to it, also where they all do the same
+  ExprId compare{};                           // of kCompareExchange
+  std::optional<Element> old = {};            // local, takes the element from before; where that does not exist: the pad value
+  MemoryOrder order = MemoryOrder::kRelaxed;  // with a block: kRelaxed, as the others order accesses of global memory only
   std::optional<ExprId> block = {};
 
   bool TakesValue() const { return kind != AtomicKind::kLoad; }

@@ -85,10 +85,16 @@ bool HaveTheSameIndices(const ir::Stmt& first, std::span<const Access> of_first,
 bool Commute(const ir::Stmt& a, const ir::Stmt& b) {
   const auto *one = std::get_if<ir::Atomic>(&a.op), *other = std::get_if<ir::Atomic>(&b.op);
   if (one == nullptr || other == nullptr || one->kind != other->kind || one->buffer != other->buffer) return false;
-  return one->kind != ir::AtomicKind::kExchange && one->kind != ir::AtomicKind::kCompareExchange;
+  return one->kind != ir::AtomicKind::kExchange && one->kind != ir::AtomicKind::kCompareExchange && one->kind != ir::AtomicKind::kStore;
 }
 
-bool AreAtomics(const ir::Stmt& a, const ir::Stmt& b) { return ir::IsOneOf<ir::Atomic>(a.op) && ir::IsOneOf<ir::Atomic>(b.op); }
+bool AreAtomics(const ir::Stmt& a, const ir::Stmt& b) {
+  const auto is_in_one_step = [](const ir::Stmt& stmt) {
+    const auto* atomic = std::get_if<ir::Atomic>(&stmt.op);
+    return atomic != nullptr && atomic->kind != ir::AtomicKind::kStore;
+  };
+  return is_in_one_step(a) && is_in_one_step(b);
+}
 
 bool AreOrdered(const ir::Module& module, const Special& special, const ir::Stmt& first, ir::BufferId before, const ir::Stmt& second,
                 ir::BufferId after) {

@@ -51,10 +51,11 @@ bool HaveTheSameThread(const Digits& digits, const ir::ThreadRange& threads, con
 // Whether they access single elements of the buffer, all by these indices.
 bool HaveTheSameIndices(const ir::Stmt& first, std::span<const Access> of_first, bool writes, const ir::Stmt& second, const Access& access);
 
-// Atomics of one kind on one buffer may come in either order. A sum of floats rounds by its order, which atomics leave open anyway.
+// Atomics of one kind on one buffer, but for exchanges and stores, may come in either order. A sum of floats rounds by its order, which atomics
+// leave open anyway.
 bool Commute(const ir::Stmt& a, const ir::Stmt& b);
 
-// Threads that run apart order their atomics by nothing else.
+// Threads that run apart order their atomics by nothing else. A store to another block is none: it takes no atomic step.
 bool AreAtomics(const ir::Stmt& a, const ir::Stmt& b);
 
 // What an atomic releases, all threads of the block did before it; what it acquires is there for all of them after it. Where threads cannot

@@ -319,7 +319,9 @@ Op RandomModule::MakeAtomic() {
     atomic.kind = AtomicKind::kStore, atomic.compare = {}, atomic.value = Expr(type, 2);
     return atomic;
   }
-  atomic.order = loads ? Pick<MemoryOrder>({MemoryOrder::kRelaxed, MemoryOrder::kAcquire, MemoryOrder::kSeqCst}) : MemoryOrder(Below(5));
+  if (!atomic.block) {
+    atomic.order = loads ? Pick<MemoryOrder>({MemoryOrder::kRelaxed, MemoryOrder::kAcquire, MemoryOrder::kSeqCst}) : MemoryOrder(Below(5));
+  }
   if (loads || Coin()) {
     atomic.each_thread = true;
     atomic.old = Element{AddTile(Space::kLocal, type, {2}), {module_.exprs.Int(Below(2))}};

@@ -104,11 +104,15 @@ void CheckOld(Verifier& verifier, const Atomic& op) {
 
 // A store to another block is no atomic step, so it may be narrower.
 void CheckBlock(Verifier& verifier, const Atomic& op) {
-  if (op.kind == AtomicKind::kStore && (!op.block || op.old || op.order != MemoryOrder::kRelaxed)) {
-    verifier.Error("a store that goes to no other block, gives a value or orders others", "write a plain store, or an exchange");
+  if (op.kind == AtomicKind::kStore && (!op.block || op.old)) {
+    verifier.Error("a store that goes to no other block or gives a value", "write a plain store, or an exchange");
   }
   if (!op.block) return;
   verifier.CheckCluster(op.block, "an atomic of a block of the cluster");
+  if (op.order != MemoryOrder::kRelaxed) {
+    verifier.Error(fmt::format("an atomic of order {} at a block of the cluster, which would order accesses of global memory only", Name(op.order)),
+                   "use relaxed, and a barrier of the cluster or an arrive to order what the blocks do");
+  }
   const Buffer& buffer = verifier.module()[op.buffer];
   if (buffer.space == Space::kShared) return;
   verifier.Error(fmt::format("{} of another block, in {} memory", verifier.Name(op.buffer), Name(buffer.space)),

@@ -72,9 +72,9 @@ Op Write(Writer& writer, Tag<Atomic>) {
     atomic.kind = AtomicKind::kStore, atomic.compare = {}, atomic.value = writer.Value(type, 1);
     return atomic;
   }
-  if (writer.OneIn(3)) atomic.order = MemoryOrder(writer.Below(5));
+  if (!atomic.block && writer.OneIn(3)) atomic.order = MemoryOrder(writer.Below(5));
   const bool must = atomic.kind == AtomicKind::kLoad;
-  if (must && atomic.order != MemoryOrder::kSeqCst) atomic.order = MemoryOrder(writer.Below(2));
+  if (must && !atomic.block && atomic.order != MemoryOrder::kSeqCst) atomic.order = MemoryOrder(writer.Below(2));
   if (must || writer.OneIn(3)) {
     atomic.each_thread = true;
     atomic.old = Element{writer.AddTile(Space::kLocal, type, {1}), {writer.module.exprs.Int(0)}};

@@ -134,6 +134,33 @@ def test_the_instructions(client):
         assert text in ptx
 
 
+def test_a_product_sees_what_another_block_wrote(client):
+    """The tensor unit reads it in another proxy: the reader, too, has a fence between its wait and the product."""
+    @T.prim_func
+    def main(A: T.Tensor((2, 64, 64), T.float16), W: T.Tensor((64, 64), T.float16), C: T.Tensor((2, 64, 64), T.float32)):
+        with T.ClusterKernel(2, threads=128, cluster_dims=2) as bx:
+            mine = T.alloc_fragment((64, 64), T.float16)
+            theirs, w = T.alloc_shared((64, 64), T.float16), T.alloc_shared((64, 64), T.float16)
+            c = T.alloc_fragment((64, 64), T.float32)
+            come = T.alloc_cluster_barrier([1])
+            T.cluster_sync()
+            T.copy(W, w)
+            T.copy(A[bx, :, :], mine)
+            T.copy_cluster(mine, theirs, dst_block=1 - T.block_rank_in_cluster(), remote_barrier=come)
+            T.clear(c)
+            T.mbarrier_wait_parity(come, 0)
+            T.gemm(theirs, w, c)
+            T.copy(c, C[bx, :, :])
+
+    a, w = (np.random.default_rng(5).integers(-4, 5, shape).astype("float16") for shape in ((2, 64, 64), (64, 64)))
+    c = np.zeros((2, 64, 64), "float32")
+    checked(client, main, a, w, c)
+    assert (c == a[::-1].astype("float32") @ w.astype("float32")).all()
+    ptx = kiln.compile(main, target="cuda:sm_90a", client=client).get_kernel_source()
+    behind = ptx[ptx.rindex("mbarrier.try_wait.parity.acquire.cluster") :]
+    assert 0 < behind.find("fence.proxy.async") < behind.index("wgmma.mma_async")
+
+
 def test_halves_of_a_barrier(client):
     with pytest.warns(NoEffectWarning, match="T.cluster_wait"):
         @T.prim_func

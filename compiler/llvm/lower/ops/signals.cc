@@ -113,10 +113,14 @@ void Signals::Lower(const ir::Arrive& arrive) {
   device().PhaseArriveAt(barrier, rank, nullptr, /*releases=*/true);
 }
 
+// What threads of other blocks have written to this one's memory is not there for products and tensor copies before this fence: theirs is of their
+// own memory.
 void Signals::Lower(const ir::Await& await) {
   Value* parity = evaluator_.Eval(await.parity);
   Value* turn = b().CreateAnd(b().CreateZExtOrTrunc(parity, b().getInt32Ty()), I32(1));
-  device().PhaseWait(Of(await.buffer, await.indices), turn, of_cluster_.contains(await.buffer));
+  const bool of_cluster = of_cluster_.contains(await.buffer);
+  device().PhaseWait(Of(await.buffer, await.indices), turn, of_cluster);
+  if (async_ && of_cluster) device().FenceAsyncProxy();
 }
 
 // PTX ISA, setmaxnreg: what a group asks for beyond what the others leave would never come.
