@@ -3,9 +3,9 @@
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/ADT/MapVector.h>
 #include <llvm/ADT/STLExtras.h>
 #include <llvm/ADT/SmallPtrSet.h>
-#include <llvm/ADT/MapVector.h>
 #include <llvm/IR/CFG.h>
 #include <llvm/IR/InlineAsm.h>
 #include <llvm/IR/IntrinsicInst.h>
@@ -76,6 +76,7 @@ llvm::Value* OfVectorUnit(llvm::Value* condition, llvm::Instruction& before) {
 }  // namespace
 
 void GiveExits(llvm::Function& function) {
+  if (!function.getReturnType()->isVoidTy()) return;
   Ending ending(function);
   BasicBlock* exit = nullptr;
   for (BasicBlock& block : llvm::reverse(function)) {  // those of a loop mostly stand behind what leads to it
