@@ -110,6 +110,27 @@ TEST(Cost, LoopsThatGrowBeyondTheLimitStayLoops) {
   EXPECT_TRUE(result.has_artifact()) << FirstError(result);
 }
 
+// The text that is explained is that of the code, whose blocks are cut so that selection takes time in proportion to them.
+TEST(Cost, LongCodeOfOneBlockIsExplainedAsItIsCut) {
+  v1::CompileRequest request;
+  std::string text =
+      "kiln 1\nfunc @f(%X: global f32[262144], %Y: global f32[262144]) outputs(1) thread(%t) {\n  kernel @k grid(1) threads 128 blocks(%b) {\n";
+  for (int i = 0; i < 2000; ++i) {
+    std::string value = fmt::format("%X[%t + {}]", i * 128);
+    for (int part = 0; part < 8; ++part) value = fmt::format("({} + {}.0) * {}.5", value, i + part, part);
+    text += fmt::format("    store %Y[%t + {}] = {}\n", i * 128, value);
+  }
+  request.set_module(text + "  }\n}\n");
+  request.set_target("hip:gfx942");
+  request.mutable_explain()->set_assembly(true);
+  const v1::WorkerResult result = Compile(request, {});
+  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+  // Values that pass from one block to the next take memory.
+  const uint32_t bytes = result.artifact().report().kernels(0).local_bytes();
+  EXPECT_GT(bytes, 0u);
+  EXPECT_TRUE(result.dumps().rbegin()->text().contains(fmt::format(".private_segment_fixed_size: {}\n", bytes)));
+}
+
 // Loops that become long code without a statement of their own for each part, and calls that become long code when they are inlined.
 TEST(Cost, CodeThatOneStatementBecomesCountsToo) {
   const std::string head =

@@ -118,6 +118,7 @@ TEST(LongCode, OfOneBlockIsCutForAmdsSelection) {
   ASSERT_EQ(k.machine->getOptLevel(), llvm::CodeGenOptLevel::None);
   const size_t instructions = k.kernel->getInstructionCount();
   ASSERT_GT(k.kernel->getEntryBlock().size(), 40 * kMostOfBlock);
+  CutLongBlocks(*k.kernel);
   ASSERT_TRUE(EmitHsaco(k.module, *k.machine));
   size_t most = 0;
   for (const BasicBlock& block : *k.kernel) most = std::max(most, block.size());
