@@ -17,20 +17,23 @@
 namespace kiln::compiler {
 namespace {
 
-constexpr int64_t kMostIterations = 4096;  // that are looked at
+constexpr int64_t kMostIterations = 4096, kMostNodes = 256;  // that are looked at: of a loop, of an element's indices
 
 // By buffer, the statement of a parallel loop that set elements of which each thread has some. Nothing was written to the buffer since.
 using Spread = std::map<ir::BufferId, const ir::Stmt*>;
 
-// The element that a store writes in one iteration, where everything but the iteration is 0.
+// The element that a store writes in one iteration, where everything but the iteration is 0, and so is what lies beyond kMostNodes.
 class Element {
  public:
   Element(const ir::Module& module, const std::map<ir::VarId, ir::ExprId>& lets) : module_(module), lets_(lets) {}
 
   void Set(ir::VarId var, int64_t value) { iteration_[var] = value; }
 
+  bool NamesIteration() const { return names_; }  // of what Of was asked
+
   std::vector<int64_t> Of(const ir::Store& store) {
     known_.clear();
+    nodes_ = 0;
     std::vector<int64_t> element;
     for (const ir::ExprId index : store.indices) element.push_back(Value(index).int_value);
     return element;
@@ -46,8 +49,12 @@ class Element {
   ir::ExprNode Compute(const ir::ExprNode& node) {
     if (node.op == ir::ExprOp::kConstInt || node.op == ir::ExprOp::kConstFloat) return node;
     const ir::ExprNode zero = ir::IsFloat(node.dtype) ? ir::ConstFloatNode(node.dtype, 0) : ir::ConstIntNode(node.dtype, 0);
+    if (++nodes_ > kMostNodes) return zero;
     if (node.op == ir::ExprOp::kVar) {
-      if (const auto var = iteration_.find(ir::VarId(node.ref)); var != iteration_.end()) return ir::ConstIntNode(node.dtype, var->second);
+      if (const auto var = iteration_.find(ir::VarId(node.ref)); var != iteration_.end()) {
+        names_ = true;
+        return ir::ConstIntNode(node.dtype, var->second);
+      }
       const auto let = lets_.find(ir::VarId(node.ref));
       return let == lets_.end() ? zero : Value(let->second);
     }
@@ -63,6 +70,8 @@ class Element {
   const std::map<ir::VarId, ir::ExprId>& lets_;
   std::map<ir::VarId, int64_t> iteration_;
   std::map<ir::ExprId, ir::ExprNode> known_;
+  int64_t nodes_ = 0;
+  bool names_ = false;
 };
 
 class Own {
@@ -145,6 +154,7 @@ class Own {
         rest /= extent;
       }
       elements.insert(element.Of(store));
+      if (!element.NamesIteration()) return false;
     }
     return int64_t(elements.size()) > own;
   }
