@@ -96,22 +96,39 @@ TEST(Cost, CodeTooLongForLlvmIsRefusedWithFigures) {
   EXPECT_NE(FirstError(CompileText(Stores(8000), "hip:gfx942")).find("more than 60000 LLVM instructions"), std::string::npos);
 }
 
-// Nothing but stores, in loops that are written out: this is known before anything is inferred.
-TEST(Cost, CodeThatIsCertainlyTooLongIsRefusedFirst) {
+// Barriers stand between stores to places that other threads have stored to. With them, the loops have more statements than max_unrolled: they stay
+// loops, and are short code.
+TEST(Cost, LoopsThatGrowBeyondTheLimitStayLoops) {
   std::string loops;
   for (int i = 0; i < 8; ++i)
     loops += fmt::format(
-        "    for unroll %i{0} in 64 {{\n      for unroll %j{0} in 32 {{\n        store %Y[%i{0} * 32 + %j{0}] = 1.0\n"
-        "        store %Y[%i{0} * 32 + %j{0} + 4096] = 2.0\n      }}\n    }}\n",
+        "    for unroll %i{0} in 64 {{\n      for unroll %j{0} in 32 {{\n        store %Y[(%i{0} * 32 + %j{0}) * 128 + %t] = 1.0\n"
+        "        store %Y[(%i{0} * 32 + %j{0}) * 128 + 127 - %t] = 2.0\n      }}\n    }}\n",
         i);
-  const std::string text = "kiln 1\nfunc @f(%Y: global f32[65536]) outputs(0) {\n  kernel @k grid(1) threads 128 blocks(%b) {\n" + loops + "  }\n}\n";
-  const v1::WorkerResult result = CompileText(text, "hip:gfx942");
-  EXPECT_NE(FirstError(result).find("more than 60000 LLVM instructions"), std::string::npos) << FirstError(result);
-  EXPECT_EQ(result.diagnostics(0).line(), 48u) << "the store with which it becomes too long";
-  EXPECT_EQ(result.timings(result.timings_size() - 1).stage(), "length");
-  v1::CompileOptions more;
-  more.set_max_unrolled(1000);
-  EXPECT_TRUE(CompileWith(text, "hip:gfx942", more).has_artifact()) << "they stay loops";
+  const std::string head = "kiln 1\nfunc @f(%Y: global f32[262144]) outputs(0) thread(%t) {\n  kernel @k grid(1) threads 128 blocks(%b) {\n";
+  const v1::WorkerResult result = CompileText(head + loops + "  }\n}\n", "hip:gfx942");
+  EXPECT_TRUE(result.has_artifact()) << FirstError(result);
+}
+
+// The text that is explained is that of the code, whose blocks are cut so that selection takes time in proportion to them.
+TEST(Cost, LongCodeOfOneBlockIsExplainedAsItIsCut) {
+  v1::CompileRequest request;
+  std::string text =
+      "kiln 1\nfunc @f(%X: global f32[262144], %Y: global f32[262144]) outputs(1) thread(%t) {\n  kernel @k grid(1) threads 128 blocks(%b) {\n";
+  for (int i = 0; i < 2000; ++i) {
+    std::string value = fmt::format("%X[%t + {}]", i * 128);
+    for (int part = 0; part < 8; ++part) value = fmt::format("({} + {}.0) * {}.5", value, i + part, part);
+    text += fmt::format("    store %Y[%t + {}] = {}\n", i * 128, value);
+  }
+  request.set_module(text + "  }\n}\n");
+  request.set_target("hip:gfx942");
+  request.mutable_explain()->set_assembly(true);
+  const v1::WorkerResult result = Compile(request, {});
+  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+  // Values that pass from one block to the next take memory.
+  const uint32_t bytes = result.artifact().report().kernels(0).local_bytes();
+  EXPECT_GT(bytes, 0u);
+  EXPECT_TRUE(result.dumps().rbegin()->text().contains(fmt::format(".private_segment_fixed_size: {}\n", bytes)));
 }
 
 // Loops that become long code without a statement of their own for each part, and calls that become long code when they are inlined.

@@ -12,7 +12,6 @@
 #include "compiler/front/canonicalize.h"
 #include "compiler/front/conflicts.h"
 #include "compiler/front/hand_over.h"
-#include "compiler/front/length.h"
 #include "compiler/front/together.h"
 #include "compiler/front/unpack.h"
 #include "compiler/grid/multicast.h"
@@ -72,7 +71,6 @@ ir::Result Inferred(ir::Module& module, const Context& context, ir::Diagnostics&
 constexpr Pass kPasses[] = {
     {"verify", Verify},
     {"canonicalize", Canonicalize},
-    {"length", Length},                   // needs: conditions folded that hold or do not
     {"unpack", Unpack},                   // needs: folded indices; from here on elements are whole bytes
     {"together", Together},               // which threads reach what; needs: folded conditions
     {"bounds", Bounds},                   // needs: folded expressions, lets in their places

@@ -101,20 +101,20 @@ std::vector<std::string> Reported(const std::filesystem::path& path) {
 // What a pass does to a program, its author reads.
 TEST_P(GoldenPass, Reports) {
   // These refuse, or warn.
-  if (GetParam() == "length" || GetParam() == "together" || GetParam() == "bounds" || GetParam() == "conflicts") return;
+  if (GetParam() == "together" || GetParam() == "bounds" || GetParam() == "conflicts") return;
   bool reported = false;
   for (const auto& path : golden::Inputs(GetParam())) reported |= std::ranges::count(Reported(path), GetParam()) > 0;
   EXPECT_TRUE(reported) << "no report of a program under tests/golden/" << GetParam() << " says what the pass decided";
 }
 
 // But for verify, which ir/text/text_test.cc tests, and canonicalize, which canonicalize_test.cc does.
-std::vector<std::string> PassesFromLengthOn() {
+std::vector<std::string> PassesFromUnpackOn() {
   std::vector<std::string> names;
   for (const Pass& pass : Passes().subspan(2)) names.emplace_back(pass.name);
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Passes, GoldenPass, testing::ValuesIn(PassesFromLengthOn()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Passes, GoldenPass, testing::ValuesIn(PassesFromUnpackOn()), [](const auto& info) { return info.param; });
 
 // Where, in what statement, what meets what, and what to try.
 TEST(Passes, ConflictsTeach) {

@@ -66,6 +66,16 @@ TEST(Together, WarnsOfOwnArraysThatParallelLoopsSetAndThreadsRead) {
   EXPECT_EQ(warnings(set + "for parallel %j in 8 { store %C[%j] = %l[%j] }"), 0);
   EXPECT_EQ(warnings("for parallel %i in 8 { store %l[0] = %A[%i] store %C[%i] = %l[0] }\nstore %l[0] = 1.0\nstore %C[%t] = %l[0]"), 0);
   EXPECT_EQ(warnings("for unroll %i in 8 { store %l[%i] = %A[%i] }\nstore %C[%t] = %l[floormod(%t, 8)]"), 0);
+  const std::string read = "store %C[%t] = %l[floormod(%t, 8)]";
+  EXPECT_EQ(warnings("if %t < 1 {\n" + set + "for serial %j in 8 { store %C[%j] = %l[7 - %j] }\n}"), 0) << "one thread runs all iterations";
+  EXPECT_EQ(warnings("if %t < 2 {\n" + set + "for serial %j in 8 { store %C[%j] = %l[7 - %j] }\n}"), 1);
+  EXPECT_EQ(warnings(set + "for serial %k in 8 { store %l[%k] = %A[%k] }\n" + read), 0);
+  EXPECT_EQ(warnings(set + "fill %l[0; 8] = 0.0\n" + read), 0);
+  EXPECT_EQ(warnings("fill %l[0; 8] = 0.0\n" + set + read), 1);
+  EXPECT_EQ(warnings("if %A[0] > 0.0 {\n" + set + "} else { fill %l[0; 8] = 0.0 }\n" + read), 1);
+  EXPECT_EQ(warnings(set + "if %A[0] > 0.0 { fill %l[0; 8] = 0.0 }\n" + read), 0);
+  EXPECT_EQ(warnings("for parallel %i in 64 { store %l[floordiv(%i, 64)] = %A[%i] }\nstore %C[%t] = %l[0]"), 0) << "each thread sets the element";
+  EXPECT_EQ(warnings("for parallel %i in 512 { store %l[floordiv(%i, 64)] = %A[floormod(%i, 64)] }\n" + read), 0);
 }
 
 }  // namespace

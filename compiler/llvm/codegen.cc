@@ -9,6 +9,7 @@
 #include "compiler/llvm/assemble.h"
 #include "compiler/llvm/complaints.h"
 #include "compiler/llvm/emit.h"
+#include "compiler/llvm/long_code.h"
 #include "compiler/llvm/lower/lower.h"
 #include "compiler/llvm/outline.h"
 #include "compiler/llvm/pressure.h"
@@ -201,6 +202,8 @@ class Generator {
 
   // `copy`: what CopyForText gives of the module that the code object is made of.
   std::expected<std::string, std::string> Hsaco(std::unique_ptr<llvm::Module>& copy) {
+    if (machine_->getOptLevel() == llvm::CodeGenOptLevel::None)
+      for (llvm::Function& function : *code_) CutLongBlocks(function);
     if (FitsWithoutAccumulators()) {
       std::unique_ptr<llvm::Module> other = llvm::CloneModule(*code_);
       for (llvm::Function& function : *code_)

@@ -8,7 +8,6 @@
 
 #include "compiler/llvm/emit.h"
 #include "compiler/llvm/emit_base.h"
-#include "compiler/llvm/long_code.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
@@ -70,8 +69,6 @@ class Sink {
 
 // No file has a name, so none can be left behind, and the linker does not record names.
 std::expected<std::string, std::string> EmitHsaco(llvm::Module& module, llvm::TargetMachine& machine) {
-  if (machine.getOptLevel() == llvm::CodeGenOptLevel::None)
-    for (llvm::Function& function : module) CutLongBlocks(function);
   const auto object = Generate(module, machine, llvm::CodeGenFileType::ObjectFile);
   if (!object) return std::unexpected(object.error());
   MemoryFile input("kiln-object");

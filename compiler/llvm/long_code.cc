@@ -76,6 +76,7 @@ llvm::Value* OfVectorUnit(llvm::Value* condition, llvm::Instruction& before) {
 }  // namespace
 
 void GiveExits(llvm::Function& function) {
+  if (!function.getReturnType()->isVoidTy()) return;
   Ending ending(function);
   BasicBlock* exit = nullptr;
   for (BasicBlock& block : llvm::reverse(function)) {  // those of a loop mostly stand behind what leads to it

@@ -9,7 +9,7 @@ namespace kiln::llvm_ir {
 
 // Gives loops that nothing leaves a way to the kernel's end, which is never taken. To find what lies behind each block, LLVM begins at the
 // kernel's ends; where it has none, it searches all blocks behind a block for one to begin at, again and again. For after SimplifyCFG, which
-// would take the way out.
+// would take the way out. A function that returns a value stays as it is.
 void GiveExits(llvm::Function& function);
 
 // Instruction selection makes one graph of a block, and its time grows with the square of the graph. Cuts longer blocks. Values that pass from

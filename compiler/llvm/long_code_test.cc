@@ -99,6 +99,18 @@ TEST(LongCode, ThatEndsStaysAsItIs) {
   EXPECT_EQ(k.kernel->size(), blocks);
 }
 
+TEST(LongCode, ThatReturnsAValueStaysAsItIs) {
+  TestKernel k(Of("cuda:sm_80"));
+  auto* type = llvm::FunctionType::get(k.builder.getInt32Ty(), false);
+  auto* function = llvm::Function::Create(type, llvm::Function::InternalLinkage, "endless", k.module);
+  auto* loop = BasicBlock::Create(k.context, "loop", function);
+  llvm::BranchInst::Create(BasicBlock::Create(k.context, "body", function), loop);
+  llvm::BranchInst::Create(&function->back(), &function->back());
+  GiveExits(*function);
+  EXPECT_FALSE(llvm::verifyFunction(*function, &llvm::errs()));
+  EXPECT_EQ(function->size(), 2u);
+}
+
 TEST(LongCode, OfOneBlockIsCutForAmdsSelection) {
   TestKernel k(Of("hip:gfx942"));
   BuildSums(k, 13'000);
@@ -106,6 +118,7 @@ TEST(LongCode, OfOneBlockIsCutForAmdsSelection) {
   ASSERT_EQ(k.machine->getOptLevel(), llvm::CodeGenOptLevel::None);
   const size_t instructions = k.kernel->getInstructionCount();
   ASSERT_GT(k.kernel->getEntryBlock().size(), 40 * kMostOfBlock);
+  CutLongBlocks(*k.kernel);
   ASSERT_TRUE(EmitHsaco(k.module, *k.machine));
   size_t most = 0;
   for (const BasicBlock& block : *k.kernel) most = std::max(most, block.size());

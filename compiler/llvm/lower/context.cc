@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/llvm/lower/context.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "compiler/emulator/device_emulator.h"
-#include "compiler/front/length.h"
 
 namespace kiln::llvm_ir {
 
@@ -52,8 +53,16 @@ void KernelContext::EnterStmt(const ir::Stmt& stmt) {
 
 bool KernelContext::IsTooLong() {
   if (Code() <= request_.max_code()) return false;
-  if (!std::exchange(too_long_, true)) compiler::TooMuchCode(request_, diagnostics_, loc_);
+  if (!std::exchange(too_long_, true)) TooMuchCode(request_, diagnostics_, loc_);
   return true;
+}
+
+void TooMuchCode(const compiler::Context& request, ir::Diagnostics& diagnostics, ir::SourceLoc loc) {
+  diagnostics.Error(fmt::format("the program becomes more than {} LLVM instructions (a branch counts as {}), the limit of max_code",
+                                request.max_code(), compiler::kCodeOfBlock),
+                    "use smaller tiles, more threads, and loops in place of statements or unrolled loops; with a larger max_code (kiln compile "
+                    "--max-code, kiln.max_code of pass_configs) LLVM may take longer than kilnd lets a compile take",
+                    loc);
 }
 
 }  // namespace kiln::llvm_ir

@@ -100,4 +100,7 @@ class FactsScope {
   const compiler::Facts outer_;
 };
 
+// Says that the program becomes more code than max_code. `loc`: where it did; none where the functions that are inlined made the difference.
+void TooMuchCode(const compiler::Context& request, ir::Diagnostics& diagnostics, ir::SourceLoc loc);
+
 }  // namespace kiln::llvm_ir

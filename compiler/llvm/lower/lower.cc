@@ -7,7 +7,6 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/artifact.h"
-#include "compiler/front/length.h"
 #include "compiler/llvm/emit.h"
 #include "compiler/llvm/lower/ops/descriptors.h"
 #include "compiler/llvm/lower/ops/roles.h"
@@ -159,7 +158,7 @@ bool Lower(const ir::Module& module, const compiler::Context& context, llvm::Mod
     code = kernel.Code();
   }
   if (int64_t(CodeOf(out)) > context.max_code()) {
-    compiler::TooMuchCode(context, diagnostics, {});
+    TooMuchCode(context, diagnostics, {});
     return false;
   }
   std::string problem;
