@@ -61,7 +61,7 @@ def _signal(name: str, barrier, parity=None, block=None) -> None:
     """An arrival, or a wait. ``block``: the rank of the block in the cluster whose barrier it is."""
     barrier = _one(name, barrier) if block is None else barrier_of(name, barrier)
     try:
-        threads = threads_here(name)
+        threads = len(threads_here(name))
     except tr.TraceError as problem:
         threads = problem
     if parity is not None and parity.dtype == "bool":

@@ -9,6 +9,7 @@ from . import ranks
 from . import trace as tr
 from .agreed import agree
 from .awaited import alloc_barrier, barrier_of, mbarrier_arrive, of_cluster
+from .branches import threads_here
 from .dtypes import int32
 from .expr import Var, as_expr, binary, cast, constant_value
 from .loops import Parallel
@@ -78,7 +79,7 @@ def copy_cluster(src, dst, *, dst_block=None, cluster_mask=None, remote_barrier=
                  loop_layout=None):
     """T.copy between blocks of a cluster. ``dst_block``: into the shared memory of the block of this rank, at the place that ``dst`` has in all of
     them. That block sees the elements after T.cluster_sync, or, with ``remote_barrier`` (T.alloc_cluster_barrier), after it has waited for its own:
-    one thread arrives there when all elements are written. ``cluster_mask``: the blocks whose rank is a bit of it all get what the lowest of them
+    the first of the threads that come here arrives there when all elements are written. ``cluster_mask``: the blocks whose rank is a bit of it all get what the lowest of them
     reads, the others what they read themselves. ``coalesced_width``: as of T.copy. The other keywords: no effect, with a warning.
     Shapes: as T.copy. ``dst`` is a T.alloc_shared; ``src`` is a tensor for ``cluster_mask``, and that, a T.alloc_shared or a T.alloc_fragment for
     ``dst_block``. Dtypes: as T.copy, of 8 bits or more. Targets: sm_90 and later. Errors: as T.copy. TraceError without one of ``dst_block`` and
@@ -99,19 +100,22 @@ def copy_cluster(src, dst, *, dst_block=None, cluster_mask=None, remote_barrier=
     rank = cast(dst_block, int32)
     _put(src, dst, rank, coalesced_width or 0)
     if remote_barrier is not None:
-        barrier = barrier_of("copy_cluster", remote_barrier)
+        barrier, first = barrier_of("copy_cluster", remote_barrier), _is_first_here(kernel)
         emit(ir.Barrier())  # the elements of all threads
-        branch = Branch(_is_first(kernel))
+        branch = Branch(first)
         if branch.then_():
             with branch.then_block():
                 mbarrier_arrive(barrier, rank)
 
 
-def _is_first(kernel: ir.Kernel):
-    """Whether it is the block's first thread."""
+def _is_first_here(kernel: ir.Kernel):
+    """Whether it is the first of the block's threads that come here."""
+    here = threads_here("copy_cluster")
+    if not here:
+        return False
     if kernel.thread_var is None:
         kernel.thread_var = Var("THREAD", int32, "tx")
-    return binary("EQ", kernel.thread_var.expr, 0)
+    return binary("EQ", kernel.thread_var.expr, here[0])
 
 
 def _put(src, dst, rank, coalesced_width: int) -> None:

@@ -62,6 +62,56 @@ def test_tiles_go_to_the_next_block(client, dtype, kept, space, barrier):
     assert (b == numbers[before]).all()
 
 
+def second_group(asked):
+    """The threads from 128 on read and give, those before them wait and write."""
+
+    @T.prim_func
+    def main(A: T.Tensor((2, 64), T.float32), B: T.Tensor((2, 64), T.float32)):
+        with T.ClusterKernel(2, threads=256, cluster_dims=2) as bx:
+            mine = T.alloc_shared((64,), T.float32)
+            theirs = T.alloc_shared((64,), T.float32)
+            come = T.alloc_cluster_barrier([1])
+            T.cluster_sync()
+            tx = T.get_thread_binding()
+            if asked == "role":
+                with T.ws(1):
+                    T.copy(A[bx, :], mine)
+                    T.copy_cluster(mine, theirs, dst_block=1 - T.block_rank_in_cluster(), remote_barrier=come)
+                with T.ws(0):
+                    T.mbarrier_wait_parity(come, 0)
+                    T.copy(theirs, B[bx, :])
+            else:
+                number = T.int32()
+                T.let(number, tx)
+                if number >= 128:
+                    T.copy(A[bx, :], mine)
+                    T.copy_cluster(mine, theirs, dst_block=1 - T.block_rank_in_cluster(), remote_barrier=come)
+                else:
+                    T.mbarrier_wait_parity(come, 0)
+                    T.copy(theirs, B[bx, :])
+
+    return main
+
+
+@pytest.mark.parametrize("asked", ["role", "threads"])
+def test_the_first_thread_of_a_role_arrives(client, asked):
+    a = np.random.default_rng(4).standard_normal((2, 64)).astype("float32")
+    b = np.zeros_like(a)
+    checked(client, second_group(asked), a, b)
+    assert (b == a[::-1]).all()
+
+
+def test_which_thread_arrives_is_known():
+    with pytest.raises(T.TraceError, match="which threads come here is not known"):
+        @T.prim_func
+        def main(A: T.Tensor((64,), T.int32)):
+            with T.ClusterKernel(2, threads=64, cluster_dims=2):
+                s = T.alloc_shared((32,), T.float32)
+                come = T.alloc_cluster_barrier([1])
+                if A[T.get_thread_binding()] > 0:
+                    T.copy_cluster(s, s, dst_block=0, remote_barrier=come)
+
+
 def test_a_barrier_in_many_turns_and_a_rank_in_two_dimensions(client):
     @T.prim_func
     def main(A: T.Tensor((4, 4, 32), T.float32), B: T.Tensor((4, 4, 32), T.float32), R: T.Tensor((4, 4), T.int32)):
