@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from . import launch
 from . import program as ir
 from . import trace as tr
@@ -88,21 +86,34 @@ def decl_buffer(shape, dtype="float32", data=None, strides=None, elem_offset=Non
 
 def let(v, value, body=None):
     """Gives the variable ``v``, which a dtype called without a value makes (``v = T.int32()``), the value that ``value`` has here, for the rest of
-    the block: ``T.let(v, value)``, or ``with T.let(v, value):``. With ``body``, an expression, it is a value: that of ``body`` with ``value`` in
-    the place of ``v``.
+    the block: ``T.let(v, value)``, or ``with T.let(v, value):``, after which ``v`` may get another one. With ``body``, an expression, it is a value:
+    that of ``body`` with ``value`` in the place of ``v``.
     Shapes: scalars. Dtypes: any; ``value`` is converted to that of ``v``. Targets: all. Errors: TraceError for what is no such variable, and for one
-    that has a value. CompileError for a variable that is used where it has none."""
+    that has a value here. CompileError for a variable that is used where it has none."""
     trace = tr.current("T.let")
-    if not (isinstance(v, Expr) and v.op == "VAR" and v.value.kind == "LET"):
+    if not (isinstance(v, Expr) and v.op == "VAR" and v.value.for_let):
         raise tr.error(f"T.let({v!r}, …): it takes a variable, as T.int32() makes it; to change a value use T.alloc_var")
+    if tr.has_value(v):
+        raise tr.error(f"T.let of {v!r}, which has a value; to change a value use T.alloc_var")
     value = cast(value, v.dtype)
     if body is not None:
         return evaluated(as_expr(body), {v: value})
-    if v in trace.bound:
-        raise tr.error(f"T.let of {v!r}, which has a value; to change a value use T.alloc_var")
-    trace.bound.add(v)
     trace.emit(ir.Let(v.value, value))
-    return contextlib.nullcontext(v)
+    trace.bound[v] = trace.blocks[-1] if trace.blocks else None
+    return _Given(v)
+
+
+class _Given:
+    """What T.let gives, for `with`."""
+
+    def __init__(self, v: Expr):
+        self.v = v
+
+    def __enter__(self):
+        return self.v
+
+    def __exit__(self, *exc):
+        tr.current("T.let").bound.pop(self.v, None)
 
 
 __all__ = ["alloc_buffer", "decl_buffer", "let", "thread_binding"]

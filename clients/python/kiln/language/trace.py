@@ -114,7 +114,7 @@ class Trace:
         self.blocks: list[list] = []
         self.loops: list[str] = []
         self.open_loops: list = []  # statements, the outermost first
-        self.bound: set = set()  # variables that T.let has given a value
+        self.bound: dict = {}  # variables that T.let has given a value, and the block for whose rest
         self.draws = 0  # of random numbers, so far
         self.reducers: list = []  # T.alloc_reducer of this kernel
         self.contributions: dict = {}  # to reducers, of the T.Parallel loop that is open
@@ -230,6 +230,12 @@ def unnamed(e: Expr) -> Expr:
                 value = evaluated(stmt.value, values)
                 values[stmt.var.expr] = stmt.var.expr if contains(value, _LOAD) else value
     return evaluated(e, values)
+
+
+def has_value(v: Expr) -> bool:
+    """Whether a variable of T.let has one here."""
+    trace = active()
+    return trace is not None and any(block is trace.bound.get(v) for block in trace.blocks)
 
 
 def _is_name(node) -> bool:

@@ -160,6 +160,23 @@ def test_one_block_reads_for_several(client, mask, copy):
         assert (b[:, rank * 64 : rank * 64 + 64] == a[:, read * 64 : read * 64 + 64]).all()
 
 
+def test_where_it_reads_may_have_names(client):
+    @T.prim_func
+    def main(A: T.Tensor((8, 32), T.float32), B: T.Tensor((2, 2, 32), T.float32)):
+        with T.ClusterKernel(2, threads=32, cluster_dims=2) as bx:
+            s = T.alloc_shared((2, 32), T.float32)
+            row = T.int32()
+            T.let(row, bx + 5)
+            T.copy_cluster(A[row, :], s[0, :], cluster_mask=2)
+            T.copy_cluster(A[T.popcount(bx + 2), :], s[1, :], cluster_mask=3)
+            T.copy(s, B[bx, :, :])
+
+    a = np.random.default_rng(5).standard_normal((8, 32)).astype("float32")
+    b = np.zeros((2, 2, 32), "float32")
+    checked(client, main, a, b)
+    assert (b == a[[[5, 1], [6, 1]]]).all()
+
+
 def test_what_no_barrier_orders_is_a_race(client):
     @T.prim_func
     def main(A: T.Tensor((8, 32), T.float32), B: T.Tensor((8, 32), T.float32)):
