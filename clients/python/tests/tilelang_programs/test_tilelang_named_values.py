@@ -189,8 +189,28 @@ def test_buffers_by_their_parts(client):
     assert (compiled(client, main, TARGETS[0])(a) == a.view("int32").reshape(8, 4)).all()
 
 
-@pytest.mark.parametrize("asked, message", [(dict(elem_offset=4), "elem_offset=…"), (dict(scope="local"), "its scope is 'shared.dyn'"),
-                                            (dict(data=3), "it takes the memory of a buffer")])
+def test_arguments_that_ask_for_nothing_unusual(client):
+    usual = dict(elem_offset=0, align=64, offset_factor=1)
+
+    @T.prim_func
+    def main(A: T.Tensor((32,), T.float32), B: T.Tensor((32,), T.int32)):
+        with T.Kernel(threads=32):
+            tile = T.alloc_buffer((32,), T.float32, scope="shared", strides=(1,), **usual)
+            rows = T.decl_buffer((4, 8), T.int32, data=tile.data, scope="shared", strides=(8, 1), **usual)
+            own = T.alloc_var(T.float32)
+            bits = T.decl_buffer((1,), T.int32, data=own, scope="local.var")
+            T.copy(A, tile)
+            x = T.get_thread_binding()
+            own = A[x]
+            B[x] = rows[x // 8, x % 8] - bits[0] + x
+
+    assert (compiled(client, main, TARGETS[0])(np.ones(32, "float32")) == np.arange(32)).all()
+
+
+@pytest.mark.parametrize("asked, message", [
+    (dict(elem_offset=4), "elem_offset=…"), (dict(strides=(2,)), "strides=…"), (dict(align=4096), "align=…"),
+    (dict(shape=(16,)), "another number of bits; declare all of it"), (dict(scope="local"), "its scope is 'shared.dyn'"),
+    (dict(data=3), "it takes the memory of a buffer")])
 def test_what_a_buffer_of_parts_is_not(asked, message):
     with pytest.raises(T.TraceError, match=message):
         @T.prim_func
