@@ -117,7 +117,7 @@ def barrier_wait(mbarrier, parity):
 
 def mbarrier_wait_parity(mbarrier, parity):
     """T.barrier_wait.
-    Shapes: as of it. Dtypes: as of it. Targets: all. Errors: as of it."""
+    Shapes: one barrier, and a scalar. Dtypes: an integer or bool. Targets: as of T.ws. Errors: as of T.barrier_wait."""
     _signal("mbarrier_wait_parity", mbarrier, as_expr(parity))
 
 

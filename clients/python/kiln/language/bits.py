@@ -77,8 +77,8 @@ def __ffs(x):
 def __fns(mask, base, offset):
     """The number, counted from 0, of the bit that is the ``offset``-th set one from bit ``base`` on, upward, or downward for a negative ``offset``.
     With an ``offset`` of 0 it is ``base`` where that bit is set. 0xFFFFFFFF where there is none.
-    Shapes: scalars. Dtypes: ``mask`` of up to 32 bits, a Python int from 0 on as uint32, and integers; the result is uint32. Targets: all. Errors: TypeError for another dtype.
-    TraceError for a ``mask`` of 64 bits, and outside of a traced function."""
+    Shapes: scalars. Dtypes: ``mask`` of up to 32 bits, a Python int from 0 on as uint32, and integers; the result is uint32. Targets: all. Errors:
+    TypeError for another dtype. TraceError for a ``mask`` of 64 bits, and outside of a traced function."""
     if isinstance(mask, numbers.Integral) and not isinstance(mask, bool) and 0 <= mask < 1 << 32:
         mask = const(int(mask), uint32)
     e, base, offset = _bits("__fns", mask), cast(base, int32), cast(offset, int32)

@@ -33,7 +33,8 @@ def threads_here(name: str) -> list:
     if trace.kernel.thread_var is not None:
         threads, block = [trace.kernel.thread_var.expr], [math.prod(block)]
     variables = [(t, extent) for t, extent in zip(threads, block) if isinstance(t, Expr) and t.op == "VAR"]
-    deciding = [(c, holds) for c, holds in ((tr.unnamed(c), holds) for c, holds in _conditions(trace)) if finds(c, lambda e: any(e is t for t, _ in variables))]
+    conditions = [(tr.unnamed(c), holds) for c, holds in _conditions(trace)]
+    deciding = [(c, holds) for c, holds in conditions if finds(c, lambda e: any(e is t for t, _ in variables))]
     here = []
     for number in range(math.prod(extent for _, extent in variables)):
         values, rest = {}, number

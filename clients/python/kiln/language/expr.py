@@ -79,8 +79,7 @@ class Operators:
 
 
 class Var:
-    """A variable of a program: a loop's, a block's, a scalar parameter or a symbolic dimension. What programs see is ``expr``. ``for_let``: it is
-    the program that gives it a value, by T.let."""
+    """A variable of a program: a loop's, a block's, a scalar parameter or a symbolic dimension. Programs see ``expr``. ``for_let``: of T.let."""
 
     __slots__ = ("kind", "dtype", "name", "axis", "for_let", "expr", "__weakref__")
 

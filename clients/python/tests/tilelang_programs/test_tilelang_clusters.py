@@ -218,7 +218,10 @@ def test_halves_of_a_barrier(client):
     (lambda s: T.copy_cluster(s, s), "takes dst_block, to write to another block's memory, or cluster_mask"),
     (lambda s: T.copy_cluster(s, s, dst_block=2), "the cluster has the blocks 0 to 1"),
     (lambda s: T.copy_cluster(s, s, dst_block=1, remote_barrier=T.alloc_barrier(1)), "make it with T.alloc_cluster_barrier"),
-    (lambda s: T.copy_cluster(s, T.alloc_fragment((32,), T.float32), dst_block=1), "blocks reach each other's shared memory"),
+    (lambda s: T.copy_cluster(s, T.alloc_fragment((32,), T.float32), dst_block=1), "blocks write to shared memory"),
+    (lambda s: T.copy_cluster(T.alloc_global((32,), T.float32), T.alloc_fragment((32,), T.float32), cluster_mask=3), "blocks write to shared memory"),
+    (lambda s: T.copy_cluster(T.alloc_local((32,), T.float32), s, dst_block=1), "it takes a tensor or a tile"),
+    (lambda s: T.copy_cluster(T.alloc_shared((32,), T.int4), T.alloc_shared((32,), T.int4), dst_block=1), "elements of 8 bits or more"),
     (lambda s: T.copy_cluster(s, s, cluster_mask=3), "blocks read tensors for each other"),
     (lambda s: T.copy_cluster(s, s, cluster_mask=4), "a bit for some of the cluster's 2 blocks"),
     (lambda s: T.copy_cluster(s, s[0:16], dst_block=1), "the extents differ")])
