@@ -48,7 +48,7 @@ def alloc_buffer(shape, dtype="float32", data=None, strides=None, elem_offset=No
     """Memory by the name of its ``scope``: "global", "shared", "shared.dyn", "local", "local.var" or "local.fragment", as T.alloc_global,
     T.alloc_shared, T.alloc_local and T.alloc_fragment give it.
     Shapes: as that function. Dtypes: as that function. Targets: all. Errors: TraceError for another ``scope``, and for arguments behind it or
-    between that ask for another place than the compiler gives: rows of ``shape`` without gaps, aligned to 64 bytes or less. Otherwise as that
+    between that ask for more than rows of ``shape`` without gaps, with an ``align`` of -1, 0 or 64. Otherwise as that
     function."""
     _check_usual("alloc_buffer", shape, align, offset_factor, buffer_type, strides, elem_offset, axis_separators)
     if data is not None:
