@@ -159,8 +159,8 @@ def from_pass_configs(configs: dict | None) -> dict:
         name = _key(key)
         if name in _EFFECT:
             field, when = _EFFECT[name]
-            if value not in (None, True, False):
-                raise ValueError(f"pass configuration {name!r} is {value!r}; it must be True or False")
+            if value not in (None, True, False):  # 1 and 0 are equal to these
+                raise ValueError(f"pass configuration {name!r} is {value!r}; it must be True or False, or 1 or 0")
             if bool(value) == when:
                 options[field] = True
         elif name.startswith("kiln.max_") and name in PassConfigKey._value2member_map_:

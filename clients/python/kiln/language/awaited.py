@@ -61,7 +61,7 @@ def _signal(name: str, barrier, parity=None, block=None) -> None:
     """An arrival, or a wait. ``block``: the rank of the block in the cluster whose barrier it is."""
     barrier = _one(name, barrier) if block is None else barrier_of(name, barrier)
     try:
-        threads = threads_here(name)
+        threads = len(threads_here(name))
     except tr.TraceError as problem:
         threads = problem
     if parity is not None and parity.dtype == "bool":
@@ -117,7 +117,7 @@ def barrier_wait(mbarrier, parity):
 
 def mbarrier_wait_parity(mbarrier, parity):
     """T.barrier_wait.
-    Shapes: as of it. Dtypes: as of it. Targets: all. Errors: as of it."""
+    Shapes: one barrier, and a scalar. Dtypes: an integer or bool. Targets: as of T.ws. Errors: as of T.barrier_wait."""
     _signal("mbarrier_wait_parity", mbarrier, as_expr(parity))
 
 

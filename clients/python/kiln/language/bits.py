@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import numbers
+
 from . import program as ir
 from . import trace as tr
-from .dtypes import as_dtype, int32, uint32
+from .affine import finds
+from .dtypes import int32, uint32
 from .expr import Expr, Var, as_expr, binary, cast, const, constant_value, select
 from .loops import serial
 from .scope import Branch
@@ -18,11 +21,16 @@ def _bits(name: str, value) -> Expr:
     if not e.dtype.is_int:
         raise TypeError(f"T.{name} of {e.dtype}: bits are those of integers; T.reinterpret gives a float's")
     e = cast(cast(e, f"uint{e.dtype.bits}"), "uint64" if e.dtype.bits == 64 else uint32)
-    if constant_value(e) is not None or tr.active() is None or tr.active().kernel is None:
+    if constant_value(e) is not None or tr.active() is None or tr.active().kernel is None or finds(e, _has_no_value):
         return e
     var = Var("LET", e.dtype, "bits")
     emit(ir.Let(var, e))
     return var.expr
+
+
+def _has_no_value(node) -> bool:
+    """Whether it is a variable that a T.let around the expression will replace."""
+    return node.op == "VAR" and node.value.for_let and not tr.has_value(node)
 
 
 def _number(pattern: int, dtype) -> Expr:
@@ -69,8 +77,10 @@ def __ffs(x):
 def __fns(mask, base, offset):
     """The number, counted from 0, of the bit that is the ``offset``-th set one from bit ``base`` on, upward, or downward for a negative ``offset``.
     With an ``offset`` of 0 it is ``base`` where that bit is set. 0xFFFFFFFF where there is none.
-    Shapes: scalars. Dtypes: ``mask`` of up to 32 bits, and integers; the result is uint32. Targets: all. Errors: TypeError for another dtype.
-    TraceError for a ``mask`` of 64 bits, and outside of a traced function."""
+    Shapes: scalars. Dtypes: ``mask`` of up to 32 bits, a Python int from 0 on as uint32, and integers; the result is uint32. Targets: all. Errors:
+    TypeError for another dtype. TraceError for a ``mask`` of 64 bits, and outside of a traced function."""
+    if isinstance(mask, numbers.Integral) and not isinstance(mask, bool) and 0 <= mask < 1 << 32:
+        mask = const(int(mask), uint32)
     e, base, offset = _bits("__fns", mask), cast(base, int32), cast(offset, int32)
     if e.dtype.bits > 32:
         raise error("T.__fns of a mask of 64 bits: it takes 32")

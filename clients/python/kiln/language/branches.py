@@ -22,8 +22,9 @@ def _conditions(trace) -> list:
     return found
 
 
-def threads_here(name: str) -> int:
-    """How many threads come to the next statement where the block does. TraceError where values that are known at run time only decide."""
+def threads_here(name: str) -> list:
+    """The numbers of the threads that come to the next statement where the block does. TraceError where values that are known at run time only
+    decide."""
     trace = tr.current(f"T.{name}")
     if trace.kernel is None:
         raise tr.error(f"T.{name} is used outside T.Kernel")
@@ -32,8 +33,9 @@ def threads_here(name: str) -> int:
     if trace.kernel.thread_var is not None:
         threads, block = [trace.kernel.thread_var.expr], [math.prod(block)]
     variables = [(t, extent) for t, extent in zip(threads, block) if isinstance(t, Expr) and t.op == "VAR"]
-    deciding = [(c, holds) for c, holds in _conditions(trace) if finds(c, lambda e: any(e is t for t, _ in variables))]
-    count = 0
+    conditions = [(tr.unnamed(c), holds) for c, holds in _conditions(trace)]
+    deciding = [(c, holds) for c, holds in conditions if finds(c, lambda e: any(e is t for t, _ in variables))]
+    here = []
     for number in range(math.prod(extent for _, extent in variables)):
         values, rest = {}, number
         for variable, extent in variables:
@@ -42,5 +44,6 @@ def threads_here(name: str) -> int:
         known = [constant_value(c) for c in comes]
         if None in known:
             raise tr.error(f"T.{name} under {deciding[known.index(None)][0]!r}: which threads come here is not known while the program is traced")
-        count += all(bool(k) == holds for k, (_, holds) in zip(known, deciding))
-    return count
+        if all(bool(k) == holds for k, (_, holds) in zip(known, deciding)):
+            here.append(number)
+    return here

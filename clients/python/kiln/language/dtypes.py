@@ -30,7 +30,7 @@ class DType(str):
 
             return vector(self, values or (0,))
         if not values:
-            return expr.Var("LET", self, str(self)).expr
+            return expr.Var("LET", self, str(self), for_let=True).expr
         (value,) = values
         if self.loses_bits_of(value):
             from .. import notices

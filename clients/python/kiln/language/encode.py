@@ -7,6 +7,7 @@ import dataclasses
 import functools
 
 from .. import _proto
+from ..errors import CompileError
 from . import program as ir
 from . import scales
 from .buffer import Buffer, Region
@@ -90,10 +91,19 @@ class _Encoder:
     def var(self, var: Var) -> int:
         index = self.vars.get(var)
         if index is None:
-            index = self.vars[var] = len(self.vars)
+            index = self.vars[var] = len(self.module.vars)
             self.module.vars.add(kind=self.enum("VarKind", var.kind), dtype=self.dtype(var.dtype), axis=var.axis)
             self.module.debug.var_names.append(var.name)
         return index
+
+    def renew(self, var: Var) -> None:
+        """To the compiler it is another variable from here on."""
+        del self.vars[var]
+        old: set[Expr] = set()
+        for e in self.exprs:
+            if e is var.expr or any(a in old for a in e.args):
+                old.add(e)
+        self.exprs = {e: index for e, index in self.exprs.items() if e not in old}
 
     def buffer(self, buffer: Buffer) -> int:
         index = self.buffers.get(buffer)
@@ -149,7 +159,7 @@ class _Encoder:
             message.ref = self.var(node.value)
         elif node.op == "LOAD":
             message.ref = self.buffer(node.value)
-        self.exprs[place] = len(self.exprs)
+        self.exprs[place] = len(self.module.exprs)
         self.module.exprs.append(message)
 
     def use(self, value) -> int:
@@ -162,13 +172,22 @@ class _Encoder:
                 continue
             seen.add(node)
             if node.op == "VAR" and node.value.kind in ("LOOP", "LET", "BLOCK", "THREAD") and node.value not in self.visible:
+                if node.value.for_let:
+                    self.refuse(f"a variable that T.{node.dtype}() makes has no value here: T.let gives it one for the rest of the block. "
+                                f"T.{node.dtype}() makes a variable for T.let; write T.{node.dtype}(0) for a zero")
                 self.fail(f"{node.value.name} is used outside the loop or block that defines it; keep the value in a T.alloc_var")
             stack.extend(node.args)
         return index
 
-    def fail(self, message: str):
+    def located(self, message: str) -> str:
         at = self.location
-        raise EncodeError(f"{at.file}:{at.line}: {message}" if at.line else message)
+        return f"{at.file}:{at.line}: {message}" if at.line else message
+
+    def fail(self, message: str):
+        raise EncodeError(self.located(message))
+
+    def refuse(self, message: str):
+        raise CompileError("INVALID_ARGUMENT", self.located(message))
 
     def region(self, region: Region):
         return self.pb.Region(buffer=self.buffer(region.buffer), offsets=[self.use(o) for o in region.offsets], extents=region.extents)
@@ -228,6 +247,8 @@ class _Encoder:
 
     def _let(self, s, op):
         op.value = self.use(s.value)
+        if s.var.for_let and s.var in self.vars:  # it had another value in a block that is over
+            self.renew(s.var)
         op.var = self.var(s.var)
         self.visible.add(s.var)
 

@@ -79,12 +79,12 @@ class Operators:
 
 
 class Var:
-    """A variable of a program: a loop's, a block's, a scalar parameter or a symbolic dimension. What programs see is ``expr``."""
+    """A variable of a program: a loop's, a block's, a scalar parameter or a symbolic dimension. Programs see ``expr``. ``for_let``: of T.let."""
 
-    __slots__ = ("kind", "dtype", "name", "axis", "expr", "__weakref__")
+    __slots__ = ("kind", "dtype", "name", "axis", "for_let", "expr", "__weakref__")
 
-    def __init__(self, kind: str, dtype: DType, name: str, axis: int = 0):
-        self.kind, self.dtype, self.name, self.axis = kind, as_dtype(dtype), name, axis
+    def __init__(self, kind: str, dtype: DType, name: str, axis: int = 0, for_let: bool = False):
+        self.kind, self.dtype, self.name, self.axis, self.for_let = kind, as_dtype(dtype), name, axis, for_let
         self.expr = make("VAR", self.dtype, (), self)
 
 

@@ -399,13 +399,13 @@ def _ask_for_registers(name: str, reg_count, is_inc) -> None:
 
 def inc_max_nreg(reg_count):
     """T.set_max_nreg(reg_count, True).
-    Shapes: as of it. Dtypes: as of it. Targets: as of it. Errors: as of it."""
+    Shapes: as of that. Dtypes: as of that. Targets: as of that. Errors: as of T.set_max_nreg."""
     _ask_for_registers("inc_max_nreg", reg_count, True)
 
 
 def dec_max_nreg(reg_count):
     """T.set_max_nreg(reg_count, False).
-    Shapes: as of it. Dtypes: as of it. Targets: as of it. Errors: as of it."""
+    Shapes: as of that. Dtypes: as of that. Targets: as of that. Errors: as of T.set_max_nreg."""
     _ask_for_registers("dec_max_nreg", reg_count, False)
 
 

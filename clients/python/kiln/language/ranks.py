@@ -38,9 +38,10 @@ def multicast(what: str, src, dst, cluster_mask, copy_of) -> None:
     source, target = pair(src, dst, what)
     if source.buffer.space != "GLOBAL":
         raise error(f"{what}(cluster_mask=…) from {describe(source)}: blocks read tensors for each other")
-    if any(finds(as_expr(offset), _is_of_block_alone) for offset in source.offsets):
+    source = Region(source.buffer, [tr.unnamed(as_expr(offset)) for offset in source.offsets], source.extents, source.dims)
+    if any(finds(offset, _is_of_block_alone) for offset in source.offsets):
         raise error(f"{what}(cluster_mask=…) from {describe(source)}: where it begins depends on what each block has for itself, and the block that "
-                    "reads is another; compute it from the block's indices, in the call")
+                    "reads is another; compute it from the block's indices, without a T.alloc_var, a tile's elements and names of loaded values")
     branch = Branch(mask == everybody or binary("NE", binary("BIT_AND", binary("SHR", as_expr(mask), of_block(kernel)), 1), 0))
     if branch.then_():
         with branch.then_block():

@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from . import launch
 from . import program as ir
 from . import trace as tr
-from .affine import evaluated
-from .buffer import Buffer, LocalVar
+from .affine import difference, evaluated
+from .buffer import Buffer, LocalVar, as_shape
+from .dtypes import as_dtype
 from .expr import Expr, as_expr, cast, constant_value
-from .views import view
+from .views import fills, view
 
 _AXES = {f"{kind}Idx.{axis}": (kind, dim) for kind in ("thread", "block") for dim, axis in enumerate("xyz")}
 
@@ -41,26 +40,45 @@ def thread_binding(begin, end=None, thread="threadIdx.x", *, annotations=None):
 
 
 _ALLOCATE = {"global": launch.alloc_global, "shared": launch.alloc_shared, "shared.dyn": launch.alloc_shared, "local": launch.alloc_local,
-             "local.fragment": launch.alloc_fragment}
+             "local.var": launch.alloc_local, "local.fragment": launch.alloc_fragment}
 
 
 def alloc_buffer(shape, dtype="float32", data=None, strides=None, elem_offset=None, scope="global", align=-1, offset_factor=0,
                  buffer_type="default", axis_separators=None):
-    """Memory by the name of its ``scope``: "global", "shared", "shared.dyn", "local" or "local.fragment", as T.alloc_global, T.alloc_shared,
-    T.alloc_local and T.alloc_fragment give it.
+    """Memory by the name of its ``scope``: "global", "shared", "shared.dyn", "local", "local.var" or "local.fragment", as T.alloc_global,
+    T.alloc_shared, T.alloc_local and T.alloc_fragment give it.
     Shapes: as that function. Dtypes: as that function. Targets: all. Errors: TraceError for another ``scope``, and for arguments behind it or
-    between; otherwise as that function."""
-    _check_usual("alloc_buffer", align, offset_factor, buffer_type, data=data, strides=strides, elem_offset=elem_offset,
-                 axis_separators=axis_separators)
+    between that ask for more than rows of ``shape`` without gaps, with an ``align`` of -1, 0 or 64. Otherwise as that
+    function."""
+    _check_usual("alloc_buffer", shape, align, offset_factor, buffer_type, strides, elem_offset, axis_separators)
+    if data is not None:
+        raise tr.error("T.alloc_buffer(data=…): it allocates memory; T.decl_buffer names that of another buffer")
     return _allocated("alloc_buffer", shape, dtype, scope)
 
 
-def _check_usual(name: str, align, offset_factor, buffer_type, **asked):
-    odd = [argument for argument, value in asked.items() if value is not None]
-    numbers = (("align", align, (-1, 0)), ("offset_factor", offset_factor, (0,)), ("buffer_type", buffer_type, ("default", "")))
-    odd += [argument for argument, value, usual in numbers if value not in usual]
-    if odd:
-        raise tr.error(f"T.{name}({odd[0]}=…): memory is laid out by the compiler; leave it out")
+def _check_usual(name: str, shape, align, offset_factor, buffer_type, strides, elem_offset, axis_separators) -> None:
+    """Arguments that say how memory is laid out may say what it is."""
+    usual = (("strides", not strides or _is_dense(strides, shape)), ("elem_offset", elem_offset is None or _is(elem_offset, 0)),
+             ("axis_separators", not axis_separators), ("align", align in (-1, 0, 64)), ("offset_factor", offset_factor in (0, 1)),
+             ("buffer_type", buffer_type in ("default", "")))
+    for argument, holds in usual:
+        if not holds:
+            raise tr.error(f"T.{name}({argument}=…): memory is laid out by the compiler; leave it out")
+
+
+def _is(value, number) -> bool:
+    """Whether both are the same for all values of variables."""
+    return difference(value, number) == 0
+
+
+def _is_dense(strides, shape) -> bool:
+    """Whether these are the strides of rows without gaps."""
+    strides, shape = as_shape(strides), as_shape(shape)
+    step, wanted = as_expr(1), []
+    for extent in reversed(shape):
+        wanted.insert(0, step)
+        step = step * extent
+    return len(strides) == len(shape) and all(_is(mine, theirs) for mine, theirs in zip(strides, wanted))
 
 
 def _allocated(name: str, shape, dtype, scope: str) -> Buffer:
@@ -71,38 +89,55 @@ def _allocated(name: str, shape, dtype, scope: str) -> Buffer:
 
 def decl_buffer(shape, dtype="float32", data=None, strides=None, elem_offset=None, scope="global", align=0, offset_factor=0, buffer_type="",
                 axis_separators=None):
-    """A buffer by its parts. With ``data``, the memory of another buffer (``A.data``), it is that memory under this shape and dtype, as T.view gives
-    it, and ``scope`` is that buffer's. Without, it is T.alloc_buffer.
-    Shapes: as T.view, or as T.alloc_buffer. Dtypes: as these. Targets: all. Errors: as these. TraceError for ``data`` in another ``scope``, and for
-    the other arguments, which say how memory is laid out."""
-    _check_usual("decl_buffer", align, offset_factor, buffer_type, strides=strides, elem_offset=elem_offset, axis_separators=axis_separators)
+    """A buffer by its parts. With ``data``, the memory of another buffer (``A.data``, or what T.alloc_var gives, itself), it is that memory under
+    this shape and dtype, as T.view gives it, and ``scope`` is that buffer's. Without, it is T.alloc_buffer.
+    Shapes: as T.view with ``data``, as T.alloc_buffer without. Dtypes: as T.view with ``data``, as T.alloc_buffer without. Targets: all. Errors:
+    ValueError for a shape that does not fill ``data``. TraceError for ``data`` in another ``scope``, and for the other arguments where they ask for
+    another place than the compiler gives, as those of T.alloc_buffer. Otherwise as T.view with ``data``, and as T.alloc_buffer without."""
+    _check_usual("decl_buffer", shape, align, offset_factor, buffer_type, strides, elem_offset, axis_separators)
     if data is None:
         return _allocated("decl_buffer", shape, dtype, scope)
     buffer = data.buffer if isinstance(data, LocalVar) else data
     if not isinstance(buffer, Buffer):
-        raise tr.error(f"T.decl_buffer(data={data!r}): it takes the memory of a buffer, as A.data")
+        raise tr.error(f"T.decl_buffer(data={data!r}): it takes the memory of a buffer, as A.data, or a T.alloc_var itself")
     if _ALLOCATE.get(scope) is not _ALLOCATE[buffer.scope()]:
         raise tr.error(f"T.decl_buffer(scope={scope!r}, data=…) of {buffer!r}: its scope is {buffer.scope()!r}")
+    if not fills(shape, dtype, buffer):
+        raise tr.value_error(f"T.decl_buffer({shape!r}, {str(as_dtype(dtype))!r}, data=…) of {buffer!r}: it has another number of bits; declare all "
+                             "of it, and index or slice that")
     return view(buffer, shape, dtype)
 
 
 def let(v, value, body=None):
     """Gives the variable ``v``, which a dtype called without a value makes (``v = T.int32()``), the value that ``value`` has here, for the rest of
-    the block: ``T.let(v, value)``, or ``with T.let(v, value):``. With ``body``, an expression, it is a value: that of ``body`` with ``value`` in
-    the place of ``v``.
+    the block: ``T.let(v, value)``, or ``with T.let(v, value):``, after which ``v`` may get another one. With ``body``, an expression, it is a value:
+    that of ``body`` with ``value`` in the place of ``v``.
     Shapes: scalars. Dtypes: any; ``value`` is converted to that of ``v``. Targets: all. Errors: TraceError for what is no such variable, and for one
-    that has a value. CompileError for a variable that is used where it has none."""
+    that has a value here. CompileError for a variable that is used where it has none."""
     trace = tr.current("T.let")
-    if not (isinstance(v, Expr) and v.op == "VAR" and v.value.kind == "LET"):
+    if not (isinstance(v, Expr) and v.op == "VAR" and v.value.for_let):
         raise tr.error(f"T.let({v!r}, …): it takes a variable, as T.int32() makes it; to change a value use T.alloc_var")
+    if tr.has_value(v):
+        raise tr.error(f"T.let of {v!r}, which has a value; to change a value use T.alloc_var")
     value = cast(value, v.dtype)
     if body is not None:
         return evaluated(as_expr(body), {v: value})
-    if v in trace.bound:
-        raise tr.error(f"T.let of {v!r}, which has a value; to change a value use T.alloc_var")
-    trace.bound.add(v)
     trace.emit(ir.Let(v.value, value))
-    return contextlib.nullcontext(v)
+    trace.bound[v] = trace.blocks[-1] if trace.blocks else None
+    return _Given(v)
+
+
+class _Given:
+    """What T.let gives, for `with`."""
+
+    def __init__(self, v: Expr):
+        self.v = v
+
+    def __enter__(self):
+        return self.v
+
+    def __exit__(self, *exc):
+        tr.current("T.let").bound.pop(self.v, None)
 
 
 __all__ = ["alloc_buffer", "decl_buffer", "let", "thread_binding"]

@@ -372,7 +372,7 @@ def sync_threads(barrier_id=None, arrive_count=None):
     if barrier_id is not None or arrive_count is not None:
         from .branches import threads_here
 
-        coming, kernel = threads_here("sync_threads"), current("T.sync_threads").kernel
+        coming, kernel = len(threads_here("sync_threads")), current("T.sync_threads").kernel
         wanted = math.prod(kernel.block) if arrive_count is None else constant_value(arrive_count)
         if coming != wanted:
             raise error(f"T.sync_threads(barrier_id={barrier_id!r}, arrive_count={arrive_count!r}): {coming} threads come to it. Threads that wait "

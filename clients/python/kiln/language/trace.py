@@ -13,7 +13,7 @@ import threading
 from .. import notices
 from ..errors import KilnError
 from . import program as ir
-from .affine import contains
+from .affine import contains, evaluated, finds
 from .buffer import Buffer, LocalVar, Region, as_dim
 from .dtypes import as_dtype
 from .expr import Expr, Var, as_expr, cast, constant_value
@@ -114,7 +114,7 @@ class Trace:
         self.blocks: list[list] = []
         self.loops: list[str] = []
         self.open_loops: list = []  # statements, the outermost first
-        self.bound: set = set()  # variables that T.let has given a value
+        self.bound: dict = {}  # variables that T.let has given a value, and the block for whose rest
         self.draws = 0  # of random numbers, so far
         self.reducers: list = []  # T.alloc_reducer of this kernel
         self.contributions: dict = {}  # to reducers, of the T.Parallel loop that is open
@@ -217,6 +217,29 @@ def let(name: str, value: Expr) -> Expr:
     var = Var("LET", value.dtype, name)
     trace.emit(ir.Let(var, value))
     return var.expr
+
+
+def unnamed(e: Expr) -> Expr:
+    """The expression with the values of names in their place, those that are computed of variables alone and so are the same wherever they stand."""
+    if not finds(e, _is_name):
+        return e
+    values: dict = {}
+    for block in active().blocks:
+        for stmt in block:
+            if isinstance(stmt, ir.Let):
+                value = evaluated(stmt.value, values)
+                values[stmt.var.expr] = stmt.var.expr if contains(value, _LOAD) else value
+    return evaluated(e, values)
+
+
+def has_value(v: Expr) -> bool:
+    """Whether a variable of T.let has one here."""
+    trace = active()
+    return trace is not None and any(block is trace.bound.get(v) for block in trace.blocks)
+
+
+def _is_name(node) -> bool:
+    return node.op == "VAR" and node.value.kind == "LET"
 
 
 def allocate(space: str, shape, dtype, name: str) -> Buffer:

@@ -154,6 +154,11 @@ def _elements(shape, dtype: DType):
     return _product(shape) * dtype.bits
 
 
+def fills(shape, dtype, src: Buffer) -> bool:
+    """Whether so many elements have as many bits as the buffer."""
+    return difference(_elements(as_shape(shape), as_dtype(dtype)), _elements(src.shape, src.dtype)) == 0
+
+
 def _made(name: str, src, shape, dtype) -> View:
     trace = current(f"T.{name}")
     if isinstance(src, LocalVar):
@@ -163,7 +168,7 @@ def _made(name: str, src, shape, dtype) -> View:
     shape = src.shape if shape is None else as_shape(shape)
     dtype = src.dtype if dtype is None else as_dtype(dtype)
     mine, theirs = _elements(shape, dtype), _elements(src.shape, src.dtype)
-    assert difference(mine, theirs) == 0, (
+    assert fills(shape, dtype, src), (
         f"T.reshape/view shape check failed: {show_shape(shape)} of {dtype} has {constant_value(mine) or mine!r} bits, and {src!r} has "
         f"{constant_value(theirs) or theirs!r}")
     if src.strides is not None:

@@ -78,8 +78,9 @@ def test_a_limit_is_a_number(value):
 
 @pytest.mark.parametrize("value", ["no", 2, 3.0, [], "False"])
 def test_a_switch_is_on_or_off(value):
+    assert from_pass_configs({"tl.enable_fast_math": 1}) == from_pass_configs({"tl.enable_fast_math": True})
     for key in ("tl.disable_tma_lower", "tl.enable_fast_math", "tir.use_async_copy"):
-        with pytest.raises(ValueError, match=f"'{key.replace('tir.', 'tirx.')}' is .*; it must be True or False"):
+        with pytest.raises(ValueError, match=f"'{key.replace('tir.', 'tirx.')}' is .*; it must be True or False, or 1 or 0"):
             from_pass_configs({key: value})
 
 

@@ -66,6 +66,17 @@ def test_the_first_bits_of_a_mask(client):
     assert b.tolist() == [place(int(m) & 0xFFFFFFFF, int(base), int(offset)) for m, base, offset in zip(*a[:3])]
 
 
+def test_a_mask_of_all_bits(client):
+    @T.prim_func
+    def main(B: T.Tensor((32,), T.uint32)):
+        with T.Kernel(1, threads=32):
+            B[T.get_thread_binding()] = T.__fns(0xFFFFFFFF, 3, 0)
+
+    b = np.zeros(32, "uint32")
+    run(client, main, "emu:sm_90a", b)
+    assert (b == 3).all()
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_threads_with_the_same_value(client, target):
     @T.prim_func

@@ -62,6 +62,56 @@ def test_tiles_go_to_the_next_block(client, dtype, kept, space, barrier):
     assert (b == numbers[before]).all()
 
 
+def second_group(asked):
+    """The threads from 128 on read and give, those before them wait and write."""
+
+    @T.prim_func
+    def main(A: T.Tensor((2, 64), T.float32), B: T.Tensor((2, 64), T.float32)):
+        with T.ClusterKernel(2, threads=256, cluster_dims=2) as bx:
+            mine = T.alloc_shared((64,), T.float32)
+            theirs = T.alloc_shared((64,), T.float32)
+            come = T.alloc_cluster_barrier([1])
+            T.cluster_sync()
+            tx = T.get_thread_binding()
+            if asked == "role":
+                with T.ws(1):
+                    T.copy(A[bx, :], mine)
+                    T.copy_cluster(mine, theirs, dst_block=1 - T.block_rank_in_cluster(), remote_barrier=come)
+                with T.ws(0):
+                    T.mbarrier_wait_parity(come, 0)
+                    T.copy(theirs, B[bx, :])
+            else:
+                number = T.int32()
+                T.let(number, tx)
+                if number >= 128:
+                    T.copy(A[bx, :], mine)
+                    T.copy_cluster(mine, theirs, dst_block=1 - T.block_rank_in_cluster(), remote_barrier=come)
+                else:
+                    T.mbarrier_wait_parity(come, 0)
+                    T.copy(theirs, B[bx, :])
+
+    return main
+
+
+@pytest.mark.parametrize("asked", ["role", "threads"])
+def test_the_first_thread_of_a_role_arrives(client, asked):
+    a = np.random.default_rng(4).standard_normal((2, 64)).astype("float32")
+    b = np.zeros_like(a)
+    checked(client, second_group(asked), a, b)
+    assert (b == a[::-1]).all()
+
+
+def test_which_thread_arrives_is_known():
+    with pytest.raises(T.TraceError, match="which threads come here is not known"):
+        @T.prim_func
+        def main(A: T.Tensor((64,), T.int32)):
+            with T.ClusterKernel(2, threads=64, cluster_dims=2):
+                s = T.alloc_shared((32,), T.float32)
+                come = T.alloc_cluster_barrier([1])
+                if A[T.get_thread_binding()] > 0:
+                    T.copy_cluster(s, s, dst_block=0, remote_barrier=come)
+
+
 def test_a_barrier_in_many_turns_and_a_rank_in_two_dimensions(client):
     @T.prim_func
     def main(A: T.Tensor((4, 4, 32), T.float32), B: T.Tensor((4, 4, 32), T.float32), R: T.Tensor((4, 4), T.int32)):
@@ -108,6 +158,23 @@ def test_one_block_reads_for_several(client, mask, copy):
     for rank in range(4):
         read = lowest if mask >> rank & 1 else rank
         assert (b[:, rank * 64 : rank * 64 + 64] == a[:, read * 64 : read * 64 + 64]).all()
+
+
+def test_where_it_reads_may_have_names(client):
+    @T.prim_func
+    def main(A: T.Tensor((8, 32), T.float32), B: T.Tensor((2, 2, 32), T.float32)):
+        with T.ClusterKernel(2, threads=32, cluster_dims=2) as bx:
+            s = T.alloc_shared((2, 32), T.float32)
+            row = T.int32()
+            T.let(row, bx + 5)
+            T.copy_cluster(A[row, :], s[0, :], cluster_mask=2)
+            T.copy_cluster(A[T.popcount(bx + 2), :], s[1, :], cluster_mask=3)
+            T.copy(s, B[bx, :, :])
+
+    a = np.random.default_rng(5).standard_normal((8, 32)).astype("float32")
+    b = np.zeros((2, 2, 32), "float32")
+    checked(client, main, a, b)
+    assert (b == a[[[5, 1], [6, 1]]]).all()
 
 
 def test_what_no_barrier_orders_is_a_race(client):
@@ -178,7 +245,10 @@ def test_halves_of_a_barrier(client):
     (lambda s: T.copy_cluster(s, s), "takes dst_block, to write to another block's memory, or cluster_mask"),
     (lambda s: T.copy_cluster(s, s, dst_block=2), "the cluster has the blocks 0 to 1"),
     (lambda s: T.copy_cluster(s, s, dst_block=1, remote_barrier=T.alloc_barrier(1)), "make it with T.alloc_cluster_barrier"),
-    (lambda s: T.copy_cluster(s, T.alloc_fragment((32,), T.float32), dst_block=1), "blocks reach each other's shared memory"),
+    (lambda s: T.copy_cluster(s, T.alloc_fragment((32,), T.float32), dst_block=1), "blocks write to shared memory"),
+    (lambda s: T.copy_cluster(T.alloc_global((32,), T.float32), T.alloc_fragment((32,), T.float32), cluster_mask=3), "blocks write to shared memory"),
+    (lambda s: T.copy_cluster(T.alloc_local((32,), T.float32), s, dst_block=1), "it takes a tensor or a tile"),
+    (lambda s: T.copy_cluster(T.alloc_shared((32,), T.int4), T.alloc_shared((32,), T.int4), dst_block=1), "elements of 8 bits or more"),
     (lambda s: T.copy_cluster(s, s, cluster_mask=3), "blocks read tensors for each other"),
     (lambda s: T.copy_cluster(s, s, cluster_mask=4), "a bit for some of the cluster's 2 blocks"),
     (lambda s: T.copy_cluster(s, s[0:16], dst_block=1), "the extents differ")])

@@ -7,6 +7,7 @@ import pytest
 import kiln
 import kiln.language as T
 from kiln.client import Client
+from kiln.errors import CompileError
 from needs import needs_kilnd as pytestmark  # noqa: F401
 
 TARGETS = ("emu:sm_90a", "emu:gfx942")
@@ -123,12 +124,55 @@ def test_a_variable_gets_one_value():
             with T.Kernel(threads=32) as bx:
                 n = T.int32()
                 T.let(n, bx)
-                T.let(n if again else bx, 1)
+                if bx < 1:
+                    T.let(n if again else bx, 1)
 
     with pytest.raises(T.TraceError, match="which has a value; to change a value use T.alloc_var"):
         main(True)
     with pytest.raises(T.TraceError, match="it takes a variable, as T.int32"):
         main(False)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_variable_has_a_value_in_each_block_of_its_own(client, target):
+    @T.prim_func
+    def main(A: T.Tensor((32,), T.int32), B: T.Tensor((5, 32), T.int32)):
+        v, w = T.int32(), T.int32()
+        with T.Kernel(threads=32):
+            with T.let(v, 3):
+                for i in T.Parallel(32):
+                    B[0, i] = v + A[i]
+            with T.let(v, 4):
+                for i in T.Parallel(32):
+                    B[1, i] = v + A[i]
+            x = T.get_thread_binding()
+            if A[x] > 10:
+                T.let(w, 10)
+                B[2, x] = w + 1
+            else:
+                T.let(w, A[x])
+                B[2, x] = w + 1
+        with T.Kernel(threads=32):
+            T.let(v, 5)
+            for i in T.Parallel(32):
+                B[3, i] = v + A[i]
+                B[4, i] = T.let(w, A[i], T.popcount(w) * 100 + T.clz(w))
+
+    a = np.random.default_rng(3).integers(0, 64, 32).astype("int32")
+    bits = [bin(x).count("1") * 100 + 32 - int(x).bit_length() for x in a]
+    assert (compiled(client, main, target)(a) == np.stack([a + 3, a + 4, np.minimum(a, 10) + 1, a + 5, bits])).all()
+
+
+def test_a_variable_without_a_value(client):
+    @T.prim_func
+    def main(B: T.Tensor((32,), T.float32)):
+        with T.Kernel(threads=32):
+            total = T.float32()
+            for i in T.Parallel(32):
+                B[i] = total
+
+    with pytest.raises(CompileError, match=r"makes a variable for T.let; write T.float32\(0\)"):
+        compiled(client, main, TARGETS[0])
 
 
 def test_buffers_by_their_parts(client):
@@ -145,8 +189,28 @@ def test_buffers_by_their_parts(client):
     assert (compiled(client, main, TARGETS[0])(a) == a.view("int32").reshape(8, 4)).all()
 
 
-@pytest.mark.parametrize("asked, message", [(dict(elem_offset=4), "elem_offset=…"), (dict(scope="local"), "its scope is 'shared.dyn'"),
-                                            (dict(data=3), "it takes the memory of a buffer")])
+def test_arguments_that_ask_for_nothing_unusual(client):
+    usual = dict(elem_offset=0, align=64, offset_factor=1)
+
+    @T.prim_func
+    def main(A: T.Tensor((32,), T.float32), B: T.Tensor((32,), T.int32)):
+        with T.Kernel(threads=32):
+            tile = T.alloc_buffer((32,), T.float32, scope="shared", strides=(1,), **usual)
+            rows = T.decl_buffer((4, 8), T.int32, data=tile.data, scope="shared", strides=(8, 1), **usual)
+            own = T.alloc_var(T.float32)
+            bits = T.decl_buffer((1,), T.int32, data=own, scope="local.var")
+            T.copy(A, tile)
+            x = T.get_thread_binding()
+            own = A[x]
+            B[x] = rows[x // 8, x % 8] - bits[0] + x
+
+    assert (compiled(client, main, TARGETS[0])(np.ones(32, "float32")) == np.arange(32)).all()
+
+
+@pytest.mark.parametrize("asked, message", [
+    (dict(elem_offset=4), "elem_offset=…"), (dict(strides=(2,)), "strides=…"), (dict(align=4096), "align=…"),
+    (dict(shape=(16,)), "another number of bits; declare all of it"), (dict(scope="local"), "its scope is 'shared.dyn'"),
+    (dict(data=3), "it takes the memory of a buffer")])
 def test_what_a_buffer_of_parts_is_not(asked, message):
     with pytest.raises(T.TraceError, match=message):
         @T.prim_func
