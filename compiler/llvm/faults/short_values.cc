@@ -34,32 +34,20 @@ struct Place {
 
 llvm::Value* Alone(llvm::IRBuilder<>& b, llvm::Value* value) { return b.CreateZExt(Short(b, value), b.getInt32Ty()); }
 
-// A vector of two values, or a number whose bits they are. ptxas has a conversion to f8 write its result beside another value (F2FP.PACK_AB_MERGE_C),
-// where a vector of both is made next. If another vector has them the other way round, it takes the first one twice, so that integers, which such
-// results are, are put together by arithmetic.
-llvm::Type* TypeOfPair(llvm::IRBuilder<>& b, const llvm::Value* low, const llvm::Value* high) {
-  const bool numbers = low->getType()->isIntegerTy() || high->getType()->isIntegerTy();
-  return numbers ? static_cast<llvm::Type*>(b.getInt32Ty()) : llvm::FixedVectorType::get(b.getInt16Ty(), 2);
-}
+llvm::FixedVectorType* Halves(llvm::IRBuilder<>& b) { return llvm::FixedVectorType::get(b.getInt16Ty(), 2); }
 
 llvm::Value* Together(llvm::IRBuilder<>& b, llvm::Value* low, llvm::Value* high) {
-  llvm::Type* type = TypeOfPair(b, low, high);
-  if (type->isIntegerTy()) {
-    // Where one of them has no value, the other one keeps its own.
-    const auto alone = [&](llvm::Value* value) {
-      return Alone(b, llvm::isa<llvm::UndefValue>(value) ? llvm::Constant::getNullValue(value->getType()) : value);
-    };
-    return b.CreateOr(alone(low), b.CreateShl(alone(high), 16));
-  }
-  llvm::Value* one = b.CreateInsertElement(llvm::PoisonValue::get(type), Short(b, low), uint64_t(0));
+  llvm::Value* one = b.CreateInsertElement(llvm::PoisonValue::get(Halves(b)), Short(b, low), uint64_t(0));
   return b.CreateInsertElement(one, Short(b, high), 1);
 }
 
 llvm::Value* Taken(llvm::IRBuilder<>& b, const Place& place, llvm::Type* type) {
-  if (!place.half) return Narrow(b, place.word, type);
-  if (place.word->getType()->isVectorTy()) return Narrow(b, b.CreateExtractElement(place.word, *place.half), type);
-  return Narrow(b, *place.half == 0 ? place.word : b.CreateLShr(place.word, 16), type);
+  return Narrow(b, place.half ? b.CreateExtractElement(place.word, *place.half) : place.word, type);
 }
+
+// Integers stay alone: f8 are among them. ptxas has a conversion to f8 write its result beside another value (F2FP.PACK_AB_MERGE_C), and takes the one
+// for the other where both go on; of a constant with two f8 it converts something else than the upper half.
+bool MayBePaired(const llvm::Value* value) { return !value->getType()->isIntegerTy(); }
 
 // Whether it is the second one of a pair wherever it is one of a pair.
 bool IsSecond(const llvm::Value* value) {
@@ -77,9 +65,10 @@ class Widener {
 
   void Run() {
     for (llvm::BasicBlock& block : function_) {
-      std::vector<llvm::PHINode*> phis;
+      std::vector<llvm::PHINode*> phis, alone;
       for (llvm::PHINode& phi : block.phis())
-        if (IsShort(*phi.getType())) phis.push_back(&phi);
+        if (IsShort(*phi.getType())) (MayBePaired(&phi) ? phis : alone).push_back(&phi);
+      for (llvm::PHINode* phi : alone) WidenAlone(phi);
       for (size_t i = 0; i + 1 < phis.size(); i += 2) {
         if (IsSecond(phis[i])) std::swap(phis[i], phis[i + 1]);
         WidenTogether(phis[i], phis[i + 1]);
@@ -87,12 +76,13 @@ class Widener {
       if (phis.size() % 2 != 0) WidenAlone(phis.back());
     }
     for (llvm::BasicBlock& block : function_) {
-      std::vector<llvm::Instruction*> leaving;
+      std::vector<llvm::Instruction*> leaving, alone;
       for (llvm::Instruction& instruction : block) {
         const bool leaves = IsShort(*instruction.getType()) && !places_.contains(&instruction) && !instruction.isTerminator() &&
                             llvm::any_of(instruction.users(), [&](const llvm::User* user) { return BlockOf(user) != &block; });
-        if (leaves) leaving.push_back(&instruction);
+        if (leaves) (MayBePaired(&instruction) ? leaving : alone).push_back(&instruction);
       }
+      for (llvm::Instruction* one : alone) Keep(one, nullptr);
       for (size_t i = 0; i < leaving.size(); i += 2) Keep(leaving[i], i + 1 < leaving.size() ? leaving[i + 1] : nullptr);
     }
     for (const auto& [value, place] : places_) TakeElsewhere(llvm::cast<llvm::Instruction>(value), place);
@@ -132,7 +122,7 @@ class Widener {
 
   void WidenTogether(llvm::PHINode* low, llvm::PHINode* high) {
     llvm::IRBuilder<> builder(low);
-    llvm::PHINode* wide = PhiOf(TypeOfPair(builder, low, high), low, [&](llvm::IRBuilder<>& b, llvm::BasicBlock* from) {
+    llvm::PHINode* wide = PhiOf(Halves(builder), low, [&](llvm::IRBuilder<>& b, llvm::BasicBlock* from) {
       return Together(b, low->getIncomingValueForBlock(from), high->getIncomingValueForBlock(from));
     });
     Replace(low, {wide, 0});
