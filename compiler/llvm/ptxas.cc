@@ -98,7 +98,7 @@ std::expected<int, PtxasFailure> Run(const std::vector<std::string>& args, const
   }
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
-    return std::unexpected(PtxasFailure{args[0] + " ended by signal " + std::to_string(signal), signal == SIGKILL});
+    return std::unexpected(PtxasFailure{args[0] + " ended by signal " + std::to_string(signal), signal == SIGKILL, signal != SIGKILL});
   }
   return WEXITSTATUS(status);
 }
@@ -145,19 +145,26 @@ std::optional<std::string> FaultOf(const std::string& cubin, const target::Targe
 
 std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, const target::Target& target, const std::string& ptx, bool optimized) {
   std::string faults;
+  bool wrong = false;  // some code was
+  const auto note = [&](int level, const std::string& fault) { faults += (faults.empty() ? "-O" : "; -O") + std::to_string(level) + ": " + fault; };
   for (const int level : optimized ? std::vector{3, 1, 0} : std::vector{0}) {
     auto made = RunAt(level, ptxas, target, ptx);
+    if (!made && made.error().crashed && level > 0) {
+      note(level, made.error().text);
+      continue;
+    }
     // What it cannot make with less optimization, it can with more: the program is not at fault.
-    if (!made) return faults.empty() ? made : std::unexpected(PtxasFailure{faults + "; -O" + std::to_string(level) + ": " + made.error().text, true});
+    if (!made) return wrong ? std::unexpected(PtxasFailure{faults + "; -O" + std::to_string(level) + ": " + made.error().text, true}) : made;
     const std::optional<std::string> fault = FaultOf(made->cubin, target);
     if (!fault) {
       if (!faults.empty()) {
-        made->warnings.push_back("its code was wrong and is not used (" + faults + "); what -O" + std::to_string(level) +
+        made->warnings.push_back((wrong ? "its code was wrong and is not used (" : "it crashed (") + faults + "); what -O" + std::to_string(level) +
                                  " makes has no such fault, but may be slower: another version of ptxas may do better");
       }
       return made;
     }
-    faults += (faults.empty() ? "-O" : "; -O") + std::to_string(level) + ": " + *fault;
+    wrong = true;
+    note(level, *fault);
   }
   return std::unexpected(PtxasFailure{"its code is wrong (" + faults + "): another version of ptxas may not have this fault", true});
 }
