@@ -45,8 +45,8 @@ llvm::Value* Taken(llvm::IRBuilder<>& b, const Place& place, llvm::Type* type) {
   return Narrow(b, place.half ? b.CreateExtractElement(place.word, *place.half) : place.word, type);
 }
 
-// Integers stay alone: f8 are among them. ptxas has a conversion to f8 write its result beside another value (F2FP.PACK_AB_MERGE_C), and takes the one
-// for the other where both go on; of a constant with two f8 it converts something else than the upper half.
+// Integers stay alone: f8 are among them. ptxas has a conversion to f8 write its result beside another value (F2FP.PACK_AB_MERGE_C), and takes the
+// one for the other where both go on; of a constant with two f8 it converts something else than the upper half.
 bool MayBePaired(const llvm::Value* value) { return !value->getType()->isIntegerTy(); }
 
 // Whether it is the second one of a pair wherever it is one of a pair.
