@@ -34,6 +34,7 @@
 #include "compiler/llvm/faults/negations.h"
 #include "compiler/llvm/faults/short_values.h"
 #include "compiler/llvm/faults/spins.h"
+#include "compiler/llvm/faults/split_halves.h"
 #include "compiler/llvm/faults/wrapped_counters.h"
 #include "compiler/llvm/long_code.h"
 
@@ -419,6 +420,7 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
       HideConstantOperands(function);
       HideNegations(function);
       PartSpinsFromLoops(function);
+      KeepHalvesWhole(function);
       KeepWrappedCounters(function);
       PartAccumulators(function);
       WidenBf16(function);
