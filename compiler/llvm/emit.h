@@ -48,7 +48,7 @@ struct PtxasOutput {
 struct PtxasFailure {
   std::string text;           // ptxas's own, where it ran
   bool from_outside = false;  // it could not be started, or was killed: another run may do
-  bool crashed = false;       // it ended itself by a signal: it may do with less optimization
+  bool crashed = false;       // its own code failed (SIGSEGV and the like): it may do with less optimization
 };
 // Runs `ptxas` (a path) on `ptx`; deterministic output. The time that its optimizer takes grows with the square of the code's length; not
 // `optimized`, it grows in proportion. Where the optimizer crashes, or its code has a fault of ptxas (sass/early_reads.h,

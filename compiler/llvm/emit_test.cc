@@ -224,6 +224,7 @@ TEST(Ptxas, WhatHappensToItFromOutsideIsNoFaultOfTheProgram) {
   EXPECT_TRUE(ends("kill -KILL $$").from_outside);
   EXPECT_FALSE(ends("kill -SEGV $$").from_outside) << "it fell over this program";
   EXPECT_EQ(ends("case \"$*\" in *-O3*) kill -SEGV $$ ;; *-O1*) echo less; exit 1 ;; esac").text, "less\n") << "less optimization may do";
+  EXPECT_NE(ends("case \"$*\" in *-O3*) kill -TERM $$ ;; *-O1*) echo less; exit 1 ;; esac").text, "less\n") << "somebody ended it";
   const PtxasFailure refused = ends("echo it is wrong; exit 1");
   EXPECT_FALSE(refused.from_outside);
   EXPECT_EQ(refused.text, "it is wrong\n");

@@ -73,6 +73,9 @@ class Log {
   std::string function_;  // that the lines are about
 };
 
+// Whether a process ends by this signal for what its code does: not for a limit, or because somebody sent it.
+bool IsOfItsOwn(int signal) { return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE; }
+
 // Runs `argv` with both output streams in `log`; the exit status.
 std::expected<int, PtxasFailure> Run(const std::vector<std::string>& args, const MemoryFile& log) {
   std::vector<char*> argv;
@@ -98,7 +101,7 @@ std::expected<int, PtxasFailure> Run(const std::vector<std::string>& args, const
   }
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
-    return std::unexpected(PtxasFailure{args[0] + " ended by signal " + std::to_string(signal), signal == SIGKILL, signal != SIGKILL});
+    return std::unexpected(PtxasFailure{args[0] + " ended by signal " + std::to_string(signal), signal == SIGKILL, IsOfItsOwn(signal)});
   }
   return WEXITSTATUS(status);
 }
