@@ -419,7 +419,7 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
       WidenBf16Comparisons(function);
       HideConstantOperands(function);
       HideNegations(function);
-      PartSpinsFromLoops(function);
+      WriteSpins(function);
       KeepHalvesWhole(function);
       KeepWrappedCounters(function);
       PartAccumulators(function);

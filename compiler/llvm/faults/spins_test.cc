@@ -25,7 +25,10 @@ std::string Emit(const target::Target& target, DType dtype, AtomicOp op, unsigne
   Value* value = k.Load(type);
   Value* place = space == kSharedSpace ? b.CreateGEP(type, k.shared, b.CreateURem(k.device->ThreadIndex(), b.getInt32(33)))
                                        : k.Place(k.kernel->getArg(1), type, 0);
-  const auto atomic = [&] { k.device->Atomic({.op = op, .dtype = dtype, .order = ir::MemoryOrder::kRelaxed, .gives_old = false}, place, value); };
+  const auto atomic = [&] {
+    k.device->Atomic({.op = op, .dtype = dtype, .order = ir::MemoryOrder::kRelaxed, .gives_old = true}, place, value,
+                     op == AtomicOp::kCompareExchange ? value : nullptr);
+  };
   if (in_loop) {
     llvm::BasicBlock* entry = b.GetInsertBlock();
     auto* loop = llvm::BasicBlock::Create(k.context, "loop", k.kernel);
@@ -50,30 +53,41 @@ std::string Emit(const target::Target& target, DType dtype, AtomicOp op, unsigne
   return *code;
 }
 
-constexpr const char* kGathers = "bar.warp.sync";
+const target::Target& Hopper() { return **target::Find("cuda:sm_90a"); }
 
-TEST(Spins, ArePartedFromTheirLoops) {
+TEST(Spins, AreLoopsOfThePtx) {
+  const std::string ptxas = FindPtxas();
   for (const target::Target& target : target::All()) {
     if (target.family != target::Family::kNvptx || target.emulated) continue;
-    for (const DType dtype : {DType::kF32, DType::kF64, DType::kI64}) {
-      const std::string ptx = Emit(target, dtype, AtomicOp::kAdd, kSharedSpace, true);
-      EXPECT_THAT(ptx, ContainsRegex("activemask.b32 [^;]*;\n[^;]*bar.warp.sync [^;]*;\n[^;]*(atom|red).shared.add")) << target.arch;
-      const std::string ptxas = FindPtxas();
+    for (const auto& [dtype, space] : {std::pair{DType::kF32, kSharedSpace},
+                                       {DType::kF64, kSharedSpace},
+                                       {DType::kI64, kSharedSpace},
+                                       {DType::kF16, kSharedSpace},
+                                       {DType::kF16, kGlobalSpace},
+                                       {DType::kBF16, kGlobalSpace}}) {
+      SCOPED_TRACE(std::string(target.arch) + " " + std::string(ir::Name(dtype)));
+      const std::string ptx = Emit(target, dtype, AtomicOp::kAdd, space, true);
+      EXPECT_THAT(ptx, ContainsRegex("atom[.a-z]*[.]cas[.]b(32|64)"));
+      EXPECT_THAT(ptx, Not(ContainsRegex("(atom|red)[.:a-z]*[.](add|min|max|cas[.]b16)")));
       if (ptxas.empty()) continue;
       const auto made = RunPtxas(ptxas, target, ptx);
       ASSERT_TRUE(made) << made.error().text;
-      EXPECT_THAT(made->warnings, IsEmpty()) << target.arch;
+      EXPECT_THAT(made->warnings, IsEmpty());
     }
   }
 }
 
-TEST(Spins, OthersStayAsTheyAre) {
-  const target::Target& target = **target::Find("cuda:sm_90a");
-  EXPECT_THAT(Emit(target, DType::kF32, AtomicOp::kAdd, kSharedSpace, false), Not(HasSubstr(kGathers))) << "in no loop";
-  EXPECT_THAT(Emit(target, DType::kF32, AtomicOp::kAdd, kGlobalSpace, true), Not(HasSubstr(kGathers))) << "in global memory";
+TEST(Spins, AreOfAnyOperation) {
+  for (const AtomicOp op : {AtomicOp::kMin, AtomicOp::kMax, AtomicOp::kExchange, AtomicOp::kCompareExchange})
+    EXPECT_THAT(Emit(Hopper(), DType::kF16, op, kGlobalSpace, false), Not(HasSubstr("cas.b16")));
+}
+
+TEST(Spins, WhatTheGpuHasStays) {
+  constexpr const char* kLoop = "atom[.a-z]*[.]cas";
+  EXPECT_THAT(Emit(Hopper(), DType::kF32, AtomicOp::kAdd, kGlobalSpace, true), Not(ContainsRegex(kLoop))) << "in global memory";
   for (const AtomicOp op : {AtomicOp::kAdd, AtomicOp::kMin, AtomicOp::kXor})
-    EXPECT_THAT(Emit(target, DType::kI32, op, kSharedSpace, true), Not(HasSubstr(kGathers))) << "an instruction of the GPU";
-  EXPECT_THAT(Emit(target, DType::kI64, AtomicOp::kExchange, kSharedSpace, true), Not(HasSubstr(kGathers))) << "an exchange";
+    EXPECT_THAT(Emit(Hopper(), DType::kI32, op, kSharedSpace, true), Not(ContainsRegex(kLoop))) << "an instruction of the GPU";
+  EXPECT_THAT(Emit(Hopper(), DType::kI64, AtomicOp::kExchange, kSharedSpace, true), Not(ContainsRegex(kLoop))) << "an exchange";
 }
 
 }  // namespace
