@@ -60,16 +60,15 @@ class Splitter {
     int64_t bytes = 0;
     for (BufferId id : tiles) {
       if (module_[id].space != Space::kFragment) continue;
-      const std::vector<int64_t> shape = module_.ShapeOf(id);
-      const int64_t bits = std::accumulate(shape.begin(), shape.end(), int64_t{ir::Bits(module_[id].dtype)}, std::multiplies<>());
-      bytes = std::max(bytes, bits / 8);
-      for (int64_t extent : shape) row_ = std::max(row_, extent);
+      bytes = std::max(bytes, BytesOf(id));
+      for (int64_t extent : module_.ShapeOf(id)) row_ = std::max(row_, extent);
     }
-    // The largest fragment that a block keeps takes half of a multiprocessor's registers; the rest is for what is computed from it. A part
-    // takes a quarter.
+    // The largest fragment that a block computes, together with those that it keeps while it does, takes half of a multiprocessor's registers; the
+    // rest is for what is computed from it. A part of the largest takes a quarter.
     const int64_t registers = int64_t(target_.registers_per_multiprocessor) * 4;
-    if (bytes <= registers / 2) return;
-    while (blocks_ < int64_t(target_.MaxClusterBlocks()) && bytes / blocks_ > registers / 4) blocks_ *= 2;
+    const int64_t all = bytes + KeptBytes();
+    if (all <= registers / 2) return;
+    while (blocks_ < int64_t(target_.MaxClusterBlocks()) && (bytes / blocks_ > registers / 4 || all / blocks_ > registers / 2)) blocks_ *= 2;
     if (blocks_ > 1 && row_ % (blocks_ * kUnit * int64_t(kernel_.threads)) != 0) blocks_ = 1;
     part_ = row_ / blocks_;
     for (BufferId id : tiles) {
@@ -79,6 +78,29 @@ class Splitter {
       fits_ &= std::ranges::count(shape, row_) == 1;
       parts_[id] = size_t(at - shape.begin());
     }
+  }
+
+  int64_t BytesOf(BufferId id) const {
+    const std::vector<int64_t> shape = module_.ShapeOf(id);
+    return std::accumulate(shape.begin(), shape.end(), int64_t{ir::Bits(module_[id].dtype)}, std::multiplies<>()) / 8;
+  }
+
+  // Of the fragments that a loop only reads, so that they stay in registers all the while; of the loop that has most.
+  int64_t KeptBytes() const {
+    int64_t most = 0;
+    ir::Walk(kernel_.body, [&](const Stmt& stmt) {
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop == nullptr || loop->kind == ir::LoopKind::kParallel) return;
+      std::set<BufferId> read, written;
+      ir::Walk(loop->body, [&](const Stmt& inner) {
+        for (const Access& access : AccessesOf(module_, inner))
+          if (module_[access.buffer].space == Space::kFragment) (access.write ? written : read).insert(access.buffer);
+      });
+      int64_t kept = 0;
+      for (BufferId id : read) kept += written.contains(id) ? 0 : BytesOf(id);
+      most = std::max(most, kept);
+    });
+    return most;
   }
 
   // --- whether every statement can be split along it ---

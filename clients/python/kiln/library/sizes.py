@@ -207,7 +207,7 @@ def plain_attention(target=None, known=True) -> dict:
 
 IN_REGISTERS = 16384  # elements of a row; longer ones are programs of their own
 RESIDENT = 896  # threads on a multiprocessor whose loads are under way together, where registers are spared for them
-CLUSTERS = 15  # of eight large blocks, that an H200 has at once
+CLUSTERS = {2: 66, 4: 32, 8: 15}  # of so many large blocks, that an H200 has at once
 SHORT = 1024  # elements of a row, up to which several rows share a block; up to twice as many where little is kept
 SHORT_PROGRAMS = ("rms_norm_short", "layer_norm_short", "cross_entropy_short")
 _ELEMENTS = {"rms_norm": 32, "softmax": 16, "layer_norm": 64, "layer_norm_backward": 64, "quantize_rows": 64}  # of a thread
@@ -256,8 +256,8 @@ def rows(program: str, n: int, target=None, dtype="float16") -> dict:
     if program == "swiglu":
         return {"columns": max(128, min(1024, 1 << (n - 1).bit_length()))}
     if program in ("layer_norm_long", "layer_norm_backward_long"):
-        return {"blocks": CLUSTERS}
-    return {"columns": 32768} if program == "rms_norm_long" and n % 32768 == 0 else {}
+        return {"blocks": CLUSTERS[n // IN_REGISTERS]}
+    return {"columns": 32768} if program == "rms_norm_long" and n % 65536 == 0 else {}
 
 
 def transposed(n: int, dtype) -> dict:
