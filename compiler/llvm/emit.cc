@@ -5,8 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <initializer_list>
+#include <vector>
 
 #include "compiler/llvm/emit_base.h"
 #include "compiler/llvm/high_products.h"
@@ -50,43 +53,48 @@ const char* TripleOf(const target::Target& target) {
   return target.family == Family::kNvptx ? "nvptx64-nvidia-cuda" : "amdgcn-amd-amdhsa";
 }
 
-// NVPTX's pipeline repeats on IR what Optimize has done and what instruction selection, MachineCSE and ptxas do again. Straight-line
-// strength reduction compares every pair of addresses, which unrolled code has hundreds of. MachineSink moves a chain of additions to the
-// block that uses its sum, and leaves thousands of loaded values alive until then. Without the four, ptxas finds as many instructions and
-// as many registers.
-class WithoutRepetition final : public llvm::OptPassGate {
+// Leaves some passes of a backend out.
+class Without final : public llvm::OptPassGate {
  public:
+  explicit Without(std::initializer_list<llvm::StringRef> passes) : passes_(passes) {}
   bool isEnabled() const override { return true; }
-  bool shouldRunPass(llvm::StringRef pass, llvm::StringRef) const override {
-    return pass != "slsr" && pass != "nary-reassociate" && pass != "early-cse" && pass != "machine-sink";
-  }
+  bool shouldRunPass(llvm::StringRef pass, llvm::StringRef) const override { return !llvm::is_contained(passes_, pass); }
+
+ private:
+  std::vector<llvm::StringRef> passes_;
 };
 
 // AMD's backend takes what strength reduction makes of addresses, but for code with so many sums that comparing all pairs takes seconds.
-constexpr size_t kMostSums = 768;
+constexpr size_t kMostSumsToCompare = 768;
 
-class WithoutStrengthReduction final : public llvm::OptPassGate {
- public:
-  bool isEnabled() const override { return true; }
-  bool shouldRunPass(llvm::StringRef pass, llvm::StringRef) const override { return pass != "slsr"; }
-};
+// Two passes of NVPTX's take time in proportion to the square of the code. To find the form of an address, CodeGenPrepare tries to widen its sums
+// before their extensions, and each trial visits all uses of what it widens. The vectorizer of loads and stores asks of all pairs whether they may
+// meet. Code with more sums than this is first rid of those that are equal, and has the wide accesses that Kiln chose.
+constexpr size_t kMostSumsToMatch = 2048;
 
-bool HasManySums(const llvm::Function& function) {
+size_t SumsOf(const llvm::Module& module) {
   const auto is_sum = [](const llvm::Instruction& instruction) {
     return instruction.getOpcode() == llvm::Instruction::Add || instruction.getOpcode() == llvm::Instruction::Mul ||
            llvm::isa<llvm::GetElementPtrInst>(instruction);
   };
-  return size_t(llvm::count_if(llvm::instructions(function), is_sum)) > kMostSums;
+  size_t most = 0;
+  for (const llvm::Function& function : module) most = std::max(most, size_t(llvm::count_if(llvm::instructions(function), is_sum)));
+  return most;
 }
 
-// Leaves passes of the backend out.
+// NVPTX's pipeline repeats on IR what Optimize has done and what instruction selection, MachineCSE and ptxas do again. Straight-line
+// strength reduction compares every pair of addresses, which unrolled code has hundreds of. MachineSink moves a chain of additions to the
+// block that uses its sum, and leaves thousands of loaded values alive until then. Without the four, ptxas finds as many instructions and
+// as many registers.
 void LeaveOut(llvm::Module& module) {
-  static WithoutRepetition without_repetition;
-  static WithoutStrengthReduction without_reduction;
+  static Without repetition{"slsr", "nary-reassociate", "early-cse", "machine-sink"};
+  static Without comparing_pairs{"slsr", "nary-reassociate", "load-store-vectorizer", "machine-sink"};
+  static Without strength_reduction{"slsr"};
+  const size_t sums = SumsOf(module);
   if (module.getTargetTriple().isNVPTX()) {
-    module.getContext().setOptPassGate(without_repetition);
-  } else if (llvm::any_of(module, HasManySums)) {
-    module.getContext().setOptPassGate(without_reduction);
+    module.getContext().setOptPassGate(sums > kMostSumsToMatch ? comparing_pairs : repetition);
+  } else if (sums > kMostSumsToCompare) {
+    module.getContext().setOptPassGate(strength_reduction);
   }
 }
 

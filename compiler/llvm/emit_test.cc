@@ -157,6 +157,31 @@ TEST(Atomics, KeepTheirOrder) {
 }
 
 // ptxas loses the carry of a 64-bit difference from the upper word of a product: high_products.h.
+// NVPTX's code of pairs of neighbours that are loaded and stored one by one, each pair at a place of its own.
+std::string NeighboursOneByOne(int pairs) {
+  TestKernel k(**target::Find("cuda:sm_90a"));
+  llvm::IRBuilderBase& b = k.builder;
+  for (int i = 0; i < pairs; ++i) {
+    Value* place = b.CreateAnd(b.CreateXor(k.device->ThreadIndex(), b.getInt32(uint32_t(i) * 77)), b.getInt32(0xfffffffe));
+    Value* values[2];
+    for (uint32_t j : {0, 1})
+      values[j] = b.CreateAlignedLoad(b.getInt32Ty(), b.CreateGEP(b.getInt32Ty(), k.kernel->getArg(0), b.CreateAdd(place, b.getInt32(j))),
+                                      llvm::Align(j == 0 ? 8 : 4));
+    for (uint32_t j : {0, 1})
+      b.CreateAlignedStore(values[j], b.CreateGEP(b.getInt32Ty(), k.kernel->getArg(1), b.CreateAdd(place, b.getInt32(j))),
+                           llvm::Align(j == 0 ? 8 : 4));
+  }
+  EXPECT_EQ(k.Finish(), "");
+  const auto code = EmitAssembly(k.module, *k.machine);
+  EXPECT_TRUE(code) << code.error();
+  return code.value_or("");
+}
+
+TEST(Nvptx, PairsOfLongCodeAreNotCompared) {
+  EXPECT_THAT(NeighboursOneByOne(30), HasSubstr(".v2."));
+  EXPECT_THAT(NeighboursOneByOne(1500), testing::Not(HasSubstr(".v2.")));
+}
+
 TEST(HighProducts, AreNotWritten) {
   for (const Target& target : target::All()) {
     if (target.family != Family::kNvptx || target.emulated) continue;
