@@ -10,7 +10,7 @@ from .plans import Plan, Program, Result
 from .programs import layer_norm as layer_norms
 from .programs import norm_gradients as gradients
 from .programs import rms_norm as rms_norms
-from .shapes import M, each_row, flat, kept_in, kept_with_weights_in, rows_of, whole
+from .shapes import M, each_row, flat, kept_in, rows_of, whole
 
 _WEIGHT = "one for each element of a row of x"
 _ROW = "one for each row of x"
@@ -110,7 +110,7 @@ def _check_layer_norm(x, weight, bias, eps):
 
 
 def _plan_layer_norm(x, weight, bias, eps, target):
-    n, where = x.shape[-1], kept_with_weights_in(x.shape[-1], x.dtype, target)
+    n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype), "eps": float(eps)}
     if n <= sizes.SHORT:
         program = Program.of(layer_norms.layer_norm_short, **common, **sizes.rows("layer_norm_short", n))
@@ -131,7 +131,7 @@ def _check_layer_norm_backward(dy, x, weight, mean, rstd):
 
 
 def _plan_layer_norm_backward(dy, x, weight, mean, rstd, target):
-    n, where = x.shape[-1], kept_with_weights_in(x.shape[-1], x.dtype, target)
+    n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype)}
     if where == "registers":
         program = Program.of(gradients.layer_norm_backward, **common, **sizes.rows("layer_norm_backward", n, target))

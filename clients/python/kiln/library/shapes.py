@@ -39,10 +39,3 @@ def kept_in(n: int, dtype, target: str) -> str:
     if target.endswith(":sm_90a") and dtype.bytes == 2 and n <= LONGEST and n % sizes.IN_REGISTERS == 0:
         return "block"
     return "memory"
-
-
-def kept_with_weights_in(n: int, dtype, target: str) -> str:
-    """As ``kept_in``, where weights of every element stay in registers beside the rows: a block has ``sizes.IN_REGISTERS`` elements of a longer row,
-    and a cluster has 2, 4 or 8 blocks."""
-    where = kept_in(n, dtype, target)
-    return "memory" if where == "block" and n // sizes.IN_REGISTERS not in sizes.CLUSTERS else where

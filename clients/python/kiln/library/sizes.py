@@ -207,7 +207,7 @@ def plain_attention(target=None, known=True) -> dict:
 
 IN_REGISTERS = 16384  # elements of a row; longer ones are programs of their own
 RESIDENT = 896  # threads on a multiprocessor whose loads are under way together, where registers are spared for them
-CLUSTERS = {2: 66, 4: 32, 8: 15}  # of so many large blocks, that an H200 has at once
+CLUSTERS = {2: 66, 4: 30, 8: 15}  # of so many large blocks, that an H200 has at once
 SHORT = 1024  # elements of a row, up to which several rows share a block; up to twice as many where little is kept
 SHORT_PROGRAMS = ("rms_norm_short", "layer_norm_short", "cross_entropy_short")
 _ELEMENTS = {"rms_norm": 32, "softmax": 16, "layer_norm": 64, "layer_norm_backward": 64, "quantize_rows": 64}  # of a thread
@@ -234,7 +234,8 @@ def rows(program: str, n: int, target=None, dtype="float16") -> dict:
     """Sizes of a program of ``kiln.library.programs`` that the memory bounds, for rows of n elements. Rows in registers: see ``row_threads``;
     several short ones to a block. Strips of columns: 128 wide where four blocks come on each multiprocessor, else 64 wide, with twice the
     threads and twice the loads of each. Rows in shared memory: the part in registers is the larger, the fewer float32 the program keeps
-    beside it. Blocks that share the rows: as many as there are at once."""
+    beside it. Clusters that share the rows: as many as there are at once, of the fewest blocks that hold a row;
+    a thread has 32 elements, or 64 where the threads were no whole warpgroups."""
     if program in SHORT_PROGRAMS or (program == "softmax" and n < 2 * SHORT):
         return {"threads": 128, "rows": short_rows(n)}
     if program in ("rms_norm", "softmax"):
@@ -256,7 +257,9 @@ def rows(program: str, n: int, target=None, dtype="float16") -> dict:
     if program == "swiglu":
         return {"columns": max(128, min(1024, 1 << (n - 1).bit_length()))}
     if program in ("layer_norm_long", "layer_norm_backward_long"):
-        return {"blocks": CLUSTERS[n // IN_REGISTERS]}
+        together = next(blocks for blocks in CLUSTERS if n <= blocks * IN_REGISTERS)
+        part = n // together
+        return {"blocks": CLUSTERS[together], "threads": part // (32 if part % (32 * 128) == 0 else 64)}
     return {"columns": 32768} if program == "rms_norm_long" and n % 65536 == 0 else {}
 
 
