@@ -27,6 +27,7 @@ FAILED_ONCE = [
     ("ranges", 3003506, "emu:sm_75"),  # a tile of 64 rows, taken for a buffer of 64 versions
     ("ranges", 3332037, "emu:gfx1100"),  # a byte that a buffer of a loop's body shares with others
     ("ranges", 8430056, "cuda:sm_90a"),  # right here: ptxas made it wrong (compiler/llvm/faults/spins.h)
+    ("threads", 9350211, "cuda:sm_90a"),  # the same, in global memory
     ("tiles", 149, "emu:sm_90a"), ("tiles", 1477, "emu:gfx90a"), ("tiles", 1805, "emu:gfx1100"),  # tiles allocated in pipelined loops
 ]
 
