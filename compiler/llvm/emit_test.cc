@@ -138,7 +138,8 @@ TEST(Atomics, KeepTheirOrder) {
   const auto fences = [](AtomicOp op, ir::DType type, MemoryOrder order) {
     TestKernel k(Sm80());
     Value* v = k.Load(ValueType(k.context, type));
-    k.device->Atomic({op, type, order, /*gives_old=*/true}, k.Place(k.kernel->getArg(1), v->getType(), 0), v);
+    k.device->Atomic({op, type, order, /*gives_old=*/true}, k.Place(k.kernel->getArg(1), v->getType(), 0), v,
+                     op == AtomicOp::kCompareExchange ? v : nullptr);
     EXPECT_EQ(k.Finish(), "");
     const auto code = EmitAssembly(k.module, *k.machine);
     EXPECT_TRUE(code) << code.error();
@@ -147,7 +148,8 @@ TEST(Atomics, KeepTheirOrder) {
     return found;
   };
   for (const auto& [op, type] : {std::pair(AtomicOp::kAdd, ir::DType::kI32), std::pair(AtomicOp::kAdd, ir::DType::kF32),
-                                 std::pair(AtomicOp::kMax, ir::DType::kU64), std::pair(AtomicOp::kExchange, ir::DType::kI32)}) {
+                                 std::pair(AtomicOp::kMax, ir::DType::kU64), std::pair(AtomicOp::kExchange, ir::DType::kI32),
+                                 std::pair(AtomicOp::kAdd, ir::DType::kF16), std::pair(AtomicOp::kCompareExchange, ir::DType::kI16)}) {
     EXPECT_EQ(fences(op, type, MemoryOrder::kRelaxed), "a");
     EXPECT_EQ(fences(op, type, MemoryOrder::kRelease), "fa");
     EXPECT_EQ(fences(op, type, MemoryOrder::kAcquire), "af");
@@ -156,7 +158,6 @@ TEST(Atomics, KeepTheirOrder) {
   }
 }
 
-// ptxas loses the carry of a 64-bit difference from the upper word of a product: high_products.h.
 // NVPTX's code of pairs of neighbours that are loaded and stored one by one, each pair at a place of its own.
 std::string NeighboursOneByOne(int pairs) {
   TestKernel k(**target::Find("cuda:sm_90a"));
@@ -182,6 +183,7 @@ TEST(Nvptx, PairsOfLongCodeAreNotCompared) {
   EXPECT_THAT(NeighboursOneByOne(1500), testing::Not(HasSubstr(".v2.")));
 }
 
+// ptxas loses the carry of a 64-bit difference from the upper word of a product: high_products.h.
 TEST(HighProducts, AreNotWritten) {
   for (const Target& target : target::All()) {
     if (target.family != Family::kNvptx || target.emulated) continue;

@@ -57,19 +57,22 @@ class Splitter {
         if (space == Space::kFragment || space == Space::kShared) tiles.insert(access.buffer);
       }
     });
-    int64_t bytes = 0;
     for (BufferId id : tiles) {
       if (module_[id].space != Space::kFragment) continue;
-      bytes = std::max(bytes, BytesOf(id));
       for (int64_t extent : module_.ShapeOf(id)) row_ = std::max(row_, extent);
     }
-    // The largest fragment that a block computes, together with those that it keeps while it does, takes half of a multiprocessor's registers; the
-    // rest is for what is computed from it. A part of the largest takes a quarter.
+    // The largest fragment that a block computes, together with those that it keeps meanwhile, takes half of a multiprocessor's registers; the rest
+    // is for what is computed from it. A part of the largest takes a quarter.
     const int64_t registers = int64_t(target_.registers_per_multiprocessor) * 4;
-    const int64_t all = bytes + KeptBytes();
-    if (all <= registers / 2) return;
-    while (blocks_ < int64_t(target_.MaxClusterBlocks()) && (bytes / blocks_ > registers / 4 || all / blocks_ > registers / 2)) blocks_ *= 2;
-    if (blocks_ > 1 && row_ % (blocks_ * kUnit * int64_t(kernel_.threads)) != 0) blocks_ = 1;
+    const auto too_many = [&](const Fragments& f) {
+      return blocks_ == 1 ? f.largest + f.kept > registers / 2
+                          : f.largest / blocks_ > registers / 4 || (f.largest + f.kept) / blocks_ > registers / 2;
+    };
+    const std::vector<Fragments> demands = Demands(tiles);
+    while (blocks_ < int64_t(target_.MaxClusterBlocks()) && std::ranges::any_of(demands, too_many) &&
+           row_ % (2 * blocks_ * kUnit * int64_t(kernel_.threads)) == 0)
+      blocks_ *= 2;
+    if (blocks_ == 1) return;
     part_ = row_ / blocks_;
     for (BufferId id : tiles) {
       const std::vector<int64_t> shape = module_.ShapeOf(id);
@@ -85,22 +88,67 @@ class Splitter {
     return std::accumulate(shape.begin(), shape.end(), int64_t{ir::Bits(module_[id].dtype)}, std::multiplies<>()) / 8;
   }
 
-  // Of the fragments that a loop only reads, so that they stay in registers all the while; of the loop that has most.
-  int64_t KeptBytes() const {
-    int64_t most = 0;
-    ir::Walk(kernel_.body, [&](const Stmt& stmt) {
+  // Bytes of fragments of the row: of the largest, and of those that hold a value from one iteration of a loop to the next.
+  struct Fragments {
+    int64_t largest = 0, kept = 0;
+  };
+
+  // A statement's accesses by its number; of loops, from which number to which.
+  struct Order {
+    struct Use {
+      size_t at;
+      bool read;
+    };
+    std::map<BufferId, std::vector<Use>> uses;
+    std::vector<std::pair<size_t, size_t>> loops;
+    size_t next = 0;
+  };
+
+  void Follow(const Block& block, Order& order) const {
+    for (const Stmt& stmt : block) {
       const auto* loop = std::get_if<ir::For>(&stmt.op);
-      if (loop == nullptr || loop->kind == ir::LoopKind::kParallel) return;
-      std::set<BufferId> read, written;
-      ir::Walk(loop->body, [&](const Stmt& inner) {
-        for (const Access& access : AccessesOf(module_, inner))
-          if (module_[access.buffer].space == Space::kFragment) (access.write ? written : read).insert(access.buffer);
-      });
-      int64_t kept = 0;
-      for (BufferId id : read) kept += written.contains(id) ? 0 : BytesOf(id);
-      most = std::max(most, kept);
-    });
-    return most;
+      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
+        Follow(branch->then_body, order), Follow(branch->else_body, order);
+      } else if (loop != nullptr) {
+        const size_t begin = order.next;
+        Follow(loop->body, order);
+        if (loop->kind != ir::LoopKind::kParallel) order.loops.emplace_back(begin, order.next);
+      } else {
+        std::map<BufferId, bool> reads;
+        for (const Access& access : AccessesOf(module_, stmt)) reads[access.buffer] |= !access.write;
+        for (const auto& [buffer, read] : reads) order.uses[buffer].push_back({order.next, read});
+        ++order.next;
+      }
+    }
+  }
+
+  // Of the kernel without its loops, and of each loop that is not parallel.
+  std::vector<Fragments> Demands(const std::set<BufferId>& tiles) const {
+    Order order;
+    Follow(kernel_.body, order);
+    order.loops.emplace_back(0, 0);
+    std::vector<Fragments> demands;
+    for (const auto& [begin, end] : order.loops) {
+      Fragments& demand = demands.emplace_back();
+      for (BufferId id : tiles) {
+        const std::vector<int64_t> shape = module_.ShapeOf(id);
+        if (module_[id].space != Space::kFragment || std::ranges::find(shape, row_) == shape.end()) continue;
+        if (IsKept(order.uses[id], begin, end)) {
+          demand.kept += BytesOf(id);
+        } else {
+          demand.largest = std::max(demand.largest, BytesOf(id));
+        }
+      }
+    }
+    return demands;
+  }
+
+  // Whether registers hold a value all through a loop: one that the loop finds there and reads, or one for whoever comes after it.
+  static bool IsKept(const std::vector<Order::Use>& uses, size_t begin, size_t end) {
+    const auto inside = std::ranges::find_if(uses, [&](const Order::Use& use) { return use.at >= begin; });
+    if (inside == uses.end() || begin == end) return false;
+    if (inside->at < end) return inside->read;
+    return inside != uses.begin() && inside->read;
   }
 
   // --- whether every statement can be split along it ---

@@ -102,9 +102,19 @@ class Loop {
   Value* old_;
 };
 
+// What the instruction makes of the old value. 16-bit floats are computed as float32, which is exact before it is rounded: the GPU's sums keep
+// subnormal numbers, as a kernel's own arithmetic may not (--fast-math).
+Value* Updated(llvm::IRBuilder<>& b, llvm::AtomicRMWInst& atomic, Value* old) {
+  Value* operand = atomic.getValOperand();
+  if (!old->getType()->isFloatingPointTy() || BitsOf(old->getType()) >= kWord)
+    return llvm::buildAtomicRMWValue(atomic.getOperation(), b, old, operand);
+  const auto wide = [&](Value* value) { return b.CreateFPExt(value, b.getFloatTy()); };
+  return b.CreateFPTrunc(llvm::buildAtomicRMWValue(atomic.getOperation(), b, wide(old), wide(operand)), old->getType());
+}
+
 void Write(llvm::AtomicRMWInst& atomic) {
   Loop loop(atomic, atomic.getPointerOperand(), atomic.getType(), atomic.getSyncScopeID());
-  loop.Try(llvm::buildAtomicRMWValue(atomic.getOperation(), loop.builder(), loop.old(), atomic.getValOperand()));
+  loop.Try(Updated(loop.builder(), atomic, loop.old()));
   atomic.replaceAllUsesWith(loop.old());
   atomic.eraseFromParent();
 }

@@ -2,8 +2,8 @@
 //
 // What ptxas made, looked at for a fault of ptxas itself. Beside the registers of each thread a warp has some of its own ("uniform" ones). What
 // counts in one of them must be executed once for the whole warp. Where threads repeat an attempt (a compare-and-swap) until it succeeds,
-// they leave the loop one after another, and are apart until an instruction gathers them. ptxas 13.0 lets them count on a register of the warp before
-// that, if its loop of attempts is the first that the counter's loop does (spins.h): the count runs ahead of most threads.
+// they leave the loop one after another, and are apart until an instruction gathers them. Behind a loop of attempts that ptxas 13.0 made itself, it
+// lets them count on a register of the warp before that: the count runs ahead of most threads. Our own PTX has such loops written out (spins.h).
 #pragma once
 
 #include <cstdint>
