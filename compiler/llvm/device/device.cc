@@ -26,7 +26,11 @@ llvm::Type* MemoryType(llvm::LLVMContext& context, DType dtype) {
   return dtype == DType::kBool ? llvm::Type::getInt8Ty(context) : ValueType(context, dtype);
 }
 
-void FlushSubnormals(llvm::Function& kernel) { kernel.addFnAttr("denormal-fp-math-f32", "preserve-sign,preserve-sign"); }
+constexpr const char* kSubnormals = "denormal-fp-math-f32";
+
+void FlushSubnormals(llvm::Function& kernel) { kernel.addFnAttr(kSubnormals, "preserve-sign,preserve-sign"); }
+
+bool FlushesSubnormals(const llvm::Function& kernel) { return kernel.hasFnAttribute(kSubnormals); }
 
 llvm::CallInst* DeviceBase::Call(llvm::Intrinsic::ID id, std::span<Value* const> args, std::span<llvm::Type* const> types) {
   return builder().CreateIntrinsic(id, llvm::ArrayRef<llvm::Type*>(types.data(), types.size()), llvm::ArrayRef<Value*>(args.data(), args.size()));

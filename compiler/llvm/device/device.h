@@ -211,6 +211,7 @@ std::unique_ptr<Device> MakeAmdgpuDevice(const target::Target& target, llvm::IRB
 
 // Lets the kernel read and write f32 subnormals as zero: what fast_math allows. After CreateKernel.
 void FlushSubnormals(llvm::Function& kernel);
+bool FlushesSubnormals(const llvm::Function& kernel);
 
 // The LLVM type of values (not of memory: bool is i1 here and i8 there).
 llvm::Type* ValueType(llvm::LLVMContext& context, ir::DType dtype);

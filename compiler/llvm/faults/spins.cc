@@ -102,11 +102,11 @@ class Loop {
   Value* old_;
 };
 
-// What the instruction makes of the old value. 16-bit floats are computed as float32, which is exact before it is rounded: the GPU's sums keep
-// subnormal numbers, as a kernel's own arithmetic may not (--fast-math).
+// What the instruction makes of the old value. The GPU's sums keep subnormal numbers of float16, where the kernel's own arithmetic flushes them
+// (--fast-math): they are computed as float32, which is exact before it is rounded.
 Value* Updated(llvm::IRBuilder<>& b, llvm::AtomicRMWInst& atomic, Value* old) {
   Value* operand = atomic.getValOperand();
-  if (!old->getType()->isFloatingPointTy() || BitsOf(old->getType()) >= kWord)
+  if (!old->getType()->isHalfTy() || !FlushesSubnormals(*atomic.getFunction()))
     return llvm::buildAtomicRMWValue(atomic.getOperation(), b, old, operand);
   const auto wide = [&](Value* value) { return b.CreateFPExt(value, b.getFloatTy()); };
   return b.CreateFPTrunc(llvm::buildAtomicRMWValue(atomic.getOperation(), b, wide(old), wide(operand)), old->getType());

@@ -18,8 +18,9 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 // A kernel whose threads each do this atomic to memory, as often as the third argument says, or once.
-std::string Emit(const target::Target& target, DType dtype, AtomicOp op, unsigned space, bool in_loop) {
+std::string Emit(const target::Target& target, DType dtype, AtomicOp op, unsigned space, bool in_loop, bool flushes = false) {
   TestKernel k(target);
+  if (flushes) FlushSubnormals(*k.kernel);
   llvm::IRBuilderBase& b = k.builder;
   llvm::Type* type = ValueType(k.context, dtype);
   Value* value = k.Load(type);
@@ -80,6 +81,11 @@ TEST(Spins, AreLoopsOfThePtx) {
 TEST(Spins, AreOfAnyOperation) {
   for (const AtomicOp op : {AtomicOp::kMin, AtomicOp::kMax, AtomicOp::kExchange, AtomicOp::kCompareExchange})
     EXPECT_THAT(Emit(Hopper(), DType::kF16, op, kGlobalSpace, false), Not(HasSubstr("cas.b16")));
+}
+
+TEST(Spins, SumsOfHalvesKeepSubnormals) {
+  EXPECT_THAT(Emit(Hopper(), DType::kF16, AtomicOp::kAdd, kGlobalSpace, false), HasSubstr("add.f16"));
+  EXPECT_THAT(Emit(Hopper(), DType::kF16, AtomicOp::kAdd, kGlobalSpace, false, true), Not(HasSubstr("ftz.f16")));
 }
 
 TEST(Spins, WhatTheGpuHasStays) {
