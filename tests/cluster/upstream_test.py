@@ -280,6 +280,7 @@ def test_the_upstreams_own_stores_keep_nobody_waiting(hosts, tmp_path):
 
 def test_it_may_come_later(hosts, sockets):
     host = hosts.start(None, f"--upstream=unix:{sockets}/kiln.sock", NO_WORKERS)
+    eventually(lambda: "it has not yet said what it is" not in compile_once(host, 1).details())
     is_unavailable(host.client(), compile_once(host, 1), "no kilnd answers at")
     from daemon import Daemon
 
