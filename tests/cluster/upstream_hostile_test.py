@@ -203,15 +203,21 @@ def awaits_token(host, token):
     eventually(lambda: not isinstance(ask(client, "Capabilities", client._pb.CapabilitiesRequest(at_once=True), token), grpc.RpcError))
 
 
+def tokens_of(host, *tenants):
+    """A token for each tenant, all of which the host knows. A kilnd that has refused a tenant's token is not asked for that tenant in the next
+    ten seconds, so a host below it starts only now."""
+    made = {tenant: new_token(host, tenant) for tenant in tenants}
+    for token in made.values():
+        awaits_token(host, token)
+    return made
+
+
 @pytest.mark.parametrize("workers", ["--workers=2", NO_WORKERS])
 def test_nobody_gets_what_is_another_tenants(hosts, sockets, workers):
     upstream = hosts.start(None)
-    there = {tenant: new_token(upstream, tenant) for tenant in ("team-a", "team-b")}
+    there = tokens_of(upstream, "team-a", "team-b")
     host = hosts.start(None, below(upstream), workers, f"--upstream-tokens={upstream_tokens(sockets, there)}")
-    here = {tenant: new_token(host, tenant) for tenant in ("team-a", "team-b", "team-c")}
-    for one, tokens in ((upstream, there), (host, here)):
-        for token in tokens.values():
-            awaits_token(one, token)
+    here = tokens_of(host, "team-a", "team-b", "team-c")
     made = compile_once(upstream, 1, there["team-a"])
     # By its key: the tenant's own alone, here and there.
     assert known(host, made.key, here["team-a"])
@@ -263,13 +269,11 @@ def test_a_token_of_another_tenant_brings_nothing(hosts, sockets):
 
 def test_a_token_that_is_revoked_hurts_nobody_else(hosts, sockets):
     upstream = hosts.start(None)
-    there = {tenant: new_token(upstream, tenant) for tenant in ("team-a", "team-b")}
-    awaits_token(upstream, there["team-b"])
+    there = tokens_of(upstream, "team-a", "team-b")
     compile_once(upstream, 1, there["team-b"])
     path = upstream_tokens(sockets, {"team-a": "kiln_of-nobody", "team-b": there["team-b"]})
     host = hosts.start(None, below(upstream), f"--upstream-tokens={path}")
-    here = {tenant: new_token(host, tenant) for tenant in ("team-a", "team-b")}
-    awaits_token(host, here["team-b"])
+    here = tokens_of(host, "team-a", "team-b")
     for number in range(2, 5):
         assert not isinstance(compile_once(host, number, here["team-a"]), grpc.RpcError)
     # Once for each reading of the file, and not for each of six lookups.
