@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scans and reductions by a function of the kernel. A reduction combines neighbours, so that half as many elements are left each time; a scan
-combines each element with the one 1, 2, 4, … places before it. Both keep the order of the elements, as functions that do not commute need it."""
+"""Scans and reductions by a function of the kernel. A reduction combines neighbours, so that a quarter of the elements is left each time, or half of
+them; a scan combines each element with those 1, 2 and 3 places before it, then 4, 8 and 12, then 16, 32 and 48. Both keep the order of the
+elements, as functions that do not commute need it."""
 
 from __future__ import annotations
 
@@ -72,20 +73,26 @@ def reduced(b, parts: list, axis: int, function, keep_dims: bool, what: str) -> 
     return [b.reshape(x, x.shape[:axis] + x.shape[axis + 1 :]) for x in parts]
 
 
-def scanned(b, parts: list, axis: int, function, reverse: bool, what: str) -> list:
-    extent, distance = parts[0].shape[axis], 1
-    while distance < extent:
-        def other(i, step=distance):
-            if reverse:
-                return b.apply("MIN", *b.pair(b.binary("+", i, step), extent - 1))
-            return b.apply("MAX", *b.pair(b.binary("-", i, step), 0))
+WAYS = 4  # elements that one step of a scan combines. Two steps of two move as much through shared memory, and wait twice as often
 
-        before = [b.along(x, axis, extent, other) for x in parts]
-        index = b.arange(extent, axis, parts[0].rank)
-        has = b.binary("<", index, extent - distance) if reverse else b.binary(">=", index, distance)
-        made = _combined(b, function, before, parts, what)
-        parts = [b.select(has, new, old) for new, old in zip(made, parts)]
-        distance *= 2
+
+def scanned(b, parts: list, axis: int, function, reverse: bool, what: str) -> list:
+    """Hillis and Steele's scan: after a step each element stands for ``WAYS`` times as many elements that end with it as before."""
+    extent, reach = parts[0].shape[axis], 1  # reach: how many elements one stands for
+    index = b.arange(extent, axis, parts[0].rank)
+    while reach < extent:
+        sources = [b.exchanged(x) for x in parts]
+        for distance in range(reach, min(WAYS * reach, extent), reach):
+            def other(i, distance=distance):
+                if reverse:
+                    return b.apply("MIN", *b.pair(b.binary("+", i, distance), extent - 1))
+                return b.apply("MAX", *b.pair(b.binary("-", i, distance), 0))
+
+            before = [b.along(x, axis, extent, other) for x in sources]
+            has = b.binary("<", index, extent - distance) if reverse else b.binary(">=", index, distance)
+            made = _combined(b, function, before, parts, what)
+            parts = [b.select(has, new, old) for new, old in zip(made, parts)]
+        reach *= WAYS
     return parts
 
 
