@@ -295,6 +295,24 @@ func @f(%Y: global u8[{0}]) outputs(0) {{
   EXPECT_NE(refused.diagnostics(0).message().find("max_crowding is 1"), std::string::npos) << refused.diagnostics(0).message();
 }
 
+// Rows overlap, so that an address is computed once and used again far below, and each use chooses between it and one that is inside: LLVM's
+// allocator would take minutes to choose which addresses to spill.
+TEST(Cost, AddressesThatAreChosenAmongOthersTakeRegisters) {
+  v1::CompileOptions options;
+  options.set_max_unrolled(1);
+  const v1::WorkerResult result = CompileWith(R"(kiln 1
+func @f(%X: global bf16[512, 3, 65536, 17, 16] strides(1, 64, 8, 100, 1)) outputs(0) {
+  kernel @k grid(1000) threads 1 blocks(%b) {
+    copy %X[floormod(%b, 505), 0, 0, %b * 9, 0; 8, 3, 8, 9, 8] -> %X[0, 0, %b + 10138, 2, floormod(%b, 9); 8, 3, 8, 9, 8]
+  }
+}
+)",
+                                              "hip:gfx1201", options);
+  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+  const auto lowered = std::ranges::count_if(result.timings(), [](const v1::Timing& timing) { return timing.stage() == "lower"; });
+  EXPECT_EQ(lowered, 2) << "what was made without moving code fits, and is kept";
+}
+
 // Only some threads store the results: LLVM would move all of the work to the store, and keep the 1,024 values that it reads until then.
 TEST(Cost, WorkDoesNotMoveToWhereItKeepsMoreAliveThanFits) {
   const v1::WorkerResult result = CompileText(R"(kiln 1

@@ -3,6 +3,7 @@
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/ADT/DenseMap.h>
 #include <llvm/ADT/DenseSet.h>
 #include <llvm/ADT/STLExtras.h>
 #include <llvm/IR/CFG.h>
@@ -37,25 +38,39 @@ class Liveness {
   }
 
  private:
-  // Values that instructions encode themselves take 0 registers: conditions, and addresses at a constant offset from another.
-  size_t RegistersOf(const llvm::Instruction& value) const {
+  // Values that instructions encode themselves take 0 registers: conditions, and offsets of accesses.
+  size_t RegistersOf(const llvm::Instruction& value) {
     llvm::Type* type = value.getType();
     if (!type->isSized() || type->isIntOrIntVectorTy(1)) return 0;
-    if (const auto* address = llvm::dyn_cast<llvm::GetElementPtrInst>(&value); address != nullptr && address->hasAllConstantIndices()) return 0;
+    if (const auto* address = llvm::dyn_cast<llvm::GetElementPtrInst>(&value); address != nullptr && IsOffset(*address)) return 0;
     return (layout_.getTypeSizeInBits(type).getFixedValue() + 31) / 32;
   }
 
-  // The value that an operand keeps alive: itself, or the base if it is an address at a constant offset.
-  const llvm::Instruction* Kept(const llvm::Value* operand) const {
-    while (const auto* address = llvm::dyn_cast<llvm::GetElementPtrInst>(operand)) {
-      if (!address->hasAllConstantIndices()) break;
+  // An address at a constant offset from another that accesses encode. One that is chosen among others, or stored, takes a register.
+  bool IsOffset(const llvm::GetElementPtrInst& address) {
+    if (!address.hasAllConstantIndices()) return false;
+    const auto [known, is_new] = offsets_.try_emplace(&address, true);
+    if (is_new) known->second = llvm::none_of(address.uses(), NeedsValue);
+    return known->second;
+  }
+
+  static bool NeedsValue(const llvm::Use& use) {
+    const llvm::User& user = *use.getUser();
+    const bool is_stored = llvm::isa<llvm::StoreInst>(user) && use.getOperandNo() != llvm::StoreInst::getPointerOperandIndex();
+    return is_stored || llvm::isa<llvm::SelectInst, llvm::PHINode>(user);
+  }
+
+  // The value that an operand keeps alive: itself, or the base if it is an offset from it.
+  const llvm::Instruction* Kept(const llvm::Value* operand) {
+    for (const auto* address = llvm::dyn_cast<llvm::GetElementPtrInst>(operand); address != nullptr && IsOffset(*address);
+         address = llvm::dyn_cast<llvm::GetElementPtrInst>(operand)) {
       operand = address->getPointerOperand();
     }
     const auto* value = llvm::dyn_cast<llvm::Instruction>(operand);
     return value != nullptr && RegistersOf(*value) != 0 ? value : nullptr;
   }
 
-  // Uses of `name`, which is `value` or an address at a constant offset from it.
+  // Uses of `name`, which is `value` or an offset from it.
   void SpreadUses(const llvm::Instruction& value, const llvm::Instruction& name, size_t registers) {
     for (const llvm::Use& use : name.uses()) {
       const auto* user = llvm::cast<llvm::Instruction>(use.getUser());
@@ -121,6 +136,7 @@ class Liveness {
   const llvm::DataLayout& layout_;
   const size_t enough_;
   size_t most_ = 0, beyond_ = 0;
+  llvm::DenseMap<const llvm::GetElementPtrInst*, bool> offsets_;
   // Both are indexed by the block's number.
   std::vector<const llvm::Instruction*> last_in_;  // the last value found to be alive where it begins
   std::vector<Out> out_;                           // what is alive where it ends
