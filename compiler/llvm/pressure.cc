@@ -46,7 +46,7 @@ class Liveness {
     return (layout_.getTypeSizeInBits(type).getFixedValue() + 31) / 32;
   }
 
-  // An address at a constant offset from another that accesses encode. One that is chosen among others, or stored, takes a register.
+  // An address at a constant offset from another, as loads and stores encode it. One that is chosen among others, or stored, takes a register.
   bool IsOffset(const llvm::GetElementPtrInst& address) {
     if (!address.hasAllConstantIndices()) return false;
     const auto [known, is_new] = offsets_.try_emplace(&address, true);

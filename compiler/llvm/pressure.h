@@ -16,7 +16,7 @@ inline constexpr size_t kNamedRegisters = 256;
 
 struct Pressure {
   // The most 32-bit registers that the values of one thread take at any place. Conditions take none, nor do addresses at a constant offset from
-  // another, unless they are chosen among others.
+  // another, unless they are chosen among others or stored.
   size_t registers = 0;
   // How many more values than kNamedRegisters are alive, added up over all instructions: about what an allocator has to look for a place for.
   size_t beyond = 0;

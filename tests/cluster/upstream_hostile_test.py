@@ -204,8 +204,8 @@ def awaits_token(host, token):
 
 
 def tokens_of(host, *tenants):
-    """A token for each tenant, all of which the host knows. A kilnd that has refused a tenant's token is not asked for that tenant in the next
-    ten seconds, so a host below it starts only now."""
+    """A token for each tenant, all of which the host knows. Start a host below it only then: a kilnd that has refused a tenant's token is not
+    asked for that tenant in the next ten seconds."""
     made = {tenant: new_token(host, tenant) for tenant in tenants}
     for token in made.values():
         awaits_token(host, token)

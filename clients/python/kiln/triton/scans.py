@@ -43,10 +43,22 @@ def _combined(b, function, before: list, after: list, what: str) -> list:
     return parts
 
 
+def _readers(b, parts: list) -> list:
+    """For each block what reads it at other places. Threads wait for each other once for all that is read of it; bool goes as int8."""
+    def reader(x):
+        if not x.element.is_bool():
+            shared = b.exchanged(x)
+            return lambda *where: b.along(shared, *where)
+        bytes_ = b.exchanged(b.cast(x, ty.int8))
+        return lambda *where: b.binary("!=", b.along(bytes_, *where), 0)
+
+    return [reader(x) for x in parts]
+
+
 def _in_groups(b, parts: list, axis: int, together: int, function, what: str) -> list:
     """Of each ``together`` neighbours one. Threads wait for each other once for all of them."""
-    extent, parts = parts[0].shape[axis] // together, [b.exchanged(x) for x in parts]
-    taken = [[b.along(x, axis, extent, lambda i, k=k: b.binary("+", b.binary("*", i, together), k)) for x in parts] for k in range(together)]
+    extent, readers = parts[0].shape[axis] // together, _readers(b, parts)
+    taken = [[read(axis, extent, lambda i, k=k: b.binary("+", b.binary("*", i, together), k)) for read in readers] for k in range(together)]
     while len(taken) > 1:
         taken = [_combined(b, function, left, right, what) for left, right in zip(taken[::2], taken[1::2])]
     return taken[0]
@@ -55,9 +67,9 @@ def _in_groups(b, parts: list, axis: int, together: int, function, what: str) ->
 def _in_pairs(b, parts: list, axis: int, function, what: str) -> list:
     """Of an odd number: the last one has no neighbour."""
     count = parts[0].shape[axis]
-    half, parts = (count + 1) // 2, [b.exchanged(x) for x in parts]
-    left = [b.along(x, axis, half, lambda i: b.binary("*", i, 2)) for x in parts]
-    right = [b.along(x, axis, half, lambda i: b.apply("MIN", *b.pair(b.binary("+", b.binary("*", i, 2), 1), count - 1))) for x in parts]
+    half, readers = (count + 1) // 2, _readers(b, parts)
+    left = [read(axis, half, lambda i: b.binary("*", i, 2)) for read in readers]
+    right = [read(axis, half, lambda i: b.apply("MIN", *b.pair(b.binary("+", b.binary("*", i, 2), 1), count - 1))) for read in readers]
     made = _combined(b, function, left, right, what)
     pair = b.binary("<", b.arange(half, axis, parts[0].rank), half - 1)
     return [b.select(pair, x, alone) for x, alone in zip(made, left)]
@@ -73,7 +85,9 @@ def reduced(b, parts: list, axis: int, function, keep_dims: bool, what: str) -> 
     return [b.reshape(x, x.shape[:axis] + x.shape[axis + 1 :]) for x in parts]
 
 
-WAYS = 4  # elements that one step of a scan combines. Two steps of two move as much through shared memory, and wait twice as often
+# Elements that one step of a scan combines. Two steps of two move as much through shared memory and wait twice as often; they call the function
+# twice, and a step of four three times.
+WAYS = 4
 
 
 def scanned(b, parts: list, axis: int, function, reverse: bool, what: str) -> list:
@@ -81,14 +95,14 @@ def scanned(b, parts: list, axis: int, function, reverse: bool, what: str) -> li
     extent, reach = parts[0].shape[axis], 1  # reach: how many elements one stands for
     index = b.arange(extent, axis, parts[0].rank)
     while reach < extent:
-        sources = [b.exchanged(x) for x in parts]
+        readers = _readers(b, parts)
         for distance in range(reach, min(WAYS * reach, extent), reach):
             def other(i, distance=distance):
                 if reverse:
                     return b.apply("MIN", *b.pair(b.binary("+", i, distance), extent - 1))
                 return b.apply("MAX", *b.pair(b.binary("-", i, distance), 0))
 
-            before = [b.along(x, axis, extent, other) for x in sources]
+            before = [read(axis, extent, other) for read in readers]
             has = b.binary("<", index, extent - distance) if reverse else b.binary(">=", index, distance)
             made = _combined(b, function, before, parts, what)
             parts = [b.select(has, new, old) for new, old in zip(made, parts)]
