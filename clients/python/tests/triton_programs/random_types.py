@@ -101,7 +101,7 @@ class Program:
         if error is not None or name in FLOATS:
             whole = np.zeros(array.shape) if error is None else np.broadcast_to(error, array.shape)
             if not (np.abs(array.astype(np.float64)) < (3e4 if name == "float16" else 1e30)).all() or not np.isfinite(whole).all():
-                return  # overflows are another test's, those of operands that were not chosen as well
+                return  # overflows are another test's, also those of an operand that is not chosen
             error = whole if whole.any() else None
         value = Value(f"v{len(self.values)}", name, array.astype(numpy_type(name)), error)
         self.lines += [f"{value.text} = {text}", f"tl.static_assert({value.text}.dtype == tl.{name})"]
