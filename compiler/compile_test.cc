@@ -79,6 +79,24 @@ func @f(%A: global bf16[64, 1024], %S: global f32[64]) {
   EXPECT_EQ(Count(result, "cvt.f32.bf16"), 0u);
 }
 
+// Of 384 threads, the lanes of a warp and then one partial result of each of the 12 warps: 5 and 4 exchanges, and one load.
+TEST(Compile, ReductionsOfAnyNumberOfWarpsExchangeInWarpsFirst) {
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f(%A: global f32[64, 1536], %S: global f32[64]) {
+  kernel @k grid(64) threads 384 blocks(%b) {
+    %tile = alloc fragment f32[1, 1536]
+    %sum = alloc fragment f32[1]
+    copy %A[%b, 0; 1, 1536] -> %tile[0, 0; 1, 1536]
+    reduce sum %tile[0, 0; 1, 1536] -> %sum[0; 1] dim 1
+    copy %sum[0; 1] -> %S[%b; 1]
+  }
+}
+)",
+                                              "cuda:sm_80");
+  EXPECT_EQ(Count(result, "shfl.sync.bfly"), 9u);
+  EXPECT_EQ(Count(result, "ld.shared"), 1u);
+}
+
 // Also where rows may be outside, and subnormals flushed: cvt.ftz would take the unit for exponentials.
 TEST(Compile, HalvesOfWordsThatAreLoadedUnderAConditionBecomeFloatsInOneOperation) {
   for (const bool fast_math : {false, true}) {

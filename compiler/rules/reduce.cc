@@ -5,14 +5,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <set>
 
 namespace kiln::compiler {
-namespace {
-
-bool IsPowerOfTwo(int64_t value) { return std::has_single_bit(uint64_t(value)); }
-
-}  // namespace
 
 int64_t ReduceSteps::Partials() const {
   int64_t partials = 1;
@@ -24,11 +20,9 @@ ReduceSteps StepsOf(const ir::Layout& src, int dim, int64_t warp_size) {
   ReduceSteps steps;
   for (const ir::Digit& digit : src.dim(dim)) {
     if (digit.place != ir::Place::kThread || digit.size == 1) continue;
-    if (!IsPowerOfTwo(digit.size) || !IsPowerOfTwo(digit.stride)) {
-      steps.exchange.push_back(digit);
-      continue;
-    }
-    const int64_t inside = std::clamp<int64_t>(warp_size / digit.stride, 1, digit.size);
+    // lane ^ mask stays in the warp and changes this digit alone where both the stride and the lanes that meet are powers of two.
+    const bool aligned = std::has_single_bit(uint64_t(digit.stride));
+    const int64_t inside = aligned ? std::gcd(std::max<int64_t>(1, warp_size / digit.stride), digit.size) : 1;
     for (int64_t step = 1; step < inside; step *= 2) steps.masks.push_back(int(step * digit.stride));
     if (inside < digit.size) steps.exchange.push_back({digit.size / inside, ir::Place::kThread, digit.stride * inside});
   }

@@ -20,7 +20,8 @@ struct ReduceSteps {
   int64_t Partials() const;
 };
 
-// Lanes combine by butterfly if a digit's size is a power of two within a warp; all other threads combine through shared memory.
+// Lanes of a warp combine by butterfly, as many as the largest power of two that divides a digit's size and fits in the warp. The groups
+// that are left combine through shared memory: of 384 threads in a row, 32 lanes and then 12 warps.
 ReduceSteps StepsOf(const ir::Layout& src, int dim, int64_t warp_size);
 
 // A cluster's partial results arrive in turns, each with an mbarrier of its own.

@@ -230,12 +230,18 @@ Value* Reductions::JoinPartials(const Partials& partials, int64_t reg) {
     return FromMemory(b().CreateAlignedLoad(type, pointer, llvm::Align(uint64_t(ir::Bytes(partials.dtype)))), partials.dtype);
   };
   const bool shared = int64_t{1} << partials.steps.masks.size() == lanes;
-  const bool even = count % lanes == 0 || (lanes % count == 0 && std::has_single_bit(uint64_t(count)));
-  const bool spread = shared && even && count > kFew;
-  const int64_t step = spread ? std::min(count, lanes) : 1;
+  const bool spread = shared && count > kFew;
+  const int64_t step = spread ? std::min(int64_t(std::bit_ceil(uint64_t(count))), lanes) : 1;
   Value* which = spread ? b().CreateURem(thread(), I32(step)) : nullptr;
-  Value* v = load(which, 0);
-  for (int64_t p = step; p < count; p += step) v = Combine(b(), partials.reduce->kind, partials.dtype, v, load(which, p));
+  // Lanes beyond the last partial result read the first one and drop it.
+  const auto load_inside = [&](int64_t p) {
+    if (p + step <= count) return load(which, p);
+    Value* inside = b().CreateICmpULT(which, I32(count - p));
+    Value* read = load(b().CreateSelect(inside, b().CreateAdd(which, I32(p)), I32(0)), 0);
+    return b().CreateSelect(inside, read, ReduceIdentity(llvm(), partials.reduce->kind, partials.dtype));
+  };
+  Value* v = load_inside(0);
+  for (int64_t p = step; p < count; p += step) v = Combine(b(), partials.reduce->kind, partials.dtype, v, load_inside(p));
   for (int64_t mask = 1; mask < step; mask *= 2) v = Combine(b(), partials.reduce->kind, partials.dtype, v, device().ShuffleXor(v, int(mask)));
   return v;
 }
