@@ -28,7 +28,7 @@ using ir::Space;
 using ir::Stmt;
 using ir::VarId;
 
-constexpr int64_t kUnit = 16;  // elements that stay together, for wide accesses
+constexpr int64_t kUnit = 8;  // elements that stay together, for wide accesses
 
 class Splitter {
  public:
@@ -69,9 +69,7 @@ class Splitter {
                           : f.largest / blocks_ > registers / 4 || (f.largest + f.kept) / blocks_ > registers / 2;
     };
     const std::vector<Fragments> demands = Demands(tiles);
-    while (blocks_ < int64_t(target_.MaxClusterBlocks()) && std::ranges::any_of(demands, too_many) &&
-           row_ % (2 * blocks_ * kUnit * int64_t(kernel_.threads)) == 0)
-      blocks_ *= 2;
+    while (blocks_ < int64_t(target_.MaxClusterBlocks()) && std::ranges::any_of(demands, too_many) && row_ % (2 * blocks_ * kUnit) == 0) blocks_ *= 2;
     if (blocks_ == 1) return;
     part_ = row_ / blocks_;
     for (BufferId id : tiles) {

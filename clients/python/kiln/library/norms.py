@@ -54,7 +54,7 @@ def _check_rms_norm(x, weight, eps):
 
 
 def _plan_rms_norm(x, weight, eps, target):
-    n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
+    n, where = x.shape[-1], kept_in("rms_norm", x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype), "eps": float(eps)}
     if n < 2 * sizes.SHORT:
         program = Program.of(rms_norms.rms_norm_short, **common, **sizes.rows("rms_norm_short", n))
@@ -110,7 +110,7 @@ def _check_layer_norm(x, weight, bias, eps):
 
 
 def _plan_layer_norm(x, weight, bias, eps, target):
-    n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
+    n, where = x.shape[-1], kept_in("layer_norm", x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype), "eps": float(eps)}
     if n <= sizes.SHORT:
         program = Program.of(layer_norms.layer_norm_short, **common, **sizes.rows("layer_norm_short", n))
@@ -131,7 +131,7 @@ def _check_layer_norm_backward(dy, x, weight, mean, rstd):
 
 
 def _plan_layer_norm_backward(dy, x, weight, mean, rstd, target):
-    n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
+    n, where = x.shape[-1], kept_in("layer_norm_backward", x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype)}
     if where == "registers":
         program = Program.of(gradients.layer_norm_backward, **common, **sizes.rows("layer_norm_backward", n, target))

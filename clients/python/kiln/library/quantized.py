@@ -157,7 +157,7 @@ def _check_quantize_rows(x):
 
 
 def _plan_quantize_rows(x, target):
-    n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
+    n, where = x.shape[-1], kept_in("quantize_rows", x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype)}
     if where == "registers":
         program = Program.of(quantize.quantize_rows, **common, **sizes.rows("quantize_rows", n, target))

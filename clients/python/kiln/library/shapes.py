@@ -8,6 +8,7 @@ from .plans import Dynamic, View
 
 M = Dynamic("M")
 LONGEST = 131072  # elements of two bytes that a block's registers and shared memory, or a cluster's, hold together
+UNIT = 8  # neighbours in a row that stay in one block (compiler/mapping/split_rows.cc)
 
 
 def flat(spec) -> tuple:
@@ -31,11 +32,14 @@ def whole(index: int, spec) -> View:
     return View(index, spec.shape)
 
 
-def kept_in(n: int, dtype, target: str) -> str:
+def kept_in(program: str, n: int, dtype, target: str) -> str:
     """Where a program keeps rows of n elements between its two looks at them: "registers" (of a block, or its shared memory), "block"
     (registers and shared memory of a large block, or a cluster's), or "memory": it reads them twice."""
     if n <= sizes.IN_REGISTERS and (target.endswith(":sm_90a") or n * dtype.bytes <= 32768):
         return "registers"
-    if target.endswith(":sm_90a") and dtype.bytes == 2 and n <= LONGEST and n % sizes.IN_REGISTERS == 0:
-        return "block"
-    return "memory"
+    if not target.endswith(":sm_90a") or dtype.bytes != 2 or n > LONGEST:
+        return "memory"
+    if program not in ("layer_norm", "layer_norm_backward"):
+        return "block" if sizes.row_part(n) else "memory"
+    blocks = sizes.row_blocks(f"{program}_long", n)
+    return "block" if blocks > 1 and n % (blocks * UNIT) == 0 else "memory"

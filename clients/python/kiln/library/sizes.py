@@ -234,8 +234,7 @@ def rows(program: str, n: int, target=None, dtype="float16") -> dict:
     """Sizes of a program of ``kiln.library.programs`` that the memory bounds, for rows of n elements. Rows in registers: see ``row_threads``;
     several short ones to a block. Strips of columns: 128 wide where four blocks come on each multiprocessor, else 64 wide, with twice the
     threads and twice the loads of each. Rows in shared memory: the part in registers is the larger, the fewer float32 the program keeps
-    beside it. Clusters that share the rows: as many as there are at once, of the fewest blocks that hold a row;
-    a thread has 32 elements, or 64 where the threads were no whole warpgroups."""
+    beside it. Clusters that share the rows: as many as there are at once, whose threads have 32 elements each."""
     if program in SHORT_PROGRAMS or (program == "softmax" and n < 2 * SHORT):
         return {"threads": 128, "rows": short_rows(n)}
     if program in ("rms_norm", "softmax"):
@@ -251,16 +250,45 @@ def rows(program: str, n: int, target=None, dtype="float16") -> dict:
         return {"columns": max(512, min(-(-n // 512) * 512, IN_REGISTERS)), "threads": 512}
     if program == "column_sum" and n // 128 < 4 * MULTIPROCESSORS["sm_90a"]:
         return {"steps": 8, "rows": 64, "columns": 64, "threads": 512}
-    if program == "cross_entropy" and n <= 4096:
-        columns = max(1024, 1 << (n - 1).bit_length())
-        return {"columns": columns, "threads": min(256, columns // 8)}
+    if program == "cross_entropy":
+        return cross_entropy_columns(n, target)
     if program == "swiglu":
         return {"columns": max(128, min(1024, 1 << (n - 1).bit_length()))}
     if program in ("layer_norm_long", "layer_norm_backward_long"):
-        together = next(blocks for blocks in CLUSTERS if n <= blocks * IN_REGISTERS)
-        part = n // together
-        return {"blocks": CLUSTERS[together], "threads": part // (32 if part % (32 * 128) == 0 else 64)}
-    return {"columns": 32768} if program == "rms_norm_long" and n % 65536 == 0 else {}
+        blocks = row_blocks(program, n)
+        return {"blocks": CLUSTERS[blocks], "threads": max(128, -(-n // blocks // (32 * 32)) * 32)}
+    if program.endswith("_long"):
+        columns = 32768 if program == "rms_norm_long" and n % 65536 == 0 else row_part(n)
+        return {"columns": columns, "threads": min(1024, -(-columns // (16 * 32)) * 32)}
+    return {"rows": 1, "columns": 8192, "threads": 512} if program == "softmax_online" and n > IN_REGISTERS else {}
+
+
+def row_part(n: int) -> int:
+    """The longest equal parts of a row of n elements of two bytes, one of which lies in the registers of a block and all others in its shared memory;
+    they begin at multiples of 16 bytes. 0: they would be short, or too much for shared memory."""
+    fewest = -(-n // IN_REGISTERS)
+    return next((n // parts for parts in range(fewest, 2 * fewest) if n % (parts * 8) == 0 and n - n // parts <= 7 * IN_REGISTERS), 0)
+
+
+def row_blocks(program: str, n: int) -> int:
+    """How many blocks of a cluster the compiler gives a row of n elements to, of a program that keeps it in a float32 each, and its weights: half of
+    a multiprocessor's registers, 128 KiB, hold them, and a quarter holds a part of the float32 (compiler/mapping/split_rows.cc)."""
+    values, kept = 4 * n, (8 if program == "layer_norm_long" else 6) * n
+    if kept <= 1 << 17:
+        return 1
+    return next((blocks for blocks in (2, 4) if values <= blocks << 16 and kept <= blocks << 17), 8)
+
+
+def cross_entropy_columns(n: int, target=None) -> dict:
+    """Of ``cross_entropy``: a lane has 8, 16, 24 or 32 neighbours of each part of the row; parts of which the last has the fewest lanes without work,
+    the largest of these. AMD: powers of two, as ``row_threads`` says."""
+    if _has_waves_of(32, target) or _has_waves_of(64, target):
+        columns = min(8192, max(1024, 1 << (n - 1).bit_length()))
+        return {"columns": columns, "threads": min(256, columns // 8)}
+    if n <= 4096:
+        threads = max(128, -(-n // (8 if n <= 2048 else 16) // 32) * 32)
+        return {"columns": threads * (8 if n <= 2048 else 16), "threads": threads}
+    return {"columns": min((8192, 6144, 4096), key=lambda columns: -(-n // columns) * columns), "threads": 256}
 
 
 def transposed(n: int, dtype) -> dict:

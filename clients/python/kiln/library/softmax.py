@@ -21,7 +21,7 @@ def _check_softmax(x):
 
 
 def _plan_softmax(x, target):
-    n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
+    n, where = x.shape[-1], kept_in("softmax", x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype)}
     if where == "registers":
         program = Program.of(programs.softmax, **common, **sizes.rows("softmax", n, target))
@@ -62,7 +62,7 @@ def _check_cross_entropy(x, label):
 def _plan_cross_entropy(x, label, target):
     n = x.shape[-1]
     name = "cross_entropy_short" if n <= sizes.SHORT else "cross_entropy"
-    program = Program.of(getattr(losses, name), M=M, N=n, dtype=str(x.dtype), **sizes.rows(name, n))
+    program = Program.of(getattr(losses, name), M=M, N=n, dtype=str(x.dtype), **sizes.rows(name, n, target))
     # Without it, powers of two take three operations more for results below 2^-126, which count for nothing beside the largest, 1. Where
     # memory is far from the bound, as for short rows, these operations are.
     options = (("fast_math", True),) if n <= sizes.IN_REGISTERS else ()

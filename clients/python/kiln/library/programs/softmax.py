@@ -36,7 +36,7 @@ def softmax_long(M, N, dtype="bfloat16", columns=16384, threads=1024):
     kept = kept_apart(N, columns)
     parts = range(kept // columns)
     lanes = min(threads, columns // RUN)
-    steps = columns // (lanes * RUN)
+    steps = -(-columns // (lanes * RUN))
 
     def place(s, l, r):
         return s * (lanes * RUN) + l * RUN + r
@@ -44,6 +44,7 @@ def softmax_long(M, N, dtype="bfloat16", columns=16384, threads=1024):
     @T.prim_func
     def softmax_long(x: T.Tensor((M, N), dtype), y: T.Tensor((M, N), dtype)):
         with T.Kernel(M, threads=threads) as bx:
+            T.annotate_safe_value({x: -T.infinity(dtype)})
             row = [T.alloc_shared((columns,), dtype) for _ in parts]
             last = T.alloc_fragment((steps, lanes, RUN), dtype)
             seen = T.alloc_fragment((steps, lanes, RUN), dtype)
@@ -80,7 +81,7 @@ def softmax_long(M, N, dtype="bfloat16", columns=16384, threads=1024):
             T.clear(sums)
             for k in parts:
                 for s, l, r in T.Parallel(steps, lanes, RUN):
-                    seen[s, l, r] = row[k][place(s, l, r)]
+                    seen[s, l, r] = T.if_then_else(place(s, l, r) < columns, row[k][place(s, l, r)], -T.infinity(dtype))
                 add(seen)
             add(last)
             T.reduce_max(high, largest, dim=0)
