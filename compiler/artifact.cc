@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/artifact.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -296,7 +298,10 @@ std::vector<KernelParam> KernelParams(const ir::Module& module) {
   return params;
 }
 
-std::string EntryName(size_t kernel) { return "kernel_" + std::to_string(kernel); }
+std::string EntryName(const Context& context, size_t kernel) {
+  const std::string& name = context.options.entry_name();
+  return fmt::format("{}_{}", name.empty() ? "kernel" : name, kernel);
+}
 
 std::vector<Assumptions> AssumptionsOf(const ir::Module& module) {
   std::vector<Assumptions> all;
@@ -325,7 +330,7 @@ v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context) 
   for (size_t i = 0; i < module.kernels.size(); ++i) {
     const ir::Kernel& kernel = module.kernels[i];
     v1::Launch& launch = *info.add_launches();
-    launch.set_entry(EntryName(i));
+    launch.set_entry(EntryName(context, i));
     for (ExprId extent : kernel.grid) *launch.add_grid() = host.Write(extent);
     launch.set_threads(kernel.threads + kernel.producers);
     if (!kernel.cluster.empty()) {

@@ -23,8 +23,8 @@ struct KernelParam {
 };
 std::vector<KernelParam> KernelParams(const ir::Module& module);
 
-// "kernel_0": names of the program are not part of the key, so they are not in the code either.
-std::string EntryName(size_t kernel);
+// "kernel_0", or what options.entry_name says in place of "kernel". Names of the program are not part of the key, so they are not in the code.
+std::string EntryName(const Context& context, size_t kernel);
 
 // What each kernel assumes, unconditionally, of integers that the launcher knows.
 using Assumptions = google::protobuf::RepeatedPtrField<v1::Assumption>;
@@ -35,7 +35,7 @@ v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context);
 struct Generated {
   google::protobuf::RepeatedPtrField<v1::KernelResources> resources;  // as the assembler or the linker says; may be empty
 };
-v1::Report MakeReport(const ir::Module& module, const Generated& generated, std::span<const std::set<uint32_t>> users);
+v1::Report MakeReport(const ir::Module& module, const Context& context, const Generated& generated, std::span<const std::set<uint32_t>> users);
 // For the report of emulated targets, whose statements' lines are numbers by then: those that read or write each buffer.
 std::vector<std::set<uint32_t>> UsersOfBuffers(const ir::Module& module);
 

@@ -41,11 +41,18 @@ void WriteDiagnostics(const ir::Diagnostics& diagnostics, const std::vector<std:
   }
 }
 
+// Assemblers take it as it is, and so do profilers.
+bool IsEntryName(std::string_view name) {
+  constexpr size_t kMost = 128;
+  const auto fits = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; };
+  return name.size() <= kMost && std::ranges::all_of(name, fits) && !(!name.empty() && name[0] >= '0' && name[0] <= '9');
+}
+
 // Names are not part of the key, so a cached artifact must not hold them.
-void DropNames(ir::Module& module) {
+void DropNames(ir::Module& module, const Context& context) {
   for (size_t i = 0; i < module.vars.size(); ++i) module.vars[i].name = "v" + std::to_string(i);
   for (size_t i = 0; i < module.buffers.size(); ++i) module.buffers[i].name = "b" + std::to_string(i);
-  for (size_t i = 0; i < module.kernels.size(); ++i) module.kernels[i].name = EntryName(i);
+  for (size_t i = 0; i < module.kernels.size(); ++i) module.kernels[i].name = EntryName(context, i);
   for (ir::Kernel& kernel : module.kernels) ir::Walk(kernel.body, [](ir::Stmt& stmt) { stmt.loc = {}; });
 }
 
@@ -105,13 +112,13 @@ class Compilation {
     const std::vector<std::set<uint32_t>> users = context_.target->emulated ? UsersOfBuffers(*module) : std::vector<std::set<uint32_t>>();
     RestoreLocations(*module);
     RestoreDeclared(*module, declared);
-    if (!request_.has_explain()) DropNames(*module);
+    if (!request_.has_explain()) DropNames(*module, context_);
     artifact_.set_target(std::string(context_.target->name));
     *artifact_.mutable_launch() = MakeLaunchInfo(*module, context_);
     for (size_t i = 0; i < assumptions.size(); ++i) {
       *artifact_.mutable_launch()->mutable_launches(int(i))->mutable_assumptions() = assumptions[i];
     }
-    *artifact_.mutable_report() = MakeReport(*module, generated, users);
+    *artifact_.mutable_report() = MakeReport(*module, context_, generated, users);
     artifact_.set_compiler(std::string(BuildId()));
     const bool assembles = artifact_.kind() == v1::PTX && !hooks_.ptxas.empty();
     return !assembles || llvm_ir::Assemble(artifact_, context_, hooks_, diagnostics_, result_);
@@ -121,6 +128,9 @@ class Compilation {
   bool HaveMeaning() {
     if (const uint32_t alignment = request_.options().pointer_alignment(); alignment != 0 && !std::has_single_bit(alignment)) {
       diagnostics_.Error(fmt::format("pointer_alignment is {}, which is no power of two", alignment), "leave it out, or name 1, 2, 4, 8, 16 …");
+    }
+    if (const std::string& name = request_.options().entry_name(); !IsEntryName(name)) {
+      diagnostics_.Error(fmt::format("entry_name is '{}'", name), "a letter or _, then letters, digits and _, 128 at most; or leave it out");
     }
     for (const std::string& name : request_.explain().after()) {
       if (name == "all" || std::ranges::find(Passes(), name, &Pass::name) != Passes().end()) continue;

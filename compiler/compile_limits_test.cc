@@ -50,6 +50,30 @@ TEST(CompileLimits, WhatHasNoMeaningIsRefused) {
   EXPECT_NE(FirstError(Compile(request, {})).find("pointer_alignment is 24, which is no power of two"), std::string::npos);
 }
 
+// A name is the request's: in the code, in what launchers are told and in the report; and nothing else differs.
+TEST(CompileLimits, KernelsHaveTheNameThatIsAskedFor) {
+  for (const std::string target : {"cuda:sm_80", "hip:gfx942", "emu:sm_80"}) {
+    SCOPED_TRACE(target);
+    v1::CompileRequest request;
+    request.set_module(LocalText(64));
+    request.set_target(target);
+    const v1::WorkerResult plain = Compile(request, {});
+    request.mutable_options()->set_entry_name("_attention2");
+    const v1::WorkerResult named = Compile(request, {});
+    ASSERT_TRUE(named.has_artifact()) << FirstError(named);
+    EXPECT_EQ(named.artifact().launch().launches(0).entry(), "_attention2_0");
+    EXPECT_EQ(named.artifact().report().kernels(0).entry(), "_attention2_0");
+    EXPECT_TRUE(named.artifact().code().contains("_attention2_0"));
+    EXPECT_FALSE(plain.artifact().code().contains("attention"));
+    for (const std::string wrong : {"2attention", "a b", "a\n", "ä", "a.b"}) {
+      request.mutable_options()->set_entry_name(wrong);
+      EXPECT_TRUE(FirstError(Compile(request, {})).starts_with("entry_name is '" + wrong)) << wrong;
+    }
+    request.mutable_options()->set_entry_name(std::string(129, 'a'));
+    EXPECT_FALSE(Compile(request, {}).has_artifact());
+  }
+}
+
 // What LLVM itself refuses ends in a diagnostic, not in the end of the process.
 TEST(CompileLimits, WhatOnlyLlvmKnows) {
   const v1::WorkerResult result = CompileText(LocalText(131056 / 4), "hip:gfx942");

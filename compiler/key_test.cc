@@ -63,6 +63,7 @@ TEST(Key, EverythingThatChangesTheOutputIsInIt) {
     switch (field->cpp_type()) {
       case google::protobuf::FieldDescriptor::CPPTYPE_BOOL: options.GetReflection()->SetBool(&options, field, true); break;
       case google::protobuf::FieldDescriptor::CPPTYPE_UINT32: options.GetReflection()->SetUInt32(&options, field, 7); break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_STRING: options.GetReflection()->SetString(&options, field, "name"); break;
       case google::protobuf::FieldDescriptor::CPPTYPE_ENUM: options.GetReflection()->SetEnumValue(&options, field, 1); break;
       default: FAIL() << "a field of a kind this test does not set: " << std::string(field->name());
     }

@@ -215,12 +215,13 @@ class Reporter {
   int barriers_ = 0;
 };
 
-void AddResources(const ir::Module& module, const google::protobuf::RepeatedPtrField<v1::KernelResources>& known, v1::Report& report) {
+void AddResources(const ir::Module& module, const Context& context, const google::protobuf::RepeatedPtrField<v1::KernelResources>& known,
+                  v1::Report& report) {
   for (size_t i = 0; i < module.kernels.size(); ++i) {
     v1::KernelResources& out = *report.add_kernels();
     for (const v1::KernelResources& kernel : known)
-      if (kernel.entry() == EntryName(i)) out = kernel;
-    out.set_entry(EntryName(i));
+      if (kernel.entry() == EntryName(context, i)) out = kernel;
+    out.set_entry(EntryName(context, i));
     // The assembler does not know of shared memory whose size is given at launch.
     out.set_shared_bytes(std::max(out.shared_bytes(), uint32_t(module.kernels[i].shared_bytes)));
   }
@@ -263,12 +264,12 @@ std::vector<std::set<uint32_t>> UsersOfBuffers(const ir::Module& module) {
   return users;
 }
 
-v1::Report MakeReport(const ir::Module& module, const Generated& generated, std::span<const std::set<uint32_t>> users) {
+v1::Report MakeReport(const ir::Module& module, const Context& context, const Generated& generated, std::span<const std::set<uint32_t>> users) {
   v1::Report report;
   Reporter reporter(module, users, report);
   for (const ir::Kernel& kernel : module.kernels) reporter.Kernel(kernel);
   reporter.Buffers();
-  AddResources(module, generated.resources, report);
+  AddResources(module, context, generated.resources, report);
   // In the order of the passes; of one pass, in the order of kernels and statements.
   const auto row = [](const v1::Decision& decision) { return std::ranges::find(Passes(), decision.pass(), &Pass::name) - Passes().begin(); };
   std::ranges::stable_sort(*report.mutable_decisions(), {}, row);

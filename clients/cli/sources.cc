@@ -68,6 +68,7 @@ void AddOptions(CLI::App& command, Options& options) {
                      "60000");
   command.add_option("--max-crowding", options.max_crowding,
                      "AMD's GPUs: values alive beyond 256, added up over all instructions; kernels with more are optimized only in part; 0: 64000");
+  command.add_option("--entry-name", options.entry_name, "what the kernels' names begin with, as profilers show them; kernel")->type_name("NAME");
   command.add_flag("--no-async-copy", options.disable_async_copy, "no cp.async");
   command.add_flag("--no-warp-specialization", options.disable_warp_specialization, "sm_90a: no warps that only fill tiles for the others");
   command.add_flag("--no-tma", options.disable_tma, "sm_90a: no tensor copies, nor warps that only start them");

@@ -77,6 +77,8 @@ struct Options {
   std::uint32_t max_code = 0;
   // AMD's GPUs: values alive beyond 256, added up over all instructions; kernels with more are optimized only in part; 0: 64000
   std::uint32_t max_crowding = 0;
+  // What the kernels' names begin with, as profilers show them; a program is compiled and kept once for each. Empty: "kernel".
+  std::string entry_name;
 };
 
 // What a person wants to see; such a compile is never cached.

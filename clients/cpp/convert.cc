@@ -29,6 +29,7 @@ v1::CompileRequest ToProto(const CompileRequest& request) {
   options.set_max_unrolled(request.options.max_unrolled);
   options.set_max_code(request.options.max_code);
   options.set_max_crowding(request.options.max_crowding);
+  options.set_entry_name(request.options.entry_name);
   if (request.explain) {
     v1::Explain& explain = *out.mutable_explain();
     for (const std::string& pass : request.explain->after) explain.add_after(pass);
@@ -58,7 +59,8 @@ CompileRequest FromProto(const v1::CompileRequest& request) {
                  options.max_fragment_registers(),
                  options.max_unrolled(),
                  options.max_code(),
-                 options.max_crowding()};
+                 options.max_crowding(),
+                 options.entry_name()};
   if (request.has_explain()) {
     const v1::Explain& explain = request.explain();
     out.explain = Explain{{explain.after().begin(), explain.after().end()}, explain.llvm(), explain.assembly()};

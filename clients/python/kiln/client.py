@@ -11,6 +11,7 @@ import math
 import os
 import pathlib
 import random
+import re
 import threading
 import time
 
@@ -137,6 +138,8 @@ class Client:
                                           priority=self._pb.enums["Priority"].values_by_name[priority].number)
         if options is not None:
             request.options.CopyFrom(self._pb.CompileOptions(**options) if isinstance(options, dict) else options)
+        if os.environ.get("KILN_ENTRY_NAMES") == "1" and not request.options.entry_name:
+            request.options.entry_name = re.sub(r"\W|^(?=\d)", "_", getattr(program, "name", ""), flags=re.ASCII)[:128]
         if explain is not None:
             request.explain.CopyFrom(self._pb.Explain(**explain) if isinstance(explain, dict) else explain)
         return request

@@ -13,12 +13,13 @@ from . import notices
 class PassConfigKey(str, enum.Enum):
     """The keys that scripts pass in ``pass_configs``. Those in ``_EFFECT`` and the ``kiln.*`` change what Kiln does; what the others control
     is inferred. ``kiln.max_fragment_registers``, ``kiln.max_unrolled``, ``kiln.max_code``, ``kiln.max_crowding``: the limits of those names;
-    0 is the default."""
+    0 is the default. ``kiln.entry_name``: what the kernels' names begin with, as profilers show them (KILN_ENTRY_NAMES=1: the function's name)."""
 
     KILN_MAX_FRAGMENT_REGISTERS = "kiln.max_fragment_registers"
     KILN_MAX_UNROLLED = "kiln.max_unrolled"
     KILN_MAX_CODE = "kiln.max_code"
     KILN_MAX_CROWDING = "kiln.max_crowding"
+    KILN_ENTRY_NAME = "kiln.entry_name"
     TL_SIMPLIFY = "tl.Simplify"
     TL_DISABLE_BUFFER_INIT_CHECK = "tl.disable_buffer_init_check"
     TL_DISABLE_DATA_RACE_CHECK = "tl.disable_data_race_check"
@@ -168,6 +169,9 @@ def from_pass_configs(configs: dict | None) -> dict:
                 raise ValueError(f"pass configuration {name!r} is {value!r}; it must be an int from 0 (the default) to {(1 << 32) - 1}")
             if value:
                 options[name.removeprefix("kiln.")] = value
+        elif name == "kiln.entry_name":
+            if value:
+                options["entry_name"] = value
         elif name == "tl.disable_fast_math":
             options.update(_fast_math_disabled(value, configs))
         elif name == "tl.device_compile_flags":

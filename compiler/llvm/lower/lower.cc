@@ -154,7 +154,7 @@ bool Lower(const ir::Module& module, const compiler::Context& context, llvm::Mod
   int64_t code = 0;
   for (size_t i = 0; i < module.kernels.size(); ++i) {
     KernelContext kernel(module, module.kernels[i], context, out, diagnostics, code);
-    if (!KernelLowering(kernel).Run(compiler::EntryName(i))) return false;
+    if (!KernelLowering(kernel).Run(compiler::EntryName(context, i))) return false;
     code = kernel.Code();
   }
   if (int64_t(CodeOf(out)) > context.max_code()) {

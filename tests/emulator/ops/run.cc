@@ -89,7 +89,7 @@ Runner::Runner(ir::Module module, std::string_view target, std::string_view afte
   artifact.set_target(std::string(context.target->name));
   *artifact.mutable_launch() = compiler::MakeLaunchInfo(module, context);
   for (size_t i = 0; i < assumptions.size(); ++i) *artifact.mutable_launch()->mutable_launches(int(i))->mutable_assumptions() = assumptions[i];
-  *artifact.mutable_report() = compiler::MakeReport(module, generated, compiler::UsersOfBuffers(module));
+  *artifact.mutable_report() = compiler::MakeReport(module, context, generated, compiler::UsersOfBuffers(module));
   auto program = Emulated::Load(artifact, true);
   if (!program) throw std::runtime_error(program.error());
   program_ = std::move(*program);

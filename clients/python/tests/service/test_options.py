@@ -18,6 +18,7 @@ ACTS = {
     "tirx.use_async_copy": (False, {"disable_async_copy": True}),
     "tl.device_compile_flags": ("--use_fast_math --maxrregcount 96", {"fast_math": True, "max_registers": 96}),
 }
+ACTS["kiln.entry_name"] = ("mine", {"entry_name": "mine"})
 ACTS |= {f"kiln.{limit}": (7, {limit: 7}) for limit in ("max_fragment_registers", "max_unrolled", "max_code", "max_crowding")}
 INVERTED = {"tl.if_stmt_binding_inline_replayable_binds", "tl.disable_out_of_bound_warning", "tirx.enable_equiv_terms_in_cse_tir",
             "tirx.Simplify",
