@@ -90,6 +90,17 @@ TEST(CompileHopper, ArrivalsShareAFence) {
   EXPECT_EQ(fences("copy %r[0; 128]"), alone + 1);
 }
 
+// The barrier hears of the copies itself. What their thread stored besides is released before, and products see all of it behind the wait.
+TEST(CompileHopper, CopiesArriveThemselves) {
+  const v1::WorkerResult result = CompileText(golden::ReadFile("tests/golden/synchronize/own_rows.sm_90a.kiln"), "cuda:sm_90a");
+  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+  EXPECT_EQ(Count(result, "fence.acq_rel.cta; cp.async.mbarrier.arrive.noinc.shared::cta.b64"), 1u);
+  const std::string& code = result.artifact().code();
+  const size_t product = code.find("wgmma.mma_async"), waits = code.rfind("mbarrier.try_wait", product);
+  ASSERT_NE(product, std::string::npos);
+  EXPECT_LT(code.find("fence.proxy.async", waits), product);
+}
+
 // ptxas of CUDA 13.0 drops the upper word where a 64-bit constant is added to a product: of the group's part of the tile (three groups), of
 // the version of a tile (a loop whose copies go through registers).
 TEST(CompileHopper, UpperHalvesOfDescriptorsTakeNoPartInSums) {

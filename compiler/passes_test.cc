@@ -87,7 +87,7 @@ v1::Report ReportOf(const std::filesystem::path& path) {
   ir::Diagnostics diagnostics;
   v1::WorkerResult result;
   if (!RunPasses(module, ContextOf(path), {}, {}, diagnostics, result)) return {};
-  return MakeReport(module, {}, UsersOfBuffers(module));
+  return MakeReport(module, ContextOf(path), {}, UsersOfBuffers(module));
 }
 
 // The names of the passes that the report of the program speaks of.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the first passes warn of.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,11 +17,11 @@ namespace kiln::compiler {
 namespace {
 
 // The messages of the passes up to `last`, none of which is an error.
-std::vector<std::string> Warnings(const std::string& text, std::string_view last) {
+std::vector<std::string> Warnings(const std::string& text, std::string_view last, std::string_view target = "cuda:sm_80") {
   ir::Diagnostics parsing, diagnostics;
   auto module = ir::Parse(text, parsing);
   if (!module) throw std::invalid_argument(text + ": " + parsing.all()[0].message);
-  const Context context{*target::Find("cuda:sm_80"), {}};
+  const Context context{*target::Find(target), {}};
   for (const Pass& pass : Passes()) {
     if (!pass.run(*module, context, diagnostics) || pass.name == last) break;
   }
@@ -76,6 +77,33 @@ TEST(Together, WarnsOfOwnArraysThatParallelLoopsSetAndThreadsRead) {
   EXPECT_EQ(warnings(set + "if %A[0] > 0.0 { fill %l[0; 8] = 0.0 }\n" + read), 0);
   EXPECT_EQ(warnings("for parallel %i in 64 { store %l[floordiv(%i, 64)] = %A[%i] }\nstore %C[%t] = %l[0]"), 0) << "each thread sets the element";
   EXPECT_EQ(warnings("for parallel %i in 512 { store %l[floordiv(%i, 64)] = %A[floormod(%i, 64)] }\n" + read), 0);
+}
+
+// Where the program's own barriers say what overlaps, a loop keeps its order.
+TEST(Pipeline, WarnsOfStagesThatItLeavesOut) {
+  const auto warnings = [](int stages, const std::string& signal) {
+    const std::string text = fmt::format(R"(kiln 1
+func @f(%A: global f32[8, 128], %C: global f32[128]) thread(%t) {{
+  kernel @k grid(1) threads 128 blocks(%b) {{
+    %s = alloc shared f32[128]
+    %c = alloc fragment f32[128]
+    {}
+    fill %c[0; 128] = 0.0
+    for pipelined %k in 8 stages {} {{
+      copy %A[%k, 0; 1, 128] -> %s[0; 128]
+      for parallel %i in 128 {{ store %c[%i] = %c[%i] + %s[%i] }}
+    }}
+    copy %c[0; 128] -> %C[0; 128]
+  }}
+}}
+)",
+                                         signal, stages);
+    return Warnings(text, "pipeline", "cuda:sm_90a");
+  };
+  const std::string barrier = "%done = alloc barrier i64[1] arrivals(128)\narrive %done[0]";
+  EXPECT_EQ(warnings(3, ""), std::vector<std::string>());
+  EXPECT_EQ(warnings(1, barrier), std::vector<std::string>());
+  EXPECT_EQ(warnings(3, barrier), std::vector<std::string>{"this loop's 3 stages are left out: the kernel's own barriers say what overlaps"});
 }
 
 }  // namespace

@@ -163,6 +163,7 @@ void Fields(Same<Gemm> auto& op, auto&& v) {
   v.Is(op.transpose_b, {"transpose_b", "transpose_b"});
   v.Is(op.policy, {"policy", "policy"});
   v.Is(op.clear_accum, {"clear_accum", "clear"});
+  v.Is(op.allow_tf32, {"allow_tf32", "tf32"});
   v.Decided(op.plan, "plan");
 }
 void Fields(Same<Mma> auto& op, auto&& v) {
@@ -215,6 +216,8 @@ void Fields(Same<Continue> auto&, auto&&) {}
 void Fields(Same<Arrive> auto& op, auto&& v) {
   v.Element(op.buffer, op.indices, Use::kAtomic);
   EvaluatesIfAny(v, op.block, {"block", "block"});
+  v.Decided(op.after_copies, "after_copies");
+  v.Decided(op.after_stores, "after_stores");
 }
 void Fields(Same<Await> auto& op, auto&& v) {
   v.Element(op.buffer, op.indices, Use::kAtomic);

@@ -171,6 +171,7 @@ struct Gemm {
   bool transpose_a = false, transpose_b = false;  // the region holds k × m, n × k
   WarpPolicy policy = WarpPolicy::kSquare;        // how the program wants warps to share c's rows and columns
   bool clear_accum = false;                       // c = op(a) · op(b)
+  bool allow_tf32 = false;                        // of f32: the low 13 bits of a and b may be left out, as tf32 has none
   std::optional<GemmPlan> plan;
 };
 // An instruction that the program has chosen: each warp that comes computes c += a · b, m × n from m × k and k × n. Each thread holds its part of
@@ -257,6 +258,8 @@ struct Arrive {
   BufferId buffer{};
   std::vector<ExprId> indices;
   std::optional<ExprId> block = {};
+  bool after_copies = false;  // decided: it counts once what the thread has begun to copy asynchronously is there; the thread goes on
+  bool after_stores = false;  // decided: and what it has stored itself, of which the copies' unit knows nothing
 };
 // Each thread that comes to it waits until the latest turn of this parity is over, and sees what those who arrived had done. (At first the turn
 // before the first, of parity 1, is over.)

@@ -154,6 +154,12 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   void PhaseArrive(Value* mbarrier, Value* when) override {
     Where(when, [&] { CallRuntime(k_phase_arrive, {mbarrier, Location()}); });
   }
+  // As if the copies were there at once.
+  void PhaseArriveAfterCopies(Value* mbarrier, bool) override {
+    AsyncCommit();
+    AsyncWait(0);
+    PhaseArrive(mbarrier, nullptr);
+  }
   void PhaseArriveAt(Value* mbarrier, Value* rank, Value* when, bool) override {
     Where(when, [&] { CallRuntime(k_phase_arrive_at, {mbarrier, rank, Location()}); });
   }

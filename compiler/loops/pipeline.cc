@@ -368,10 +368,11 @@ class LoopPipeliner {
 
 class Pass {
  public:
-  Pass(ir::Module& module, ir::Kernel& kernel, const Context& context)
+  Pass(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics)
       : module_(module),
         kernel_(kernel),
         context_(context),
+        diagnostics_(diagnostics),
         everywhere_(UsesIn(module, kernel.body)),
         lives_(LifetimesIn(module, kernel.body)),
         threads_(AllThreads(kernel)),
@@ -384,8 +385,7 @@ class Pass {
       if (auto* repeat = std::get_if<ir::While>(&stmt.op)) Visit(repeat->body);
       if (auto* branch = std::get_if<ir::If>(&stmt.op)) VisitBranches(*branch);
       auto* loop = std::get_if<ir::For>(&stmt.op);
-      if (loop != nullptr && loop->kind == ir::LoopKind::kPipelined && (has_signals_ || OrdersBlocks(loop->body)))
-        loop->kind = ir::LoopKind::kSerial, loop->num_stages = 0;
+      if (loop != nullptr && loop->kind == ir::LoopKind::kPipelined && (has_signals_ || OrdersBlocks(loop->body))) InOrder(*loop, stmt.loc);
       if (loop != nullptr && loop->kind == ir::LoopKind::kPipelined) {
         for (Stmt& out : LoopPipeliner(module_, kernel_, context_, everywhere_, lives_, threads_, *loop, stmt.loc).Run()) {
           auto* serial = std::get_if<ir::For>(&out.op);
@@ -401,6 +401,16 @@ class Pass {
   }
 
  private:
+  void InOrder(ir::For& loop, const ir::SourceLoc& loc) {
+    if (loop.num_stages > 1) {
+      diagnostics_.Warning(
+          fmt::format("this loop's {} stages are left out: {}", loop.num_stages,
+                      has_signals_ ? "the kernel's own barriers say what overlaps" : "its blocks wait for each other in each iteration"),
+          "leave out num_stages; to overlap copies, let them arrive at a barrier that later iterations wait for", loc);
+    }
+    loop.kind = ir::LoopKind::kSerial, loop.num_stages = 0;
+  }
+
   void VisitBranches(ir::If& branch) {
     const ir::ThreadRange outer = threads_;
     threads_ = branch.then_threads.value_or(outer);
@@ -413,6 +423,7 @@ class Pass {
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
+  ir::Diagnostics& diagnostics_;
   const UsesOf everywhere_;
   const Lifetimes lives_;
   ir::ThreadRange threads_;  // the threads that come to the statement
@@ -456,10 +467,10 @@ void CloseGroups(Block& block, bool in_group) {
 
 }  // namespace
 
-ir::Result Pipeline(ir::Module& module, const Context& context, ir::Diagnostics&) {
+ir::Result Pipeline(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
   for (ir::Kernel& kernel : module.kernels) {
     const size_t buffers = module.buffers.size();
-    Pass(module, kernel, context).Visit(kernel.body);
+    Pass(module, kernel, context, diagnostics).Visit(kernel.body);
     Declare(module, kernel, buffers);
     CloseGroups(kernel.body, false);
   }

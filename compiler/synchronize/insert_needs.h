@@ -2,14 +2,20 @@
 #pragma once
 
 #include <map>
+#include <set>
 
 #include "compiler/synchronize/pending.h"
 #include "ir/module.h"
 
 namespace kiln::compiler {
 
-// Puts what each statement needs in front of it, in the block and those within it. `by_memory`: only barriers with kGlobal order global
-// memory; else all do.
-void InsertNeeds(ir::Kernel& kernel, ir::Block& block, const std::map<const ir::Stmt*, Need>& needs, bool by_memory);
+struct Needs {
+  const std::map<const ir::Stmt*, Need>& before;  // what goes in front of a statement
+  const std::set<const ir::Stmt*>& after_copies;  // arrivals that follow the thread's own asynchronous copies
+  const std::set<const ir::Stmt*>& after_stores;  // those of them that follow its own stores, too
+  bool by_memory;                                 // only barriers with kGlobal order global memory; else all do
+};
+// In the block and those within it.
+void InsertNeeds(ir::Kernel& kernel, ir::Block& block, const Needs& needs);
 
 }  // namespace kiln::compiler

@@ -91,7 +91,7 @@ inline void Forget(State& state, std::optional<ir::VarId> var) {
 }
 
 // What to insert before a statement: waits for async copies and for tensor stores, then a barrier. kGroup: it is enough that each group of
-// warps has a barrier of its own. kCommit: some of the copies belong to no group yet. kGlobal: the barrier orders global memory, too; where
+// warps has a barrier of its own. kCommit: some of the copies belong to no group yet; one ends here, before the wait if there is one. kGlobal: the barrier orders global memory, too; where
 // the target's barriers tell memories apart.
 struct Need {
   static constexpr int kBarrier = 1, kCopies = 2, kStores = 4, kGroup = 8, kCommit = 16, kGlobal = 32;
@@ -126,11 +126,12 @@ inline Need WaitForAll(const State& state) {
   return need;
 }
 
-// A copy that has been waited for counts as done.
+// Copies of a group that ends here are followed by one group more; a copy that has been waited for counts as done.
 inline void Settle(const Need& need, State& state) {
   for (Pending& p : state) {
-    const bool waits = need.Has(p.age == kStoring ? Need::kStores : p.age < 0 ? Need::kCommit : Need::kCopies);
-    if (waits && (p.age == kStoring || p.age < 0 || p.age >= need.groups)) p.age = kDone;
+    if (need.Has(Need::kCommit) && p.age < kStoring) ++p.age;
+    const bool waits = need.Has(p.age == kStoring ? Need::kStores : Need::kCopies);
+    if (waits && (p.age == kStoring || p.age >= need.groups)) p.age = kDone;
   }
 }
 

@@ -39,10 +39,12 @@ using ir::Stmt;
 
 class Analysis {
  public:
-  // `by_memory`: barriers that order shared memory alone cost less than those that order global memory, too.
-  Analysis(const ir::Module& module, const ir::Kernel& kernel, bool by_memory)
+  // `by_memory`: barriers that order shared memory alone cost less than those that order global memory, too. `by_copies`: copies under way may
+  // arrive at a barrier themselves.
+  Analysis(const ir::Module& module, const ir::Kernel& kernel, bool by_memory, bool by_copies)
       : module_(module),
         by_memory_(by_memory),
+        by_copies_(by_copies),
         encounters_(module, kernel),
         divergence_(module, kernel),
         digits_(module, kernel),
@@ -100,7 +102,7 @@ class Analysis {
     }
   }
 
-  const std::map<const Stmt*, Need>& needs() const { return needs_; }
+  Needs needs() const { return {needs_, after_copies_, after_stores_, by_memory_}; }
   const Unreleased& unreleased() const { return unreleased_; }
   // The statement at which the analysis gave up, or nullptr.
   const Stmt* endless() const { return endless_; }
@@ -159,15 +161,24 @@ class Analysis {
                stmt.op);
   }
 
-  // Who arrives has waited for its own copies; the other threads of the scope arrive for themselves, or have met since. From here on what they
-  // all did is the program's to hand over to threads of other branches.
+  // Who arrives has waited for its own copies, or these arrive for it; the other threads of the scope arrive for themselves, or have met since.
+  // From here on what they all did is the program's to hand over to threads of other branches.
   void Arrive(const Stmt& stmt, State& state) {
-    Simple(stmt, state);
+    const bool by_copies = by_copies_ && !std::get<ir::Arrive>(stmt.op).block;
     Need need;
-    for (const Pending& p : state)
-      if (IsBy(p, scopes_.back())) need.Add(WaitFor(p));
-    Demand(stmt, need, state);
-    for (Pending& p : state) p.released |= p.age == kDone && (p.met > 0 || IsBy(p, scopes_.back()));
+    for (const Pending& p : state) {
+      if (!IsBy(p, scopes_.back())) continue;
+      if (p.age == kDone && p.write && !p.released) after_stores_.insert(&stmt);
+      const bool itself = by_copies && p.age < kStoring;
+      if (itself) after_copies_.insert(&stmt);
+      if (!itself) need.Add(WaitFor(p));
+      if (itself && p.age < 0) need.Add({Need::kCommit});  // who reuses the tile waits for this group alone
+    }
+    Meet(stmt, Accesses(stmt), state, /*record=*/true, need);
+    for (Pending& p : state) {
+      const bool own = IsBy(p, scopes_.back());
+      p.released |= p.age == kDone ? p.met > 0 || own : by_copies && own && p.age < kStoring;
+    }
     Normalize(state);
   }
 
@@ -306,8 +317,8 @@ class Analysis {
     return DivergentScope(divergent_, differs);
   }
 
-  void Meet(const Stmt& stmt, const std::vector<Access>& accesses, State& state, bool record = true) {
-    Need need;
+  // `need`: what the statement needs beside what its accesses do.
+  void Meet(const Stmt& stmt, const std::vector<Access>& accesses, State& state, bool record = true, Need need = {}) {
     Compare(stmt, accesses, {scopes_.back()}, state, need);
     Conclude(stmt, need, state);
     for (const Access& access : accesses)
@@ -337,7 +348,6 @@ class Analysis {
 
   // The statement needs it, here and on every path.
   void Demand(const Stmt& stmt, const Need& need, State& state) {
-    Settle(need, state);
     if (need.what > 0 && fixed_) {
       const auto it = needs_.find(&stmt);
       met_ &= it != needs_.end() && it->second.Covers(need);
@@ -350,7 +360,11 @@ class Analysis {
       if (added || raised) visited_.Changed(stmt);
     }
     // A need found on another path holds on this one too.
-    if (const auto it = needs_.find(&stmt); it != needs_.end()) Settle(it->second, state), Clear(state, it->second.what);
+    const auto it = needs_.find(&stmt);
+    Need whole = need;
+    if (it != needs_.end()) whole.Add(it->second);
+    Settle(whole, state);
+    if (it != needs_.end()) Clear(state, it->second.what);
   }
 
   // What it takes to keep an access apart from a pending one.
@@ -488,7 +502,7 @@ class Analysis {
   }
 
   const ir::Module& module_;
-  const bool by_memory_;
+  const bool by_memory_, by_copies_;
   const Encounters encounters_;
   const Divergence divergence_;
   const Digits digits_;
@@ -499,9 +513,10 @@ class Analysis {
   Visited visited_;
   Special special_;
   Unreleased unreleased_;
-  std::vector<const Stmt*> order_;     // needs as they were found
-  std::vector<const Stmt*> doubtful_;  // needs that a later iteration of their loop may have covered
-  bool raised_ = false;                // a need grew, e.g. from a barrier to a wait and a barrier
+  std::set<const Stmt*> after_copies_, after_stores_;  // arrivals
+  std::vector<const Stmt*> order_;                     // needs as they were found
+  std::vector<const Stmt*> doubtful_;                  // needs that a later iteration of their loop may have covered
+  bool raised_ = false;                                // a need grew, e.g. from a barrier to a wait and a barrier
   struct Exits {
     State by_break, by_continue;
   };
@@ -523,7 +538,7 @@ ir::Result Synchronize(ir::Module& module, const Context& context, ir::Diagnosti
   for (ir::Kernel& kernel : module.kernels) {
     TestReadsInside(module, kernel.body);
     const bool by_memory = context.target->Has(target::Feature::kFencesByMemory);
-    Analysis analysis(module, kernel, by_memory);
+    Analysis analysis(module, kernel, by_memory, context.target->Has(target::Feature::kTma));
     analysis.Run(kernel.body);
     if (const Stmt* stmt = analysis.endless(); stmt != nullptr) {
       diagnostics.Unsupported("the loops are nested too deeply, or too many accesses lie between barriers, to find where threads have to wait",
@@ -531,7 +546,7 @@ ir::Result Synchronize(ir::Module& module, const Context& context, ir::Diagnosti
     }
     if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
     WarnOfUnreleased(module, analysis.unreleased(), diagnostics);
-    InsertNeeds(kernel, kernel.body, analysis.needs(), by_memory);
+    InsertNeeds(kernel, kernel.body, analysis.needs());
     BindBarriers(module, kernel, *context.target, diagnostics);
     CountBlocks(module, kernel, *context.target, diagnostics);
     if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});

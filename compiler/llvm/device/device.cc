@@ -184,6 +184,7 @@ Value* Device::WarpReduce(WarpReduceOp, DType, Value*) { std::abort(); }
 void Device::PhaseInit(Value*, uint32_t) { std::abort(); }
 void Device::PhaseInitFence() { std::abort(); }
 void Device::PhaseArrive(Value*, Value*) { std::abort(); }
+void Device::PhaseArriveAfterCopies(Value*, bool) { std::abort(); }
 void Device::PhaseArriveAt(Value*, Value*, Value*, bool) { std::abort(); }
 void Device::PhaseExpect(Value*, Value*) { std::abort(); }
 void Device::PhaseExpectMore(Value*, Value*) { std::abort(); }

@@ -68,7 +68,9 @@ void Signals::Find() {
     const auto* copy = std::get_if<ir::Copy>(&stmt.op);
     async_ |= copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor;
     reaches_others_ |= compiler::GoesToOtherBlocks(stmt);
-    if (const auto* arrive = std::get_if<ir::Arrive>(&stmt.op); arrive != nullptr && arrive->block) of_cluster_.insert(arrive->buffer);
+    const auto* arrive = std::get_if<ir::Arrive>(&stmt.op);
+    if (arrive != nullptr && arrive->block) of_cluster_.insert(arrive->buffer);
+    if (arrive != nullptr && arrive->after_copies) of_copies_.insert(arrive->buffer);
   });
 }
 
@@ -108,19 +110,20 @@ Value* Signals::Of(ir::BufferId barriers, const std::vector<ir::ExprId>& indices
 void Signals::Lower(const ir::Arrive& arrive) {
   if (async_ && !fenced_.contains(&arrive)) device().FenceAsyncProxy();
   Value* barrier = Of(arrive.buffer, arrive.indices);
+  if (arrive.after_copies) return device().PhaseArriveAfterCopies(barrier, arrive.after_stores);
   if (!arrive.block) return device().PhaseArrive(barrier, nullptr);
   Value* rank = b().CreateTrunc(evaluator_.EvalIndex(*arrive.block), b().getInt32Ty());
   device().PhaseArriveAt(barrier, rank, nullptr, /*releases=*/true);
 }
 
 // What threads of other blocks have written to this one's memory is not there for products and tensor copies before this fence: theirs is of their
-// own memory.
+// own memory. Nor is what copies brought that arrived themselves, behind the fence of their thread.
 void Signals::Lower(const ir::Await& await) {
   Value* parity = evaluator_.Eval(await.parity);
   Value* turn = b().CreateAnd(b().CreateZExtOrTrunc(parity, b().getInt32Ty()), I32(1));
   const bool of_cluster = of_cluster_.contains(await.buffer);
   device().PhaseWait(Of(await.buffer, await.indices), turn, of_cluster);
-  if (async_ && of_cluster) device().FenceAsyncProxy();
+  if (async_ && (of_cluster || of_copies_.contains(await.buffer))) device().FenceAsyncProxy();
 }
 
 // PTX ISA, setmaxnreg: what a group asks for beyond what the others leave would never come.

@@ -36,6 +36,7 @@ class Signals : Part {
   int64_t at_start_ = 0;                                     // registers of a thread
   bool fits_ = true;                                         // the registers that groups ask for are there
   std::set<ir::BufferId> of_cluster_;                        // barriers at which threads of other blocks arrive
+  std::set<ir::BufferId> of_copies_;                         // barriers at which copies arrive themselves
   bool reaches_others_ = false;                              // the kernel goes to other blocks' shared memory
   bool async_ = false;                                       // products or tensor copies access shared memory beside the threads
   std::set<const ir::Arrive*> fenced_;                       // behind another, since which the thread has touched no shared memory
