@@ -121,7 +121,8 @@ struct GemmOptions {
   bool transpose_a = false;
   bool transpose_b = false;
   WarpPolicy policy = WarpPolicy::kSquare;
-  bool clear = false;  // the accumulator, before
+  bool clear = false;       // the accumulator, before
+  bool allow_tf32 = false;  // of float32: the matrix units may leave out the low 13 bits of a and b
 };
 
 class Builder {

@@ -105,6 +105,7 @@ void Builder::Gemm(const Region& a, const Region& b, const Region& c, const Gemm
                           .transpose_b = options.transpose_b,
                           .policy = ir::WarpPolicy(options.policy),
                           .clear_accum = options.clear,
+                          .allow_tf32 = options.allow_tf32,
                           .plan = {}},
                  where);
 }

@@ -179,7 +179,7 @@ class Chooser {
     const int64_t warps = range_.Count() / context_.target->warp_size;
     auto best = std::tuple(1e300, 1e300, 1e300);
     for (const target::MmaInstruction& mma : target::MmaInstructions(*context_.target)) {
-      if (mma.a != a || mma.b != b || mma.c != c) continue;
+      if (!Takes(mma.a, a, gemm) || !Takes(mma.b, b, gemm) || mma.c != c) continue;
       if (mma.IsByGroup() && !WgmmaFits(gemm, mma, warps)) continue;
       if (shape.m % mma.m != 0 || shape.n % mma.n != 0 || shape.k % mma.k != 0) continue;
       // With several groups along m, each would hold all of b's columns in registers.
@@ -197,6 +197,11 @@ class Chooser {
       }
     }
     gemm.plan = std::move(plan);
+  }
+
+  // A matrix unit that takes tf32 leaves out the low bits of what it is given.
+  static bool Takes(ir::DType row, ir::DType operand, const ir::Gemm& gemm) {
+    return row == operand || (gemm.allow_tf32 && operand == ir::DType::kF32 && row == ir::DType::kTF32);
   }
 
   // How often a thread reads operands from shared memory, where no instruction reads whole matrices: with few instructions along a dimension

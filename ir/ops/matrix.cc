@@ -98,6 +98,9 @@ void Check(Verifier& verifier, const Gemm& op) {
                    "b are 8- or 4-bit "
                    "integers and c is i32");
   }
+  if (op.allow_tf32 && (a != DType::kF32 || b != DType::kF32)) {
+    verifier.Error(fmt::format("a gemm of {} and {} that may round to tf32", Name(a), Name(b)), "f32 alone is rounded; leave out tf32");
+  }
 }
 
 }  // namespace kiln::ir

@@ -17,13 +17,13 @@ from .remote import emulation_asked
 
 
 def compile(func: PrimFunc, out_idx=None, execution_backend=None, target=None, target_host=None, verbose=None, pass_configs=None,
-            compile_flags=None, *, client=None, config=None, priority="INTERACTIVE", timeout=None) -> Kernel:
+            compile_flags=None, *, allow_tf32=False, client=None, config=None, priority="INTERACTIVE", timeout=None) -> Kernel:
     """Compiles a traced tile function. ``out_idx``: parameters (negative: from the end) that calls allocate and return.
     ``target``: None means $KILN_TARGET, else the current GPU; where there is none, and inside ``kiln.emulation``, the emulator.
-    ``compile_flags``: nvcc's, of which --use_fast_math and --maxrregcount act. ``execution_backend`` and ``target_host`` have no effect,
-    with a warning."""
+    ``compile_flags``: nvcc's, of which --use_fast_math and --maxrregcount act. ``allow_tf32``: of every product of float32, as T.gemm takes it.
+    ``execution_backend`` and ``target_host`` have no effect, with a warning."""
     no_backends(execution_backend, target_host)
-    func, options = prepared(func, out_idx, pass_configs, compile_flags)
+    func, options = prepared(func, out_idx, pass_configs, compile_flags, allow_tf32)
     target = targets.runnable(target, emulation_asked())
 
     def ask(explain=None, **more):
@@ -55,7 +55,7 @@ def unpickled(func: PrimFunc, reply: bytes, config: dict | None, asked: dict, by
     return Kernel(func, message, config, ask, run, asked=asked, by_address=by_address)
 
 
-def prepared(func: PrimFunc, out_idx=None, pass_configs=None, compile_flags=None) -> tuple[PrimFunc, dict]:
+def prepared(func: PrimFunc, out_idx=None, pass_configs=None, compile_flags=None, allow_tf32=False) -> tuple[PrimFunc, dict]:
     """(the function with its outputs, the compile options), of arguments as ``compile`` takes them."""
     if not isinstance(func, PrimFunc):
         raise TypeError(f"kiln.compile takes a T.prim_func, not {func!r}; call a kiln.jit function to get a kernel")
@@ -63,6 +63,8 @@ def prepared(func: PrimFunc, out_idx=None, pass_configs=None, compile_flags=None
         if func.outputs and list(func.with_outputs(out_idx).outputs) != func.outputs:
             raise ValueError(f"Out index conflict: {func.name} returns T.empty tensors, which out_idx={out_idx} contradicts; give one of the two")
         func = func.with_outputs(out_idx)
+    if allow_tf32:
+        func = func.with_tf32()
     return func, {**from_compile_flags(_words(compile_flags) + _words(func.compile_flags)),
                   **from_pass_configs({**(pass_configs or {}), **func.pass_configs})}
 

@@ -278,10 +278,10 @@ def _extent(function, param, tensor, axis, in_shape) -> int:
 
 
 def jit(function=None, *, out_idx=None, target=None, target_host=None, execution_backend=None, verbose=None, pass_configs=None,
-        debug_root_path=None, compile_flags=None):
-    """Decorator; with or without arguments."""
+        debug_root_path=None, compile_flags=None, allow_tf32=False):
+    """Decorator; with or without arguments. ``allow_tf32``: of every product of float32, as T.gemm takes it."""
     options = dict(target=target, target_host=target_host, execution_backend=execution_backend, verbose=verbose,
-                   pass_configs=pass_configs, debug_root_path=debug_root_path, compile_flags=compile_flags)
+                   pass_configs=pass_configs, debug_root_path=debug_root_path, compile_flags=compile_flags, allow_tf32=allow_tf32)
     if isinstance(function, PrimFunc):
         options.pop("debug_root_path")
         return compiler.compile(function, out_idx, **options)

@@ -279,7 +279,7 @@ class Tuner:
     def _traced(self, configs) -> tuple[list, list, list]:
         """(configurations that can be traced, (function, compile options) of each, (configuration, failure) of the others)."""
         kept, programs, failures = [], [], []
-        options = {name: value for name, value in self.function.compile_options().items() if name in ("out_idx", "pass_configs", "compile_flags")}
+        options = {name: value for name, value in self.function.compile_options().items() if name in ("out_idx", "pass_configs", "compile_flags", "allow_tf32")}
         for config in configs:
             try:
                 programs.append(compiler.prepared(self._trace(config), **options))
@@ -490,6 +490,8 @@ def autotune(function=None, *, configs=None, **profile):
 class AutoTuner:
     """The same with the settings given one after the other: ``AutoTuner.from_kernel(f, configs).set_profile_args(…).run()``."""
 
+    ALLOW_TF32 = False  # as jit takes it, for a function that is not one yet
+
     def __init__(self, kernel, configs):
         self.kernel, self.configs, self.profile, self.compile_args = kernel, configs, ProfileArgs(), {}
 
@@ -526,5 +528,5 @@ class AutoTuner:
             self.profile.early_stop = early_stop
         if early_stop_factor is not None:
             self.profile.early_stop_factor = early_stop_factor
-        function = self.kernel if isinstance(self.kernel, JITFunction) else JITFunction(self.kernel, **self.compile_args)
+        function = self.kernel if isinstance(self.kernel, JITFunction) else JITFunction(self.kernel, allow_tf32=self.ALLOW_TF32, **self.compile_args)
         return Tuner(function, self.configs, self.profile).run()

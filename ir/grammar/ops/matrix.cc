@@ -59,6 +59,7 @@ Gemm SomeGemm(Writer& writer) {
   gemm.a = writer.Whole(writer.AddTile(OperandSpace(writer), types.a, Sides(m, k, gemm.transpose_a)));
   gemm.b = writer.Whole(writer.AddTile(OperandSpace(writer), types.b, Sides(k, n, gemm.transpose_b)));
   gemm.c = writer.Whole(writer.AddTile(Space::kFragment, types.c, {m, n}));
+  gemm.allow_tf32 = types.a == DType::kF32 && types.b == DType::kF32 && writer.Coin();
   if (writer.decisions()) gemm.plan = GemmPlan{"mma.m16n8k16.f32.f16", 2, 2, 1 + int(writer.Below(2)), writer.Coin(), writer.Coin(), writer.Coin()};
   return gemm;
 }

@@ -9,7 +9,7 @@ EIGHT = ("int8", "float8_e4m3fn", "float8_e5m2")
 
 
 class RandomProduct(Text):
-    FORMS = ("an operand in parts", "parts at a run-time place")
+    FORMS = ("an operand in parts", "parts at a run-time place", "a product in tf32")
     largest = 2  # of a tensor's elements: sums of products stay exact
 
     def build(self):
@@ -27,8 +27,11 @@ class RandomProduct(Text):
     def sizes(self):
         self.threads = self.pick(128, 128, 128, 256, 256, 384)
         self.dtype = self.pick("float16", "float16", "bfloat16", *EIGHT)
+        with self.aside():
+            if self.dtype == "bfloat16" and self.chance(0.3):
+                self.dtype = "float32"
         self.sum = "int32" if self.dtype == "int8" else "float32"
-        bytes_each = 1 if self.dtype in EIGHT else 2
+        bytes_each = 1 if self.dtype in EIGHT else 4 if self.dtype == "float32" else 2
         self.m = self.pick(64, 64, 64, 64, 128, 80, 192, 16, 24, 32, 8, 152)
         self.n = self.pick(64, 32, 128, 16, 80, 96, 24, 192, 72, 8)
         self.k = self.pick(32, 64, 128, 96) if bytes_each == 1 else self.pick(32, 64, 64, 16, 128, 80, 48)
@@ -187,6 +190,10 @@ class RandomProduct(Text):
     def products(self):
         options = [", transpose_A=True"] * self.trans_a + [", transpose_B=True"] * self.trans_b
         options = "".join(options) + self.pick("", "", "", ", policy=T.GemmWarpPolicy.FullRow", ", policy=T.GemmWarpPolicy.FullCol")
+        with self.aside():
+            if self.dtype == "float32" and self.chance(0.8):
+                self.form("a product in tf32")
+                options += ", allow_tf32=True"
         a = "A_own" if self.in_registers else "A_tile"
         if self.chance(0.12):
             with self.block(f"if {self.pick('k % 2 == 0', 'k > 0', 'k + by < 3')}:"):

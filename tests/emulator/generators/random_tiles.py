@@ -350,6 +350,8 @@ class RandomTiles(Expressions):
             return False
         options = [", transpose_A=True"] * trans_a + [", transpose_B=True"] * trans_b
         options += self.pick([], [], [", clear_accum=True"])
+        with self.aside():
+            options += [", allow_tf32=True"] * (a.dtype == "float32" and self.chance(0.5))
         options += self.pick([], [], [", policy=T.GemmWarpPolicy.FullRow"], [", policy=T.GemmWarpPolicy.FullCol"])
         self.line(f"T.gemm({a.name}, {b.name}, {self.pick(*sums).name}{''.join(options)})")
         return True

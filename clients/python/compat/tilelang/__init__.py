@@ -2,6 +2,7 @@
 """TileLang's import surface over Kiln, so that scripts written for it run unchanged. Installed on demand only: it takes the name of the
 package it stands in for."""
 
+import functools
 import importlib
 import importlib.abc
 import logging
@@ -9,10 +10,10 @@ import sys
 
 import kiln
 import kiln.language as language
+from kiln import compiler as _compiler
+from kiln import functions as _functions
 from kiln import notices
 from kiln.functions import JITFunction as JITImpl
-from kiln.functions import jit
-from kiln.compiler import compile, par_compile
 from kiln.kernel import Kernel
 from kiln.language.dtypes import DType as DataType
 from kiln.language.dtypes import DType as dtype
@@ -39,6 +40,12 @@ _ABSENT = {
     "contrib": "Kiln does not call nvcc",
     "lower": "use tilelang.compile",
 }
+
+# Products of float32 are TileLang's.
+compile = functools.partial(_compiler.compile, allow_tf32=True)
+par_compile = functools.partial(_compiler.par_compile, allow_tf32=True)
+jit = functools.partial(_functions.jit, allow_tf32=True)
+
 _modules.install(keep_attribute=["jit"])
 
 

@@ -223,6 +223,10 @@ class _Encoder:
         for name, write in _parts(type(s)):
             write(self, op, name, getattr(s, name))
 
+    def _gemm(self, s, op):
+        self._fields(s, op)
+        op.allow_tf32 |= self.func.allow_tf32 and s.a.dtype == s.b.dtype == "float32"
+
     # Statements that bind variables, or have others within them.
 
     def _for_loop(self, s, op):

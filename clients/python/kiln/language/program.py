@@ -114,6 +114,7 @@ class Gemm(Stmt):
     transpose_b: bool = False
     policy: int = 0
     clear_accum: bool = False
+    allow_tf32: bool = False
 
 
 @dataclass(slots=True)
@@ -262,6 +263,7 @@ class PrimFunc:
         self.workspaces: list[Buffer] = []
         self.stray: Optional[Exception] = None  # of statements outside of kernels, where there are no kernels
         self.refused: Optional[Exception] = None  # of what TileLang refuses where it compiles
+        self.allow_tf32 = False  # of all products of float32, whatever each says
         self.memories: dict = {}  # by dtype: the last parameters, which calls do not give
         self._module = None
 
@@ -343,6 +345,15 @@ class PrimFunc:
         other = PrimFunc(self.name)
         other.__dict__.update(self.__dict__)
         other.outputs, other.chosen, other._module = resolved, True, None
+        return other
+
+    def with_tf32(self) -> "PrimFunc":
+        """The same function, whose products of float32 may all leave out the low bits of their operands."""
+        if self.allow_tf32:
+            return self
+        other = PrimFunc(self.name)
+        other.__dict__.update(self.__dict__)
+        other.allow_tf32, other._module = True, None
         return other
 
     def script(self, show_meta: bool = False) -> str:

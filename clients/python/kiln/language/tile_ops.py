@@ -150,7 +150,7 @@ def clear(dst):
 
 
 def gemm(A, B, C, transpose_A=False, transpose_B=False, policy=GemmWarpPolicy.Square, clear_accum=False, k_pack=1, mbar=None, *,
-         wg_wait=0, annotations=None):
+         wg_wait=0, annotations=None, allow_tf32=False):
     """C += op(A) · op(B), the product of two matrices. ``transpose_A`` says that A holds k × m, ``transpose_B`` that B holds n × k.
     ``clear_accum`` starts from zero (True, False or a condition known at run time). ``policy`` is a GemmWarpPolicy. The compiler chooses
     the instruction. ``k_pack``, ``wg_wait`` and ``annotations``: no effect, with a warning.
@@ -158,8 +158,8 @@ def gemm(A, B, C, transpose_A=False, transpose_B=False, policy=GemmWarpPolicy.Sq
     or fragments, C is a fragment. Dtypes: A and B of one float type, or both of 8-bit floats, with C of a float type at least as wide and
     of 16 bits or more; or A and B of 8-bit or 4-bit integers with C of int32. Targets: all. Where the target has no matrix instruction for
     the dtypes, the product is computed by fused multiply-adds; `kiln explain` shows the choice. NVIDIA GPUs have none for float32: its
-    products are exact, where TileLang's are rounded to tf32. Tiles of T.tfloat32 ask for that; of a T.Tensor of T.tfloat32, which is given as a
-    float32 tensor, they are copied as they are, and the instruction drops the low bits. Errors: TraceError where shapes do not fit, or for ``mbar``.
+    products are exact and slow. With ``allow_tf32`` the matrix units may leave out the low 13 bits of float32 operands; tilelang.jit and
+    tilelang.compile allow it, as TileLang does. Errors: TraceError where shapes do not fit, for ``mbar``, or for ``allow_tf32`` of other dtypes.
     CompileError where dtypes or memory spaces do not fit, or where only some threads reach it, unless those are a range by number."""
     notices.unused("T.gemm", annotations=(annotations, *_ANNOTATIONS),
                    k_pack=(k_pack, (1, None), "how operands lie in registers is inferred; leave it out"),
@@ -168,13 +168,15 @@ def gemm(A, B, C, transpose_A=False, transpose_B=False, policy=GemmWarpPolicy.Sq
         raise error("T.gemm(mbar=…) signals completion by hand, which Kiln infers: drop the argument and the wait that goes with it")
     a, b, c = (closed(operand(x, f"operand {name} of T.gemm")) for x, name in ((A, "A"), (B, "B"), (C, "C")))
     _check_gemm(a, b, c, transpose_A, transpose_B)
+    if allow_tf32 and (a.dtype != "float32" or b.dtype != "float32"):
+        raise error(f"T.gemm(allow_tf32=True) is for float32, and A is {a.dtype}, B {b.dtype}; leave it out")
     known = constant_value(clear_accum)
     if known is None:
         trace = current("T.gemm")
         guard = trace.emit(ir.If(as_expr(clear_accum)))
         with trace.inside(guard.then_body):
             emit(ir.Fill(c, cast(0, c.dtype)))
-    emit(ir.Gemm(a, b, c, bool(transpose_A), bool(transpose_B), int(policy), bool(known)))
+    emit(ir.Gemm(a, b, c, bool(transpose_A), bool(transpose_B), int(policy), bool(known), bool(allow_tf32)))
 
 
 def _matrix(region: Region, transposed: bool):

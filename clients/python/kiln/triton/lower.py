@@ -22,7 +22,6 @@ from .types import float32, kiln_of
 # Operations that only rename or convert elements: what takes their result takes, in effect, their operand.
 VIEWS = frozenset(("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.trans", "tt.reshape", "arith.cast", "arith.bitcast"))
 _INLINE = 64  # nodes of index arithmetic that is not bound by a let
-_TF32 = as_dtype("tfloat32")
 
 
 def users(value: Value) -> list:
@@ -33,35 +32,6 @@ def users(value: Value) -> list:
             found += users(user.result)
         else:
             found.append(user)
-    return found
-
-
-_POINTERS = frozenset(("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans"))
-
-
-def loads_of(pointer: Value):
-    """The loads by an argument and by what is computed of it; None where there may be other accesses."""
-    found, open_, seen = [], [pointer], set()
-    while open_:
-        value = open_.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        for user in value.uses:
-            if isinstance(user, Block):  # the end of a loop's body, whose arguments and results are pointers as well
-                if user.op is None or user.op.name != "scf.for":
-                    return None
-            elif user.name == "tt.load":
-                found.append(user)
-            elif user.name == "scf.for":
-                place = user.operands.index(value)
-                if user.operands.count(value) != 1 or place < 3:
-                    return None
-                open_ += [user.regions[0].args[place - 2], user.results[place - 3]]
-            elif user.name in _POINTERS:
-                open_.append(user.result)
-            else:
-                return None
     return found
 
 
@@ -114,7 +84,7 @@ class Lowering:
     def _parameter(self, name: str, value: Value) -> ir.Param:
         if value.element.is_ptr():
             size = Var("SYMBOL", as_dtype("int64"), f"{name}_size")
-            buffer = Buffer("GLOBAL", (size.expr,), self._element_of(value), name)
+            buffer = Buffer("GLOBAL", (size.expr,), value.element.element_ty.kiln, name)
             buffer.may_alias = self.may_overlap or bool(self.function.views)
             self.symbols.bases[value] = buffer
             self.symbols.put(value, Known(const(0, int32)))
@@ -123,23 +93,10 @@ class Lowering:
         self.symbols.put(value, Known(var.expr))
         return ir.Param(name, var=var)
 
-    def _element_of(self, pointer: Value):
-        """Of the tensor that a parameter points into. Products in tf32 take the bits of float32 and leave out the lower ones, so a tensor that only
-        they take is one of tf32, whose tiles are copied as they are."""
-        element = pointer.element.element_ty
-        loads = loads_of(pointer) if element is float32 else None
-        if not loads:
-            return element.kiln
-        return _TF32 if all(self._tile_type(load.result) == _TF32 for load in loads) else element.kiln
-
-    def _tile_type(self, value: Value):
-        """The element type that products take a loaded block in, if nothing else takes it."""
-        if not value.shape:
-            return None
-        dots = users(value)
-        products = all(isinstance(user, Op) and user.name == "tt.dot" and self._transposed(value, user) for user in dots)
-        types = {self._operand_type(value, dot) for dot in dots} if products else ()
-        return types.pop() if len(types) == 1 else None
+    def _feeds_products(self, value: Value) -> bool:
+        """Whether products alone take a loaded block."""
+        takers = users(value) if value.shape else []
+        return bool(takers) and all(isinstance(user, Op) and user.name == "tt.dot" and self._transposed(value, user) for user in takers)
 
     def _promises(self) -> None:
         for value, divisor in self.function.assumed:
@@ -378,11 +335,9 @@ class Lowering:
         if not value.shape:
             self.bind(value, self.loaded(op, ()))
             return
-        tile = self._tile_type(value)
         gathered = all(isinstance(user, Op) and user.name == "tt.gather" and user.operands[1] is not value for user in value.uses)
-        dtype = tile or dtype
-        buffer = self.allocate("SHARED" if tile is not None or gathered else "FRAGMENT", value.shape, dtype, self.name(value, "loaded"))
-        self.parallel(value.shape, lambda indices: self.put(buffer, value.shape, indices, cast(self.loaded(op, indices), dtype)))
+        buffer = self.allocate("SHARED" if self._feeds_products(value) or gathered else "FRAGMENT", value.shape, dtype, self.name(value, "loaded"))
+        self.parallel(value.shape, lambda indices: self.put(buffer, value.shape, indices, self.loaded(op, indices)))
         self.symbols.put(value, Held(buffer))
 
     def loaded(self, op: Op, indices) -> Expr:
@@ -458,18 +413,19 @@ class Lowering:
         self.multiplies = True
         a, b, acc = op.operands
         self.data.add(op.result)
-        left, transpose_a = self.factor(a, op, True)
-        right, transpose_b = self.factor(b, op, False)
+        left, transpose_a = self.factor(a, True)
+        right, transpose_b = self.factor(b, False)
         buffer = self.dying(acc, op)
         if buffer is None:
             buffer = self.allocate("FRAGMENT", acc.shape, acc.element.kiln, self.name(op.result, "product"))
             self.write(buffer, acc)
-        self.emit(ir.Gemm(left, right, buffer.whole(), transpose_a, transpose_b))
+        rounded = a.element is float32 and op.attrs["precision"] == "tf32"
+        self.emit(ir.Gemm(left, right, buffer.whole(), transpose_a, transpose_b, allow_tf32=rounded))
         self.symbols.put(op.result, Held(buffer))
 
-    def factor(self, value: Value, op: Op, left: bool) -> tuple:
+    def factor(self, value: Value, left: bool) -> tuple:
         """(the region of an operand of a product, whether it holds it transposed)."""
-        dtype, transposed = self._operand_type(value, op), False
+        dtype, transposed = value.element.kiln, False
         while value.op is not None and value.op.name == "tt.trans" and value not in self.symbols.place:
             value, transposed = value.op.operands[0], not transposed
         place = self.symbols.place.get(value)
@@ -481,11 +437,6 @@ class Lowering:
             return held.whole(), transposed
         in_registers = left and not transposed and dtype.bits < 64  # numbers of 64 bits are read one by one, from wherever they are
         return self.materialize(value, "FRAGMENT" if in_registers else "SHARED", dtype).whole(), transposed
-
-    @staticmethod
-    def _operand_type(value: Value, op: Op):
-        """float32 is multiplied as tf32 where the product says so."""
-        return _TF32 if value.element is float32 and op.attrs["precision"] == "tf32" else value.element.kiln
 
     def _transposed(self, value: Value, op: Op) -> bool:
         """Whether a product takes the value itself or its transpose."""
@@ -505,7 +456,7 @@ class Lowering:
 
 def _as_type(x: Expr, dtype) -> Expr:
     """The bits of an element as those of a pointer's type."""
-    if x.dtype == dtype or dtype == _TF32 or x.dtype == _TF32:
+    if x.dtype == dtype:
         return x
     return cast(x, dtype) if "b" in (x.dtype.kind, dtype.kind) else make("REINTERPRET", dtype, (x,))
 

@@ -334,3 +334,27 @@ def test_what_a_ramp_and_a_tuple_refuse():
                           (lambda A, n: T.atomic_addx2(A[0, T.Ramp(0, 1, 4)], A[1, 0:2]), "it takes 2")]:
         with pytest.raises(T.TraceError, match=problem):
             traced(body)
+
+
+def test_products_of_float32_are_in_tf32_as_tilelangs_are(client):
+    import tilelang
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), T.float32), B: T.Tensor((64, 64), T.float32), C: T.Tensor((64, 64), T.float32)):
+        with T.Kernel(1, threads=128):
+            a, b, c = T.alloc_shared((64, 64), T.float32), T.alloc_shared((64, 64), T.float32), T.alloc_fragment((64, 64), T.float32)
+            T.copy(A, a)
+            T.copy(B, b)
+            T.clear(c)
+            T.gemm(a, b, c, transpose_B=True)
+            T.copy(c, C)
+
+    rng = np.random.default_rng()
+    x, y = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(2))
+    exact = x.astype(np.float64) @ y.T.astype(np.float64)
+    errors = []
+    for compiled in (tilelang.compile, tilelang.jit, kiln.compile):
+        z = np.zeros((64, 64), np.float32)
+        compiled(main, target="emu:sm_90a", client=client)(x, y, z) if compiled is not tilelang.jit else compiled(main, target="emu:sm_90a")(x, y, z)
+        errors.append(np.linalg.norm(z - exact) / np.linalg.norm(exact))
+    assert errors[0] > 1e-5 and errors[1] > 1e-5 and max(errors[:2]) < 2e-3 and errors[2] < 1e-6, errors
