@@ -235,6 +235,8 @@ def rows(program: str, n: int, target=None, dtype="float16") -> dict:
     several short ones to a block. Strips of columns: 128 wide where four blocks come on each multiprocessor, else 64 wide, with twice the
     threads and twice the loads of each. Rows in shared memory: the part in registers is the larger, the fewer float32 the program keeps
     beside it. Clusters that share the rows: as many as there are at once, whose threads have 32 elements each."""
+    if program == "cross_entropy_short" and n > SHORT:
+        return {"threads": 128, "rows": 4 if 4 * n <= 40 * 128 else 2}
     if program in SHORT_PROGRAMS or (program == "softmax" and n < 2 * SHORT):
         return {"threads": 128, "rows": short_rows(n)}
     if program in ("rms_norm", "softmax"):
@@ -280,14 +282,14 @@ def row_blocks(program: str, n: int) -> int:
 
 
 def cross_entropy_columns(n: int, target=None) -> dict:
-    """Of ``cross_entropy``: a lane has 8, 16, 24 or 32 neighbours of each part of the row; parts of which the last has the fewest lanes without work,
-    the largest of these. AMD: powers of two, as ``row_threads`` says."""
+    """Of ``cross_entropy``: a lane has 16 elements of a row up to 4096, else 16, 24 or 32 of each part of it; parts of which the last has the fewest
+    lanes without work, the largest of these. AMD: powers of two, as ``row_threads`` says."""
     if _has_waves_of(32, target) or _has_waves_of(64, target):
         columns = min(8192, max(1024, 1 << (n - 1).bit_length()))
         return {"columns": columns, "threads": min(256, columns // 8)}
     if n <= 4096:
-        threads = max(128, -(-n // (8 if n <= 2048 else 16) // 32) * 32)
-        return {"columns": threads * (8 if n <= 2048 else 16), "threads": threads}
+        threads = -(-n // (16 * 32)) * 32
+        return {"columns": 16 * threads, "threads": threads}
     return {"columns": min((8192, 6144, 4096), key=lambda columns: -(-n // columns) * columns), "threads": 256}
 
 

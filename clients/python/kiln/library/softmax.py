@@ -61,7 +61,7 @@ def _check_cross_entropy(x, label):
 
 def _plan_cross_entropy(x, label, target):
     n = x.shape[-1]
-    name = "cross_entropy_short" if n <= sizes.SHORT else "cross_entropy"
+    name = "cross_entropy_short" if n < 2 * sizes.SHORT else "cross_entropy"
     program = Program.of(getattr(losses, name), M=M, N=n, dtype=str(x.dtype), **sizes.rows(name, n, target))
     # Without it, powers of two take three operations more for results below 2^-126, which count for nothing beside the largest, 1. Where
     # memory is far from the bound, as for short rows, these operations are.
