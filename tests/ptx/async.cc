@@ -60,6 +60,16 @@ void ArriveAt(Thread& t, const Instruction& i) {
   const uint32_t expected = i.Has("expect_tx") ? uint32_t(t.Read(i.operands[2])) : 0;
   Arrive(*t.block, t.Address(i.operands[1]), expected);
 }
+// cp.async.mbarrier.arrive.noinc [a]: once all that the thread has begun to copy is there, at any time from now on.
+void ArriveAfterCopies(Thread& t, const Instruction& i) {
+  const auto land = [&t, address = t.Address(i.operands[0])] {
+    for (std::vector<Copy>& group : t.groups) t.Complete(std::exchange(group, {}));
+    t.Complete(std::exchange(t.copies, {}));
+    Arrive(*t.block, address, 0);
+  };
+  if (t.block->copies_at_once) return land();
+  t.block->landing.emplace_back(land);
+}
 // mbarrier.expect_tx [a], bytes
 void ExpectAt(Thread& t, const Instruction& i) {
   const auto expected = uint32_t(t.Read(i.operands[1]));
@@ -186,6 +196,10 @@ Execute DecodeAsync(Instruction& i) {
   if (i.words.size() < 3) return nullptr;
   if (name == "st" && i.words[1] == "async") return StoreAsync;
   if (name == "cp" && i.Has("bulk")) return DecodeBulk(i);
+  if (name == "cp" && i.words[2] == "mbarrier") {
+    if (!i.Has("arrive") || !i.Has("noinc") || i.operands.size() != 1) throw Refusal("an unknown form of arrival");
+    return ArriveAfterCopies;
+  }
   if (name != "mbarrier") return nullptr;
   if (i.words[1] == "init") return InitMbarrier;
   if (i.words[1] == "arrive") {

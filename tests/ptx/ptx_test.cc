@@ -294,6 +294,22 @@ TEST(Ptx, Matrices) {
   }
 }
 
+// Each thread copies a word into the tile and goes on; all wait until the words are there.
+TEST(Ptx, CopiesThatArriveThemselves) {
+  const std::string init = "setp.ne.b32 %p3, %r30, 0; @%p3 bra $ready; mbarrier.init.shared::cta.b64 [tile], 40; $ready: bar.sync 0; ";
+  const std::string copy =
+      "st.global.b64 [%at], 77; mul.wide.u32 %d2, %r30, 8; mov.b64 %d1, tile; add.s64 %d1, %d1, %d2; "
+      "cp.async.ca.shared.global [%d1+8], [%at], 8; cp.async.mbarrier.arrive.noinc.shared::cta.b64 [tile]; ";
+  const std::string wait = "$wait: mbarrier.try_wait.parity.shared::cta.b64 %p1, [tile], 0; @!%p1 bra $wait; ";
+  const std::string read =
+      "xor.b32 %r1, %r30, 1; mul.wide.u32 %d2, %r1, 8; mov.b64 %d1, tile; add.s64 %d1, %d1, %d2; ld.shared.b64 %result, [%d1+8];";
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    const Result arrived = After(init + copy + wait + read, 40, seed);
+    ASSERT_EQ(arrived.error, "");
+    for (uint64_t thread = 0; thread < 40; ++thread) EXPECT_EQ(arrived.values[thread], 77u);
+  }
+}
+
 // Thread 0 starts what the others wait for.
 TEST(Ptx, Mbarriers) {
   const std::string wait = "$wait: mbarrier.try_wait.parity.shared::cta.b64 %p1, [tile], 0; @!%p1 bra $wait; ";
