@@ -124,7 +124,8 @@ def test_transpose_and_rope(emulated, target, dtype):
 
 @pytest.mark.parametrize("target, n, dtype",
                          [("emu:sm_80", 20000, "float16"), ("emu:gfx1100", 17000, "bfloat16"), ("emu:sm_90a", 16385, "float32"),
-                          ("emu:sm_90a", 32768, "bfloat16"), ("emu:sm_90a", 49152, "float16"), ("emu:sm_90a", 114688, "bfloat16")])
+                          ("emu:sm_90a", 32768, "bfloat16"), ("emu:sm_90a", 35376, "float16"), ("emu:sm_90a", 51936, "bfloat16"),
+                          ("emu:sm_90a", 114688, "bfloat16")])
 def test_long_rows(emulated, target, n, dtype):
     emulated(target)
     x, w, b, dy = normal(2, n, dtype=dtype), normal(n, dtype=dtype), normal(n, dtype=dtype), normal(2, n, dtype=dtype)
