@@ -279,7 +279,8 @@ class Tuner:
     def _traced(self, configs) -> tuple[list, list, list]:
         """(configurations that can be traced, (function, compile options) of each, (configuration, failure) of the others)."""
         kept, programs, failures = [], [], []
-        options = {name: value for name, value in self.function.compile_options().items() if name in ("out_idx", "pass_configs", "compile_flags", "allow_tf32")}
+        options = {name: value for name, value in self.function.compile_options().items()
+                   if name in ("out_idx", "pass_configs", "compile_flags", "allow_tf32")}
         for config in configs:
             try:
                 programs.append(compiler.prepared(self._trace(config), **options))
