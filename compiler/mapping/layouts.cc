@@ -313,7 +313,7 @@ class Inference {
 
   int64_t MemoryCostOf(const Layout& loop, const std::vector<std::pair<MemoryRun, int64_t>>& runs) const {
     int64_t cost = 0;
-    for (const auto& [run, count] : runs) cost += count * MemoryCost(loop, {run}, context_.target->warp_size);
+    for (const auto& [run, count] : runs) cost += count * MemoryCost(loop, std::span(&run, 1), context_.target->warp_size);
     return cost;
   }
 
@@ -390,21 +390,41 @@ class Inference {
   }
 
   // A thread holds as many neighbouring elements as one memory access of the loops over the fragment takes: 16 bytes of what they read from
-  // global memory; without reads, of what they write there; otherwise, of the fragment itself.
+  // global memory; without reads, of what they write there; otherwise, of the fragment itself. Fewer where the accesses of these loops then cost
+  // less: in rows that begin anywhere, lanes lie side by side.
   Layout RootLayout(BufferId buffer) {
     const std::vector<int64_t> shape = module_.ShapeOf(buffer);
     int64_t read = INT64_MAX, written = INT64_MAX, most = INT64_MAX;
+    std::vector<std::pair<const LoopUse*, const Projection*>> moves;
     for (const size_t i : users_[buffer].loops) {
       const LoopUse& use = uses_.loops[i];
-      if (std::ranges::none_of(use.fragments, [&](const auto& f) { return f.buffer == buffer && f.covers; })) continue;
+      const auto covered = std::ranges::find_if(use.fragments, [&](const auto& f) { return f.buffer == buffer && f.covers; });
+      if (covered == use.fragments.end()) continue;
       read = std::min(read, use.read), written = std::min(written, use.written);
       if (use.loop->coalesced_width > 0) most = std::min<int64_t>(most, use.loop->coalesced_width);
+      if (GoesAlongLast(module_, *use.loop, RunsOf(use))) moves.emplace_back(&use, &covered->projection);
     }
     const int64_t bits = read != INT64_MAX ? read : written != INT64_MAX ? written : std::max(ir::Bits(module_[buffer].dtype), 8);
     int64_t vector = std::gcd(std::min(128 / bits, most), shape.back());
     // Fewer neighbours where the tile is too small to feed every thread.
     while (vector > 1 && Elements(buffer) / vector < ThreadsOf(buffer)) vector /= 2;
-    return Layout::Distributed(shape, ThreadsOf(buffer), vector);
+    const auto layout = [&](int64_t width) { return Layout::Distributed(shape, ThreadsOf(buffer), width); };
+    if (moves.empty()) return layout(vector);
+    int64_t bytes = INT64_MAX;
+    for (const auto& [use, _] : moves) bytes = std::min(bytes, NarrowestBytes(RunsOf(*use)));
+    return layout(CheapestVector(vector, bytes, [&](int64_t width) {
+      int64_t cost = 0;
+      for (const auto& [use, projection] : moves) cost += MemoryCostOf(*use, LoopFromFragment(layout(width), *projection, int(use->extents.size())));
+      return cost;
+    }));
+  }
+
+  int64_t MemoryCostOf(const LoopUse& use, const Layout& loop) const { return MemoryCost(loop, RunsOf(use), context_.target->warp_size); }
+
+  // Of a loop whose accesses the program does not dictate; none of others.
+  std::span<const MemoryRun> RunsOf(const LoopUse& use) const {
+    const auto runs = runs_.find(use.loop);
+    return runs == runs_.end() ? std::span<const MemoryRun>() : runs->second;
   }
 
   int64_t ThreadsOf(BufferId fragment) const { return uses_.threads.at(fragment).Count(); }
@@ -451,13 +471,19 @@ class Inference {
       }
       if (best == nullptr || (!best->covers && HasUnknownCover(use))) continue;
       const Layout& known = fragments_.at(best->buffer);
-      SetLoop(index, best->covers ? LoopFromFragment(known, best->projection, int(use.extents.size()))
-                                  : LoopFromPart(known, best->projection, use.extents, use.vector));
+      SetLoop(index, best->covers ? LoopFromFragment(known, best->projection, int(use.extents.size())) : FromPart(use, known, best->projection));
       FragmentsFromLoop(use);
       Propagate();
       return true;
     }
     return false;
+  }
+
+  // Of the other variables, the last takes as many neighbours as cost the least in memory.
+  Layout FromPart(const LoopUse& use, const Layout& part, const Projection& projection) const {
+    const auto layout = [&](int64_t vector) { return LoopFromPart(part, projection, use.extents, vector); };
+    if (!GoesAlongLast(module_, *use.loop, RunsOf(use))) return layout(use.vector);
+    return layout(CheapestVector(use.vector, NarrowestBytes(RunsOf(use)), [&](int64_t vector) { return MemoryCostOf(use, layout(vector)); }));
   }
 
   void Commit() {

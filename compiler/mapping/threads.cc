@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "compiler/analysis/facts.h"
+#include "compiler/analysis/threads/memory_runs.h"
 #include "compiler/analysis/threads/register_map.h"
 #include "compiler/analysis/threads/vector_width.h"
 #include "compiler/analysis/threads/walk_together.h"
@@ -98,7 +99,11 @@ class Binder {
                                               : LoopVectorWidth(module_, facts, stmt, context_.pointer_alignment());
     const int64_t elements = std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
     while (vector > 1 && elements / vector < threads_.Count()) vector /= 2;
-    return ir::Layout::Distributed(extents, threads_.Count(), vector).Normalized();
+    const auto layout = [&](int64_t width) { return ir::Layout::Distributed(extents, threads_.Count(), width).Normalized(); };
+    const std::vector<MemoryRun> runs = MemoryRunsOf(module_, facts, stmt, context_.pointer_alignment());
+    if (loop.coalesced_width > 0 || !GoesAlongLast(module_, loop, runs)) return layout(vector);
+    return layout(
+        CheapestVector(vector, NarrowestBytes(runs), [&](int64_t width) { return MemoryCost(layout(width), runs, context_.target->warp_size); }));
   }
 
   ir::Module& module_;

@@ -12,6 +12,7 @@
 #include "compiler/analysis/threads/register_map.h"
 #include "compiler/analysis/threads/vector_width.h"
 #include "compiler/analysis/threads/walk_together.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -19,6 +20,7 @@ namespace {
 using ir::Layout;
 
 constexpr int64_t kWidestAccess = 16;  // bytes
+constexpr int64_t kWord = 4;           // bytes of a register
 constexpr int64_t kSector = 32;        // bytes that memory moves at once
 constexpr int64_t kIssue = 4;          // sectors that an instruction is worth
 
@@ -51,7 +53,16 @@ MemoryRun RunOf(const ir::Module& module, const Facts& facts, const ir::For& loo
   return run;
 }
 
-std::vector<MemoryRun> RunsOf(const ir::Module& module, const Facts& facts, const ir::Stmt& stmt, int64_t alignment) {
+}  // namespace
+
+int64_t MemoryRun::Width(const Layout& layout) const {
+  if (!variable) return 1;
+  const auto& digits = layout.dim(int(*variable));
+  const int64_t registers = digits.empty() || digits[0].place != ir::Place::kRegister ? 1 : digits[0].size;
+  return std::max<int64_t>(1, std::gcd(registers, std::min(width, kWidestAccess / bytes)));
+}
+
+std::vector<MemoryRun> MemoryRunsOf(const ir::Module& module, const Facts& facts, const ir::Stmt& stmt, int64_t alignment) {
   const auto& loop = std::get<ir::For>(stmt.op);
   Facts inner = facts;
   inner.EnterLoop(loop);
@@ -63,27 +74,30 @@ std::vector<MemoryRun> RunsOf(const ir::Module& module, const Facts& facts, cons
   return runs;
 }
 
-}  // namespace
-
-int64_t MemoryRun::Width(const Layout& layout) const {
-  if (!variable) return 1;
-  const auto& digits = layout.dim(int(*variable));
-  const int64_t registers = digits.empty() || digits[0].place != ir::Place::kRegister ? 1 : digits[0].size;
-  return std::max<int64_t>(1, std::gcd(registers, std::min(width, kWidestAccess / bytes)));
-}
-
 MemoryRuns MemoryRunsOf(const ir::Module& module, ir::Kernel& kernel, int64_t alignment) {
   MemoryRuns runs;
   WalkTogether(module, kernel, [&](ir::Stmt& stmt, const Facts& facts, const ir::ThreadRange&) {
     const auto* loop = std::get_if<ir::For>(&stmt.op);
     if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->coalesced_width != 0) return;
-    std::vector<MemoryRun> found = RunsOf(module, facts, stmt, alignment);
+    std::vector<MemoryRun> found = MemoryRunsOf(module, facts, stmt, alignment);
     if (!found.empty()) runs.emplace(loop, std::move(found));
   });
   return runs;
 }
 
-int64_t MemoryCost(const Layout& layout, const std::vector<MemoryRun>& runs, int64_t lanes) {
+int64_t NarrowestBytes(std::span<const MemoryRun> runs) { return std::ranges::min(runs, {}, &MemoryRun::bytes).bytes; }
+
+bool GoesAlongLast(const ir::Module& module, const ir::For& loop, std::span<const MemoryRun> runs) {
+  const size_t last = loop.vars.size() - 1;
+  if (runs.empty() || std::ranges::any_of(runs, [&](const MemoryRun& run) { return run.variable && *run.variable != last; })) return false;
+  bool tiles = false;
+  ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
+    for (const Access& access : AccessesOf(module, stmt)) tiles |= module[access.buffer].space == ir::Space::kShared;
+  });
+  return !tiles;
+}
+
+int64_t MemoryCost(const Layout& layout, std::span<const MemoryRun> runs, int64_t lanes) {
   std::vector<ir::Indices> parts;
   for (int64_t lane = 0; lane < std::min(lanes, layout.Threads()); ++lane) parts.push_back(layout.ThreadPart(lane));
   int64_t cost = 0;
@@ -104,6 +118,13 @@ int64_t MemoryCost(const Layout& layout, const std::vector<MemoryRun>& runs, int
     cost += registers / run.Width(layout) * (int64_t(sectors.size()) + kIssue);
   }
   return cost;
+}
+
+int64_t CheapestVector(int64_t most, int64_t bytes, const std::function<int64_t(int64_t)>& cost) {
+  int64_t best = most, least = cost(most);
+  for (int64_t vector = most / 2; vector * bytes >= kWord; vector /= 2)
+    if (const int64_t found = cost(vector); found < least) best = vector, least = found;
+  return best;
 }
 
 }  // namespace kiln::compiler

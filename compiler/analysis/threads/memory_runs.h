@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "ir/layout.h"
@@ -27,12 +29,25 @@ struct MemoryRun {
   bool operator==(const MemoryRun&) const = default;
 };
 
+// Of one parallel loop. `facts` hold where it stands; `alignment`: of tensors, in bytes.
+std::vector<MemoryRun> MemoryRunsOf(const ir::Module& module, const Facts& facts, const ir::Stmt& loop, int64_t alignment);
+
 using MemoryRuns = std::map<const ir::For*, std::vector<MemoryRun>>;
 // Of loops whose accesses the program does not dictate. The pointers are into the kernel's body. `alignment`: of tensors, in bytes.
 MemoryRuns MemoryRunsOf(const ir::Module& module, ir::Kernel& kernel, int64_t alignment);
 
+// Of the elements that an access moves, the narrowest.
+int64_t NarrowestBytes(std::span<const MemoryRun> runs);
+// Whether the loop moves elements between memory and registers, along its last variable where it goes along one: then CheapestVector says how many
+// neighbours a thread takes. Tiles in shared memory take whole words at a time.
+bool GoesAlongLast(const ir::Module& module, const ir::For& loop, std::span<const MemoryRun> runs);
+
 // What the loop's accesses cost a warp of `lanes` threads that holds its iterations so: sectors of memory for each instruction, and the
 // instructions.
-int64_t MemoryCost(const ir::Layout& layout, const std::vector<MemoryRun>& runs, int64_t lanes);
+int64_t MemoryCost(const ir::Layout& layout, std::span<const MemoryRun> runs, int64_t lanes);
+
+// How many neighbours a thread should hold: `most`, or half as many and so on, but a word of four bytes at least of elements of `bytes`; what
+// `cost` is least for. A thread that holds more of them than one access takes keeps its warp's lanes apart in memory.
+int64_t CheapestVector(int64_t most, int64_t bytes, const std::function<int64_t(int64_t)>& cost);
 
 }  // namespace kiln::compiler
