@@ -252,6 +252,10 @@ int64_t Facts::ComputeDivisor(ExprId id) const {
     case ExprOp::kMasked:
     case ExprOp::kSelect: divisor = std::gcd(DivisorOf(node.args[1]), DivisorOf(node.args[2])); break;
     case ExprOp::kFloorMod: divisor = std::gcd(DivisorOf(node.args[0]), DivisorOf(node.args[1])); break;
+    case ExprOp::kFloorDiv:
+      if (const int64_t by = pool.ConstInt(node.args[1]).value_or(0); by > 0 && DivisorOf(node.args[0]) % by == 0)
+        divisor = DivisorOf(node.args[0]) / by;
+      break;
     case ExprOp::kCast:
       if (IsWideningCast(pool, node)) divisor = DivisorOf(node.args[0]);
       break;
