@@ -118,7 +118,8 @@ class Reporter {
   }
 
   void Gemm(const ir::Stmt& stmt, const ir::Gemm& gemm) {
-    const std::string subject = fmt::format("gemm {} · {} → {}", Named(gemm.a), Named(gemm.b), Named(gemm.c));
+    const std::string subject = fmt::format("gemm {}{} · {} → {}", Named(gemm.a), gemm.metadata ? " with " + std::string(Named(*gemm.metadata)) : "",
+                                            Named(gemm.b), Named(gemm.c));
     std::string decision = gemm.plan->instruction;
     if (gemm.plan->warps_m * gemm.plan->warps_n > 1) decision += fmt::format(", {}×{} warps", gemm.plan->warps_m, gemm.plan->warps_n);
     if (gemm.plan->warps_k > 1) decision += fmt::format(", k in {} parts", gemm.plan->warps_k);

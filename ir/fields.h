@@ -10,6 +10,7 @@
 //   v.Element(buffer, indices, use)
 //   ElementIfAny(v, element, name)  an optional one that is written
 //   EvaluatesIfAny(v, expr, {name, word})  an optional one
+//   RegionIfAny(v, region, {name, word})  an optional one that is read
 //   v.Whole(buffer, name, use)    all of a buffer
 //   v.Names(buffer, name)         one that the op needs in another way: barriers, flags
 //   v.Declares(buffer, name)
@@ -108,6 +109,17 @@ void EvaluatesIfAny(V& v, Optional& expr, Label label) {
   }
 }
 
+// The same for an optional tile, which is read.
+template <typename V, typename Optional>
+void RegionIfAny(V& v, Optional& region, Label label) {
+  if constexpr (requires { v.RegionIfAny(region, label); }) {
+    v.RegionIfAny(region, label);
+  } else {
+    v.Counts(region ? 1 : 0);
+    if (region) v.Region(*region, label.name, Use::kRead);
+  }
+}
+
 template <typename T, typename Op>
 concept Same = std::same_as<std::remove_const_t<T>, Op>;
 
@@ -159,6 +171,8 @@ void Fields(Same<Gemm> auto& op, auto&& v) {
   v.Region(op.b, "b", Use::kRead);
   v.Says("->");
   v.Region(op.c, "c", op.clear_accum ? Use::kWrite : Use::kUpdate);
+  RegionIfAny(v, op.metadata, {"metadata", "metadata"});
+  v.Is(op.transpose_metadata, {"transpose_metadata", "transpose_metadata"});
   v.Is(op.transpose_a, {"transpose_a", "transpose_a"});
   v.Is(op.transpose_b, {"transpose_b", "transpose_b"});
   v.Is(op.policy, {"policy", "policy"});

@@ -153,6 +153,19 @@ struct Copy {
   std::optional<Element> signals = {};  // one of the program's barriers: its turn under way is not over before the elements are there (Arrive)
 };
 
+// How a product's metadata say where the elements of a sparse a were, row by row. Four bits are for one group, that of the smallest k in the lowest:
+// the place of its first kept element in the lower two bits, then that of the second, which lies behind it. In a group of two 32-bit elements one
+// is kept, and the bits are the places of its halves: 0b0100 or 0b1110. Other bits give unspecified results.
+struct Sparsity {
+  static constexpr int kBits = 4;  // of metadata, for a group
+  int group;                       // neighbours along k, of which half are kept
+
+  explicit Sparsity(DType a) : group(Bits(a) == 32 ? 2 : 4) {}
+  int Kept() const { return group / 2; }
+  // Elements of a row that one element of the metadata is for.
+  int64_t Each(DType metadata) const { return int64_t(Bits(metadata)) / kBits * group; }
+};
+
 enum class WarpPolicy : uint8_t { kSquare = 0, kFullRow = 1, kFullCol = 2 };
 struct GemmPlan {
   std::string instruction;  // the name of its row in the target's table
@@ -166,12 +179,15 @@ struct GemmPlan {
 };
 // c += op(a) · op(b), m × n from m × k and k × n: the last two dimensions of each region; the others are of extent 1. a and b are shared or
 // fragments of one float type, or both of 8-bit floats, or of integers of 8 or 4 bits; c is a fragment of floats at least as wide, or of i32.
+// With metadata, of every group of neighbours along k at most half are not zero: a holds these, m × k/2, and the metadata where they were (Sparsity).
 struct Gemm {
   Region a, b, c;
   bool transpose_a = false, transpose_b = false;  // the region holds k × m, n × k
   WarpPolicy policy = WarpPolicy::kSquare;        // how the program wants warps to share c's rows and columns
   bool clear_accum = false;                       // c = op(a) · op(b)
   bool allow_tf32 = false;                        // of f32: the low 13 bits of a and b may be left out, as tf32 has none
+  std::optional<Region> metadata = {};            // integers of 8, 16 or 32 bits, m × k/e: shared or a fragment
+  bool transpose_metadata = false;                // the region holds k/e × m
   std::optional<GemmPlan> plan;
 };
 // An instruction that the program has chosen: each warp that comes computes c += a · b, m × n from m × k and k × n. Each thread holds its part of

@@ -123,6 +123,10 @@ struct GemmOptions {
   WarpPolicy policy = WarpPolicy::kSquare;
   bool clear = false;       // the accumulator, before
   bool allow_tf32 = false;  // of float32: the matrix units may leave out the low 13 bits of a and b
+  // Of every four neighbours along k (of 32-bit elements every two), a holds the half that may not be zero, and this where they were, four bits for
+  // each group. Of an integer type.
+  std::optional<Region> metadata = {};
+  bool transpose_metadata = false;
 };
 
 class Builder {

@@ -106,6 +106,8 @@ void Builder::Gemm(const Region& a, const Region& b, const Region& c, const Gemm
                           .policy = ir::WarpPolicy(options.policy),
                           .clear_accum = options.clear,
                           .allow_tf32 = options.allow_tf32,
+                          .metadata = options.metadata ? std::optional(state_->Closed(*options.metadata, where)) : std::nullopt,
+                          .transpose_metadata = options.transpose_metadata,
                           .plan = {}},
                  where);
 }

@@ -15,23 +15,30 @@ namespace kiln::emulator {
 
 // A matrix instruction by what its vendor's manual calls it, packed in 64 bits. Types are the numbers of ir::DType.
 enum class MatrixUnit : uint8_t { kMmaSync = 1, kMfma = 2, kWmmaGfx11 = 3, kWmmaGfx12 = 4, kWgmma = 5 };
-// n of wgmma counts in units of 8.
+// n of wgmma counts in units of 8. sparse: 0, or of a sparse A 1 and the selector.
 struct MatrixForm {
   MatrixUnit unit;
   uint8_t m, n, k;
   uint8_t a, b, c;
+  uint8_t sparse = 0;
+
+  bool IsSparse() const { return sparse != 0; }
+  int Selector() const { return sparse - 1; }
+  int KeptK() const { return IsSparse() ? k / 2 : k; }  // columns of A
 
   uint64_t Pack() const {
-    return uint64_t(unit) | uint64_t(m) << 8 | uint64_t(n) << 16 | uint64_t(k) << 24 | uint64_t(a) << 32 | uint64_t(b) << 40 | uint64_t(c) << 48;
+    return uint64_t(unit) | uint64_t(m) << 8 | uint64_t(n) << 16 | uint64_t(k) << 24 | uint64_t(a) << 32 | uint64_t(b) << 40 | uint64_t(c) << 48 |
+           uint64_t(sparse) << 56;
   }
   static MatrixForm Unpack(uint64_t v) {
-    return {MatrixUnit(v), uint8_t(v >> 8), uint8_t(v >> 16), uint8_t(v >> 24), uint8_t(v >> 32), uint8_t(v >> 40), uint8_t(v >> 48)};
+    const auto byte = [&](int i) { return uint8_t(v >> 8 * i); };
+    return {MatrixUnit(v), byte(1), byte(2), byte(3), byte(4), byte(5), byte(6), byte(7)};
   }
 };
 
-// A matrix instruction's operands lie in one array of 32-bit words: a, b, and one word for each element of c, which the result
-// replaces.
-inline constexpr uint32_t kWordsOfA = 0, kWordsOfB = 16, kWordsOfC = 32, kMatrixWords = 48;
+// A matrix instruction's operands lie in one array of 32-bit words: a, the metadata of a sparse a, b, and one word for each element of c, which the
+// result replaces. Of wgmma: a where it comes in registers, and the metadata.
+inline constexpr uint32_t kWordsOfA = 0, kWordOfMetadata = 15, kWordsOfB = 16, kWordsOfC = 32, kMatrixWords = 48;
 
 // What a tensor copy does to global memory, or an atomic to an element: an exchange stores. The numbers are llvm_ir::AtomicOp's.
 enum class TensorOp : uint32_t { kAdd, kMax, kMin, kAnd, kOr, kXor, kInc, kDec, kStore, kCompareExchange, kLoad };

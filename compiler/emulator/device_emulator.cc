@@ -18,6 +18,7 @@ namespace {
 using ir::DType;
 using llvm::Value;
 using llvm_ir::AtomicOp;
+using llvm_ir::SparseMetadata;
 using target::Feature;
 
 enum class Effect { kPure, kWarp, kMemory };
@@ -105,10 +106,11 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     CallRuntime(k_store_matrix, {row, I32(int(words.size())), I32(transpose), Words(), Site(), Location()});
   }
 
-  std::vector<Value*> Mma(const target::MmaInstruction& instruction, std::span<Value* const> a, std::span<Value* const> b,
-                          std::span<Value* const> c) override {
+  std::vector<Value*> Mma(const target::MmaInstruction& instruction, std::span<Value* const> a, std::span<Value* const> b, std::span<Value* const> c,
+                          const SparseMetadata& metadata) override {
     const MatrixForm form{UnitOf(instruction),    uint8_t(instruction.m), uint8_t(instruction.n), uint8_t(instruction.k),
-                          uint8_t(instruction.a), uint8_t(instruction.b), uint8_t(instruction.c)};
+                          uint8_t(instruction.a), uint8_t(instruction.b), uint8_t(instruction.c), SparseForm(instruction, metadata)};
+    if (instruction.IsSparse()) builder().CreateStore(metadata.word, Word(kWordOfMetadata));
     for (size_t i = 0; i < a.size(); ++i) builder().CreateStore(a[i], Word(kWordsOfA + uint32_t(i)));
     for (size_t i = 0; i < b.size(); ++i) builder().CreateStore(b[i], Word(kWordsOfB + uint32_t(i)));
     for (size_t i = 0; i < c.size(); ++i) builder().CreateStore(c[i], Word(kWordsOfC + uint32_t(i)));
@@ -120,14 +122,15 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
 
   // Until MmaWait the results are marks that stand for them (runtime/matrix/wgmma.h).
   std::vector<Value*> MmaGroup(const target::MmaInstruction& mma, std::span<Value* const> a, std::span<Value* const> b, std::span<Value* const> c,
-                               bool clear, bool a_by_rows, bool b_by_rows) override {
-    const MatrixForm form{MatrixUnit::kWgmma, uint8_t(mma.m), uint8_t(mma.n / 8), uint8_t(mma.k), uint8_t(mma.a), uint8_t(mma.b), uint8_t(mma.c)};
+                               bool clear, bool a_by_rows, bool b_by_rows, std::span<const SparseMetadata> metadata) override {
+    MatrixForm form{MatrixUnit::kWgmma, uint8_t(mma.m), uint8_t(mma.n / 8), uint8_t(mma.k), uint8_t(mma.a), uint8_t(mma.b), uint8_t(mma.c)};
     Value* marks = StoreAll(c);
     CallRuntime(k_wgmma_begin, {I32(clear), I32(int(c.size())), marks, Site(), Location()});
     const size_t each = a.size() / b.size();
     for (size_t step = 0; step < b.size(); ++step) {
       const bool registers = each > 1;
       for (size_t w = 0; registers && w < each; ++w) builder().CreateStore(a[step * each + w], Word(uint32_t(w)));
+      if (mma.IsSparse()) form.sparse = SparseForm(mma, metadata[step]), builder().CreateStore(metadata[step].word, Word(kWordOfMetadata));
       const uint32_t flags = (a_by_rows ? 1u : 0u) | (b_by_rows ? 2u : 0u) | (registers ? 4u : 0u);
       CallRuntime(k_wgmma_step, {builder().getInt64(form.Pack()), registers ? builder().getInt64(0) : a[step], b[step], Words(),
                                  builder().getInt32(flags), Site(), Location()});
@@ -239,7 +242,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   Value* ShuffleXorWord(Value* word, int mask) override { return CallRuntime(k_shuffle_xor, {word, I32(mask), Site(), Location()}); }
   // Mma and Atomic above do not come to these.
   std::vector<Value*> CallMma(const target::MmaInstruction&, llvm::Intrinsic::ID, std::span<Value* const>, std::span<Value* const>,
-                              std::span<Value* const>) override {
+                              std::span<Value* const>, const SparseMetadata&) override {
     std::abort();
   }
   std::string_view DeviceScope() const override { std::abort(); }
@@ -262,6 +265,10 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     if (target().family == target::Family::kNvptx) return MatrixUnit::kMmaSync;
     if (target().Has(Feature::kMfma)) return MatrixUnit::kMfma;
     return target().Has(Feature::kWmmaReplicated) ? MatrixUnit::kWmmaGfx11 : MatrixUnit::kWmmaGfx12;
+  }
+
+  static uint8_t SparseForm(const target::MmaInstruction& mma, const SparseMetadata& metadata) {
+    return mma.IsSparse() ? uint8_t(1 + metadata.selector) : uint8_t(0);
   }
 
   // The thread's array of words that travel in memory.

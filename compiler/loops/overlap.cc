@@ -137,6 +137,7 @@ class Overlapper {
     const GemmShape shape = ShapeOf(gemm);
     if (shape.m != mma.m * gemm.plan->warps_m || shape.n != mma.n * gemm.plan->warps_n) return false;  // one instruction, one group
     if (!stages_.contains(gemm.a.buffer) || !stages_.contains(gemm.b.buffer)) return false;
+    if (gemm.metadata && !stages_.contains(gemm.metadata->buffer)) return false;
     return first == nullptr || (first->c.buffer == gemm.c.buffer && first->plan->instruction == gemm.plan->instruction);
   }
 

@@ -75,7 +75,7 @@ class Splitter {
   int64_t Pieces(const Stmt& elements, const Stmt& product) const {
     const auto* loop = std::get_if<ir::For>(&elements.op);
     const auto* gemm = std::get_if<ir::Gemm>(&product.op);
-    if (gemm == nullptr || gemm->clear_accum || gemm->plan->promoted) return 1;
+    if (gemm == nullptr || gemm->clear_accum || gemm->plan->promoted || gemm->metadata) return 1;
     const target::MmaInstruction& mma = RowOf(*gemm, *context_.target);
     if (!mma.in_flight || loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->vars.size() != 2) return 1;
     const ir::Store* store = OnlyStore(loop->body);

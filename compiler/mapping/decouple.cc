@@ -306,9 +306,8 @@ class Decoupler {
     const GemmShape shape = ShapeOf(gemm);
     double best = std::numeric_limits<double>::infinity();
     for (const target::MmaInstruction& mma : target::MmaInstructions(*context_.target)) {
-      const bool suits = mma.in_flight && mma.a == module_[gemm.a.buffer].dtype && mma.b == module_[gemm.b.buffer].dtype &&
-                         mma.c == module_[gemm.c.buffer].dtype && shape.m % mma.m == 0 && shape.n % mma.n == 0 && shape.k % mma.k == 0;
-      if (suits) best = std::min(best, double(shape.m / mma.m) * double(shape.n / mma.n) * double(shape.k / mma.k) * mma.cycles);
+      if (mma.in_flight && Suits(mma, module_, gemm))
+        best = std::min(best, double(shape.m / mma.m) * double(shape.n / mma.n) * double(shape.k / mma.k) * mma.cycles);
     }
     return std::isinf(best) ? 0 : best;
   }

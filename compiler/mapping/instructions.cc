@@ -17,6 +17,8 @@
 #include "compiler/analysis/threads/walk_together.h"
 #include "compiler/mapping/register_budget.h"
 #include "compiler/mapping/tensor_copies.h"
+#include "compiler/rewrite/dense.h"
+#include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/roles.h"
 #include "ir/text/print.h"
@@ -79,13 +81,36 @@ class Chooser {
       kernel_ = &kernel;
       filling_ = HasSignals(kernel) || OrdersBlocks(kernel) ? 0 : kProducers;
       fragment_words_.clear();
-      Choose(kernel);
-      // A shared tile has one layout, so it must suit every product that reads the tile.
-      while (FindMixed(kernel.body)) Choose(kernel);
+      ChooseAll(kernel);
+      const size_t buffers = module_.buffers.size();
+      MakeDenseIn(kernel.body);
+      if (module_.buffers.size() == buffers) continue;
+      Declare(module_, kernel, buffers);
+      ChooseAll(kernel);
     }
   }
 
  private:
+  void ChooseAll(ir::Kernel& kernel) {
+    Choose(kernel);
+    // A shared tile has one layout, so it must suit every product that reads the tile.
+    while (FindMixed(kernel.body)) Choose(kernel);
+  }
+
+  // Each sparse operand that no instruction takes becomes a dense one before its product.
+  void MakeDenseIn(ir::Block& block) {
+    for (size_t i = 0; i < block.size(); ++i) {
+      ir::ForEachBody(block[i].op, [&](ir::Block& body) { MakeDenseIn(body); });
+      auto* gemm = std::get_if<ir::Gemm>(&block[i].op);
+      if (gemm == nullptr || !gemm->metadata || RowOf(*gemm, *context_.target).IsSparse()) continue;
+      const ir::SourceLoc loc = block[i].loc;
+      kernel_->decisions.push_back({"instructions", gemm->a.buffer, "becomes dense in shared memory",
+                                    fmt::format("no instruction of {} multiplies such a sparse tile", context_.target->name), loc});
+      ir::For loop = MakeDense(module_, *gemm);
+      block.insert(block.begin() + ptrdiff_t(i++), {std::move(loop), loc});
+    }
+  }
+
   // The instructions that the program has chosen itself.
   void FindChosen(ir::Kernel& kernel) {
     WalkTogether(module_, kernel, [&](ir::Stmt& stmt, const Facts&, const ir::ThreadRange& threads) {
@@ -179,9 +204,7 @@ class Chooser {
     const int64_t warps = range_.Count() / context_.target->warp_size;
     auto best = std::tuple(1e300, 1e300, 1e300);
     for (const target::MmaInstruction& mma : target::MmaInstructions(*context_.target)) {
-      if (!Takes(mma.a, a, gemm) || !Takes(mma.b, b, gemm) || mma.c != c) continue;
-      if (mma.IsByGroup() && !WgmmaFits(gemm, mma, warps)) continue;
-      if (shape.m % mma.m != 0 || shape.n % mma.n != 0 || shape.k % mma.k != 0) continue;
+      if (!Suits(mma, module_, gemm) || (mma.IsByGroup() && !WgmmaFits(gemm, mma, warps))) continue;
       // With several groups along m, each would hold all of b's columns in registers.
       const auto of_partition = [&](const Partition& p) { return Reads(gemm, mma, p, 64); };
       const Partition p = PartitionWarps(mma.swapped ? 1 : shape.m / mma.m, shape.n / mma.n, warps / mma.Warps(), gemm.policy, mma, of_partition);
@@ -197,11 +220,6 @@ class Chooser {
       }
     }
     gemm.plan = std::move(plan);
-  }
-
-  // A matrix unit that takes tf32 leaves out the low bits of what it is given.
-  static bool Takes(ir::DType row, ir::DType operand, const ir::Gemm& gemm) {
-    return row == operand || (gemm.allow_tf32 && operand == ir::DType::kF32 && row == ir::DType::kTF32);
   }
 
   // How often a thread reads operands from shared memory, where no instruction reads whole matrices: with few instructions along a dimension

@@ -79,6 +79,7 @@ class Iteration {
   bool FollowProduct(const ir::Gemm& gemm) {
     if (!IsWhole(gemm.c)) return false;
     const std::optional<ir::ExprNode> a = Read(gemm.a.buffer), b = Read(gemm.b.buffer);
+    if (gemm.metadata) (void)Read(gemm.metadata->buffer);
     const std::optional<ir::ExprNode> sum = gemm.clear_accum ? std::optional(Zero(gemm.c.buffer)) : Read(gemm.c.buffer);
     const auto is_zero = [](const std::optional<ir::ExprNode>& value) { return value && ir::IsFloat(value->dtype) && value->FloatValue() == 0; };
     const bool stays = sum && ir::IsFloat(module_[gemm.c.buffer].dtype) && (is_zero(a) || is_zero(b) || std::isinf(sum->FloatValue()));

@@ -247,6 +247,7 @@ class Stager {
     }
     const WarpGrid grid = GridOf(gemm, threads_.Count(), *context_.target);
     const int swapped[] = {1, 0};
+    if (gemm.metadata) Operand(*gemm.metadata, nullptr);
     if (mma.ReadsA()) {
       Layout a = OperandALayout(mma, shape, grid, gemm.plan->as_sums);
       if (gemm.transpose_a) a = a.Permuted(swapped);

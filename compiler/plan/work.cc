@@ -203,7 +203,7 @@ Work Worker::Product(const ir::Gemm& gemm) const {
   const GemmShape shape = ShapeOf(gemm);
   const WarpGrid grid = GridOf(gemm, kernel_.threads, target_);
   const double element = double(ir::Bits(module_[gemm.a.buffer].dtype)) / 8, other = double(ir::Bits(module_[gemm.b.buffer].dtype)) / 8;
-  const double a = double(shape.m * shape.k) * element, b = double(shape.n * shape.k) * other;
+  const double a = double(shape.m * shape.k / row.k * row.KeptK()) * element, b = double(shape.n * shape.k) * other;
   const bool a_shared = module_[gemm.a.buffer].space == Space::kShared, b_shared = module_[gemm.b.buffer].space == Space::kShared;
   if (row.IsScalar()) {
     const double products = double(shape.m * shape.n) * double(shape.k) / double(row.k);
@@ -222,8 +222,8 @@ Work Worker::Product(const ir::Gemm& gemm) const {
     // Each instruction reads its operands from shared memory anew.
     const double rows = double(row.swapped ? row.n : row.m), columns = double(row.swapped ? row.m : row.n);
     const bool first_shared = row.swapped ? b_shared : a_shared, second_shared = row.swapped ? a_shared : b_shared;
-    const double bytes = double(row.k) * ((first_shared ? rows * (row.swapped ? other : element) : 0) +
-                                          (second_shared ? columns * (row.swapped ? element : other) : 0));
+    const double bytes = (first_shared ? row.KeptK() * rows * (row.swapped ? other : element) : 0) +
+                         (second_shared ? row.k * columns * (row.swapped ? element : other) : 0);
     const double groups = warps_m * warps_n * double(std::max<int64_t>(1, grid.warps_k));
     // Sums that are added in float32 wait for their instruction before the next one begins.
     const double starts = gemm.plan->promoted ? m * n / (warps_m * warps_n) : 1;

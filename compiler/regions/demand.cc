@@ -99,6 +99,7 @@ class Demand::Query {
   // Rows of a become rows of c, columns of b columns of c. Along k they are added up.
   bool IsBelow(const ir::Gemm& gemm, const Place& place) {
     const auto is_whole = [&](const ir::Region& region) { return region.extents == module_.ShapeOf(region.buffer); };
+    if (gemm.metadata && gemm.metadata->buffer == place.tile) return false;
     for (const auto& [region, kept, to] : {std::tuple(&gemm.a, gemm.transpose_a ? 1u : 0u, 0u), {&gemm.b, gemm.transpose_b ? 0u : 1u, 1u}}) {
       if (region->buffer != place.tile) continue;
       if (!is_whole(*region) || !is_whole(gemm.c) || region->extents.size() != 2 || gemm.c.extents.size() != 2 || place.dim != kept) return false;

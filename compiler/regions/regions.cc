@@ -53,7 +53,9 @@ class Rewriter {
   void Run() {
     ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-      if (gemm != nullptr) operands_.insert({gemm->a.buffer, gemm->b.buffer});
+      if (gemm == nullptr) return;
+      operands_.insert({gemm->a.buffer, gemm->b.buffer});
+      if (gemm->metadata) operands_.insert(gemm->metadata->buffer);
     });
     if (operands_.empty()) return;  // loads for other ends are as fast as they are
     Facts facts(module_);

@@ -117,7 +117,18 @@ std::optional<Held> TakeRegisters(std::vector<Held>& registers, int64_t most) {
 
 GemmShape ShapeOf(const ir::Gemm& gemm) {
   const auto last = [](const ir::Region& region, int from_end) { return region.extents[region.extents.size() - from_end]; };
-  return {last(gemm.c, 2), last(gemm.c, 1), last(gemm.a, gemm.transpose_a ? 2 : 1)};
+  return {last(gemm.c, 2), last(gemm.c, 1), last(gemm.b, gemm.transpose_b ? 1 : 2)};
+}
+
+bool Suits(const target::MmaInstruction& row, const ir::Module& module, const ir::Gemm& gemm) {
+  // A matrix unit that takes tf32 leaves out the low bits of what it is given.
+  const auto takes = [&](ir::DType type, const ir::Region& region) {
+    const ir::DType operand = module[region.buffer].dtype;
+    return type == operand || (gemm.allow_tf32 && operand == ir::DType::kF32 && type == ir::DType::kTF32);
+  };
+  const GemmShape shape = ShapeOf(gemm);
+  return takes(row.a, gemm.a) && takes(row.b, gemm.b) && row.c == module[gemm.c.buffer].dtype && row.IsSparse() == gemm.metadata.has_value() &&
+         shape.m % row.m == 0 && shape.n % row.n == 0 && shape.k % row.k == 0;
 }
 
 ir::GemmPlan PlanWith(const target::MmaInstruction& row, int64_t warps_m, int64_t warps_n) {
@@ -153,6 +164,24 @@ Layout OperandALayout(const target::MmaInstruction& mma, const GemmShape& shape,
   return Layout({std::move(m), std::move(k)}, Join(atom.replicas(), WarpReplicas(grid, grid.warps_n, grid.warps_m)));
 }
 
+int64_t SharedSteps(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid) {
+  return std::gcd(int64_t{mma.selectors}, shape.k / mma.k / grid.warps_k);
+}
+
+Layout MetadataLayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid) {
+  const Layout& atom = mma.metadata_layout;
+  const int64_t shared = SharedSteps(mma, shape, grid), words = shape.k / mma.k / grid.warps_k / shared;
+  const int64_t registers = atom.Registers(), atoms_m = shape.m / mma.m / grid.warps_m;
+  // Lanes that one selector names lie side by side.
+  const Digit& parts = atom.dim(1).front();
+  const int64_t lanes = parts.stride * parts.size;
+  Dim m = Extended(Between(grid.rows, registers * words, atom.dim(0)),
+                   {{grid.warps_m, Place::kThread, grid.warp_size}, {atoms_m / grid.rows, Place::kRegister, registers * words * grid.rows}});
+  Dim k = Extended(atom.dim(1), {{shared, Place::kThread, lanes}, {words, Place::kRegister, registers}, PartsOfK(grid)});
+  const Dim copies = Extended({}, {{mma.selectors / shared, Place::kThread, lanes * shared}});
+  return Layout({std::move(m), std::move(k)}, Join(copies, WarpReplicas(grid, grid.warps_n, grid.warps_m)));
+}
+
 Layout OperandBLayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid) {
   const Layout& atom = mma.b_layout;
   const int64_t registers = atom.Registers();
@@ -165,7 +194,8 @@ Layout OperandBLayout(const target::MmaInstruction& mma, const GemmShape& shape,
 }
 
 std::optional<Depth> DepthAsSums(const target::MmaInstruction& mma, const target::MmaInstruction& sums) {
-  if (mma.IsScalar() || sums.IsScalar() || mma.swapped || sums.swapped || !mma.ReadsA() || mma.team != sums.team) return std::nullopt;
+  if (mma.IsScalar() || sums.IsScalar() || mma.IsSparse() || mma.swapped || sums.swapped || !mma.ReadsA() || mma.team != sums.team)
+    return std::nullopt;
   if (!mma.a_layout.replicas().empty() || !sums.c_layout.replicas().empty()) return std::nullopt;
   if (!SameThreads(mma.a_layout.dim(0), sums.c_layout.dim(0))) return std::nullopt;
   std::vector<Held> registers, threads;
@@ -248,14 +278,14 @@ bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_la
 }
 
 bool WgmmaReadsParts(const ir::Module& module, const ir::Gemm& gemm, int64_t deep) {
-  const auto reads = [&](const ir::Region& region, bool k_is_last) {
+  const auto reads = [&](const ir::Region& region, bool k_is_last, int64_t columns) {
     const ir::Buffer& buffer = module[region.buffer];
     if (buffer.space != ir::Space::kShared || !k_is_last) return true;
     const int64_t span = PanelOf(module, region.buffer);
     if (module.ShapeOf(region.buffer).back() <= span) return true;
-    return deep % span == 0 || span % deep == 0;
+    return columns % span == 0 || span % columns == 0;
   };
-  return reads(gemm.a, !gemm.transpose_a) && reads(gemm.b, gemm.transpose_b);
+  return reads(gemm.a, !gemm.transpose_a, gemm.metadata ? deep / 2 : deep) && reads(gemm.b, gemm.transpose_b, deep);
 }
 
 bool IsFasterByWarps(const ir::Module& module, const ir::Gemm& gemm, const target::MmaInstruction& mma, const target::Target& target) {

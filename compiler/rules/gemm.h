@@ -18,6 +18,8 @@ struct GemmShape {
   int64_t m, n, k;
 };
 GemmShape ShapeOf(const ir::Gemm& gemm);
+// Whether the row multiplies such matrices: of their types, with a sparse a or without one, and whole instructions of them.
+bool Suits(const target::MmaInstruction& row, const ir::Module& module, const ir::Gemm& gemm);
 // A plan to compute a product with the row; RowOf then gives the row.
 ir::GemmPlan PlanWith(const target::MmaInstruction& row, int64_t warps_m = 1, int64_t warps_n = 1);
 // Cycles of a multiprocessor, with the groups of warps one after the other. None of scalar products.
@@ -37,6 +39,10 @@ int64_t Neighbours(const target::Target& target, ir::DType dtype, int64_t atoms)
 // neighbours, so that an accumulator becomes the next product's operand without moving. Parts of k are c's first dimension.
 ir::Layout AccumulatorLayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid);
 ir::Layout OperandALayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid, bool as_sums = false);
+// The metadata of a sparse op(a), as words of lanes: (m, parts of k), a part for each of metadata_layout's. Instructions behind one another along k
+// share a word's lanes where the row has selectors for them: `SharedSteps` of them.
+ir::Layout MetadataLayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid);
+int64_t SharedSteps(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid);
 ir::Layout OperandBLayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid);
 // How the depth of an instruction is numbered where its A, in registers, lies as columns of a sum do. Columns are numbered as they come in the
 // sum; places as the instruction numbers its k. Products add over all of k, so that any order gives the same, if B's rows are in it, too.

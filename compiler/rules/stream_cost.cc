@@ -27,7 +27,7 @@ TileWork WorkOf(const ir::Module& module, const ir::Gemm& gemm, const target::Ta
     const ir::Buffer& buffer = module[operand.buffer];
     return buffer.space == ir::Space::kShared ? double(elements * ir::Bits(buffer.dtype)) / 8 : 0.0;
   };
-  const double copied = bytes(gemm.a, shape.m * shape.k) + bytes(gemm.b, shape.n * shape.k);
+  const double copied = bytes(gemm.a, shape.m * shape.k / (gemm.metadata ? 2 : 1)) + bytes(gemm.b, shape.n * shape.k);
   const double step = std::max(CyclesOf(gemm, target), copied / target::MachineOf(target).port) + target.costs.step;
   return {tiles, steps, step, double(shape.m * shape.n * ir::Bytes(sum.dtype)), sum.layout ? PartsTogether(sum.layout->Registers()) : 1, &target};
 }

@@ -49,6 +49,60 @@ Row MmaSync(std::string_view name, int m, int k, DType a, DType b, DType c, Feat
            .cycles = cycles}};
 }
 
+// PTX ISA, "Matrix fragments for multiply-accumulate operation with sparse matrix A": of lanes 4·g + q, those with q of 0 and 1 (selector 1: 2 and 3)
+// hold the metadata of rows g and g + 8 for a half of k each. Those of 8-bit elements take all lanes: q's low bit is for rows g + 8, the high one
+// for the second half of k. `warps`: of wgmma ("Sparse matrix storage" of wgmma.mma_async.sp), which have 16 rows each.
+void MakeSparse(MmaInstruction& row, int64_t warps) {
+  const bool bytes = ir::Bits(row.a) == 8;
+  row.k *= 2;
+  row.selectors = bytes ? 1 : 2;
+  std::vector<Digit> rows = {T(8, 4), bytes ? T(2, 1) : R(2, 1)};
+  if (warps > 1) rows.push_back(T(warps, 32));
+  row.metadata_layout = Layout({std::move(rows), {bytes ? T(2, 2) : T(2, 1)}});
+}
+
+// mma.sp, once for targets that take indices in any order and once for those that want them in order. What a sparse A keeps lies as the dense A of
+// half as many columns does. Cycles: A100's, as of the dense instruction of half the depth. Behind the words of A, B and C, the intrinsics take the
+// word of metadata and the selector.
+std::vector<Row> SparseMmaRows() {
+  struct Type {
+    std::string_view name, llvm;
+    int k;
+    DType a, b, c;
+    Feature required = Feature::kMmaSyncWide;
+  };
+  using enum DType;
+  static constexpr Feature kFp8 = Feature::kMmaSyncWide | Feature::kFp8MmaSync;
+  static constexpr Type kTypes[] = {{"mma.sp.m16n8k32.f32.f16", "f32.f32", 32, kF16, kF16, kF32},
+                                    {"mma.sp.m16n8k32.f16.f16", "f16.f16", 32, kF16, kF16, kF16},
+                                    {"mma.sp.m16n8k32.f32.bf16", "bf16", 32, kBF16, kBF16, kF32},
+                                    {"mma.sp.m16n8k16.f32.tf32", "tf32", 16, kTF32, kTF32, kF32},
+                                    {"mma.sp.m16n8k64.s32.s8", "s8", 64, kI8, kI8, kI32},
+                                    {"mma.sp.m16n8k64.s32.s8.u8", "s8.u8", 64, kI8, kU8, kI32},
+                                    {"mma.sp.m16n8k64.s32.u8.s8", "u8.s8", 64, kU8, kI8, kI32},
+                                    {"mma.sp.m16n8k64.s32.u8", "u8", 64, kU8, kU8, kI32},
+                                    {"mma.sp.m16n8k64.f32.e4m3", "f32.e4m3.e4m3.f32", 64, kF8E4M3, kF8E4M3, kF32, kFp8},
+                                    {"mma.sp.m16n8k64.f32.e4m3.e5m2", "f32.e4m3.e5m2.f32", 64, kF8E4M3, kF8E5M2, kF32, kFp8},
+                                    {"mma.sp.m16n8k64.f32.e5m2.e4m3", "f32.e5m2.e4m3.f32", 64, kF8E5M2, kF8E4M3, kF32, kFp8},
+                                    {"mma.sp.m16n8k64.f32.e5m2", "f32.e5m2.e5m2.f32", 64, kF8E5M2, kF8E5M2, kF32, kFp8}};
+  static std::deque<std::string> names;  // rows hold views
+  std::vector<Row> rows;
+  for (const Type& type : kTypes) {
+    for (const bool ordered : {false, true}) {
+      const std::string form = ordered ? "llvm.nvvm.mma.sp.ordered.metadata.m16n8k" : "llvm.nvvm.mma.sp.m16n8k";
+      names.push_back(form + std::to_string(type.k) + ".row.col." + std::string(type.llvm));
+      const auto dense = [&](int k) {
+        return MmaSync(type.name, 16, k, type.a, type.b, type.c, ordered ? type.required | Feature::kOrderedSparse : type.required,
+                       ordered ? Feature::kNone : Feature::kOrderedSparse, 8, names.back());
+      };
+      Row& row = rows.emplace_back(dense(type.k / 2));
+      row.instruction.b_layout = dense(type.k).instruction.b_layout;
+      MakeSparse(row.instruction, 1);
+    }
+  }
+  return rows;
+}
+
 // AMD matrix instruction calculator, CDNA: the lane's low part is the row of A (of B: the column), its high part the
 // block of neighbouring k; D has four neighbouring rows in registers, then the lane's high part, then registers.
 Row Mfma(std::string_view name, int size, int k, DType a, DType b, DType c, Feature required, Feature excluded, double cycles,
@@ -156,14 +210,17 @@ std::vector<Row> WgmmaRows() {
                                     {"s32.s8", "s32.s8.s8", 32, kI8, kI8, kI32},
                                     {"s32.u8", "s32.u8.u8", 32, kU8, kU8, kI32}};
   static std::deque<std::string> names;  // rows hold views
+  const auto name = [](std::string_view form, int n, int k, std::string_view types) -> std::string_view {
+    return names.emplace_back(std::string(form) + std::to_string(n) + "k" + std::to_string(k) + "." + std::string(types));
+  };
   std::vector<Row> rows;
   for (const Type& type : kTypes) {
     for (int n = 256; n >= 8; n -= 8) {
       if (type.c == kI32 && n > 32 && n % 16 != 0) continue;
-      names.push_back("wgmma.m64n" + std::to_string(n) + "k" + std::to_string(type.k) + "." + std::string(type.short_name));
-      rows.push_back(Wgmma(names.back(), n, type.k, type.a, type.b, type.c, type.ptx));
-      names.push_back(names.back() + ".swapped");
-      rows.push_back(Swapped(rows.back(), names.back()));
+      rows.push_back(Wgmma(name("wgmma.m64n", n, type.k, type.short_name), n, type.k, type.a, type.b, type.c, type.ptx));
+      rows.push_back(Swapped(rows.back(), names.emplace_back(names.back() + ".swapped")));
+      rows.push_back(Wgmma(name("wgmma.sp.m64n", n, 2 * type.k, type.short_name), n, type.k, type.a, type.b, type.c, type.ptx));
+      MakeSparse(rows.back().instruction, 4);
     }
   }
   return rows;
@@ -183,6 +240,7 @@ const std::vector<Row>& Rows() {
 #define KILN_WMMA(...) Wmma(__VA_ARGS__),
 #include "compiler/target/amdgpu.def"
     };
+    std::ranges::move(SparseMmaRows(), std::back_inserter(all));
     std::ranges::move(WgmmaRows(), std::back_inserter(all));
     return all;
   }();
@@ -191,7 +249,7 @@ const std::vector<Row>& Rows() {
 
 // The row with which a warp computes its 16 rows of a group's row. It gives ldmatrix and fragments pairs of 16-bit floats.
 const MmaInstruction* EachWarp(const MmaInstruction& group, std::span<const MmaInstruction> rows) {
-  if (!group.IsByGroup() || group.a != group.b || ir::Bits(group.a) != 16) return nullptr;
+  if (!group.IsByGroup() || group.IsSparse() || group.a != group.b || ir::Bits(group.a) != 16) return nullptr;
   const auto found = std::ranges::find_if(rows, [&](const MmaInstruction& row) {
     return row.team == Team::kWarp && row.m == 16 && row.k == group.k && row.a == group.a && row.b == group.b && row.c == group.c;
   });

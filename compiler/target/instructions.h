@@ -25,9 +25,13 @@ struct MmaInstruction {
   Feature required;
   int m, n, k;
   ir::DType a, b, c;
-  ir::Layout a_layout;         // (m, k)
-  ir::Layout b_layout;         // (n, k)
-  ir::Layout c_layout;         // (m, n)
+  ir::Layout a_layout;  // (m, k)
+  ir::Layout b_layout;  // (n, k)
+  ir::Layout c_layout;  // (m, n)
+  // Of a row that takes a sparse A (ir::Sparsity): a_layout is of (m, k/2), and this one of the metadata, (m, parts of 32 / Registers() bits). A lane
+  // has one word. Lanes that hold none of it hold that of another instruction, which names them with another selector: `selectors` in all.
+  ir::Layout metadata_layout = {};
+  int selectors = 1;
   Team team = Team::kWarp;     // lanes of the layouts are its lanes
   bool reads_shared = false;   // it reads the operand without a layout (and the other one, unless it is a fragment) from shared memory itself
   bool in_flight = false;      // it may keep running while its team goes on, until somebody waits for the sum
@@ -41,6 +45,8 @@ struct MmaInstruction {
 
   bool IsByGroup() const { return team == Team::kGroup; }
   bool IsScalar() const { return team == Team::kThread; }
+  bool IsSparse() const { return metadata_layout.rank() > 0; }
+  int KeptK() const { return IsSparse() ? k / 2 : k; }   // columns of A
   int64_t Warps() const { return IsByGroup() ? 4 : 1; }  // of the team
   // Whether registers may hold the operand.
   bool ReadsA() const { return a_layout.rank() > 0; }

@@ -42,6 +42,7 @@ enum class Feature : uint32_t {
   kFp8Fnuz = 1 << 21,         // the hardware's fp8 are the FNUZ kind, not OCP's
   kFencesByMemory = 1 << 22,  // a barrier that orders shared memory alone does not wait for accesses of global memory
   kWordRegisters = 1 << 23,   // registers have 32 bits only; narrower values that blocks of code hand on are repacked
+  kOrderedSparse = 1 << 24,   // mma.sp::ordered_metadata; mma.sp, which takes indices in any order, is emulated
 };
 constexpr Feature operator|(Feature a, Feature b) { return Feature(uint32_t(a) | uint32_t(b)); }
 

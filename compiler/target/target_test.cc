@@ -93,7 +93,7 @@ TEST_P(Instructions, FragmentsCoverTheirMatrices) {
     const uint32_t lanes = GetParam()->warp_size * uint32_t(row.Warps());
     ExpectCovers(row.c_layout, row.m, row.n, lanes);
     if (row.ReadsA()) {
-      ExpectCovers(row.a_layout, row.m, row.k, lanes);
+      ExpectCovers(row.a_layout, row.m, row.KeptK(), lanes);
       EXPECT_EQ(row.a_layout.Registers() * ir::Bits(row.a) % 32, 0);
     }
     if (row.ReadsB()) {
@@ -102,6 +102,20 @@ TEST_P(Instructions, FragmentsCoverTheirMatrices) {
     }
     EXPECT_TRUE(row.ReadsA() || row.ReadsB());
     EXPECT_EQ(row.ReadsA() && row.ReadsB(), !row.reads_shared);
+  }
+}
+
+// Four bits for each group of a sparse row lie in one lane of those that a selector names, two side by side.
+TEST_P(Instructions, MetadataCoverTheirRows) {
+  for (const MmaInstruction& row : MmaInstructions(*GetParam())) {
+    SCOPED_TRACE(row.name);
+    EXPECT_EQ(row.IsSparse(), row.name.find(".sp.") != row.name.npos);
+    if (!row.IsSparse()) continue;
+    const ir::Layout& layout = row.metadata_layout;
+    EXPECT_EQ(layout.Extent(1) * 32 / layout.Registers(), row.k / ir::Sparsity(row.a).group * ir::Sparsity::kBits);
+    std::vector<ir::Digit> others;
+    if (row.selectors > 1) others.push_back({row.selectors, ir::Place::kThread, 2});
+    ExpectCovers(ir::Layout(layout.dims(), others), row.m, int(layout.Extent(1)), GetParam()->warp_size * uint32_t(row.Warps()));
   }
 }
 
@@ -122,7 +136,7 @@ TEST_P(Instructions, GroupsComputeAsynchronouslyFromSharedMemory) {
 TEST_P(Instructions, EachWarpComputesItsRows) {
   for (const MmaInstruction& row : MmaInstructions(*GetParam())) {
     SCOPED_TRACE(row.name);
-    EXPECT_EQ(row.each_warp != nullptr, row.IsByGroup() && ir::Bits(row.a) == 16);
+    EXPECT_EQ(row.each_warp != nullptr, row.IsByGroup() && !row.IsSparse() && ir::Bits(row.a) == 16);
     if (row.each_warp == nullptr) continue;
     const MmaInstruction hardware = Unswapped(row);
     const MmaInstruction& each = *row.each_warp;

@@ -152,6 +152,9 @@ class OpReader::FieldReader {
   void EvaluatesIfAny(std::optional<ExprId>& expr, Label label) {
     if (reflection_.HasField(message_, fields_.Of(label.name))) expr = reader_.Expr(Number(label.name), label.name);
   }
+  void RegionIfAny(std::optional<ir::Region>& region, Label label) {
+    if (reflection_.HasField(message_, fields_.Of(label.name))) Region(region.emplace(), label.name, Use::kRead);
+  }
   void Whole(BufferId& buffer, std::string_view name, Use) { Names(buffer, name); }
   void Names(BufferId& buffer, std::string_view name) { buffer = reader_.Buffer(Number(name), name); }
   void Declares(BufferId& buffer, std::string_view name) { Names(buffer, name); }

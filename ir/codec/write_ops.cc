@@ -35,6 +35,9 @@ class FieldWriter {
   void EvaluatesIfAny(const std::optional<ExprId>& expr, Label label) {
     if (expr) Set(label.name, Index(*expr));
   }
+  void RegionIfAny(const std::optional<ir::Region>& region, Label label) {
+    if (region) Region(*region, label.name, Use::kRead);
+  }
   void Whole(BufferId buffer, std::string_view name, Use) { Names(buffer, name); }
   void Names(BufferId buffer, std::string_view name) { Set(name, Index(buffer)); }
   void Declares(BufferId buffer, std::string_view name) { Names(buffer, name); }

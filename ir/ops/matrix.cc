@@ -27,12 +27,32 @@ std::optional<Matrix> MatrixOf(Verifier& verifier, const Region& region, std::st
   return Matrix{region.extents[rank - 2], region.extents[rank - 1]};
 }
 
+// `a`: what op(a) holds.
+void CheckMetadata(Verifier& verifier, const Gemm& op, const Matrix& a) {
+  const DType of = verifier.module()[op.a.buffer].dtype, type = verifier.module()[op.metadata->buffer].dtype;
+  if (Bits(of) < 8 || Bits(of) > 32 || !IsInteger(type) || Bits(type) < 8 || Bits(type) > 32) {
+    return verifier.Error(fmt::format("a sparse a of {} with metadata of {}", Name(of), Name(type)),
+                          "elements have 8, 16 or 32 bits, and metadata are integers of 8, 16 or 32 bits");
+  }
+  std::optional<Matrix> metadata = MatrixOf(verifier, *op.metadata, "the metadata");
+  if (!metadata) return;
+  if (op.transpose_metadata) std::swap(metadata->rows, metadata->cols);
+  const int64_t each = Sparsity(of).Each(type), k = 2 * a.cols;
+  if (metadata->rows == a.rows && metadata->cols * each == k) return;
+  verifier.Error(fmt::format("a sparse op(a) holds {} × {} and its metadata are {} × {}", a.rows, a.cols, metadata->rows, metadata->cols),
+                 fmt::format("one {} is for {} of k = {}, twice the columns of op(a); is a transpose missing?", Name(type), each, k));
+}
+
 void CheckShapes(Verifier& verifier, const Gemm& op) {
   std::optional<Matrix> a = MatrixOf(verifier, op.a, "a"), b = MatrixOf(verifier, op.b, "b"),
                         c = MatrixOf(verifier, op.c, "c", op.plan ? op.plan->warps_k : 1);
   if (!a || !b || !c) return;
   if (op.transpose_a) std::swap(a->rows, a->cols);
   if (op.transpose_b) std::swap(b->rows, b->cols);
+  if (op.metadata) {
+    CheckMetadata(verifier, op, *a);
+    a->cols *= 2;
+  }
   if (a->cols == b->rows && a->rows == c->rows && b->cols == c->cols) return;
   verifier.Error(fmt::format("op(a) is {} × {}, op(b) is {} × {} and c is {} × {}", a->rows, a->cols, b->rows, b->cols, c->rows, c->cols),
                  "op(a) is m × k, op(b) is k × n and c is m × n; is a transpose missing?");
@@ -47,10 +67,12 @@ bool TypesAgree(DType a, DType b, DType c) {
 }
 
 void CheckSpaces(Verifier& verifier, const Gemm& op) {
-  for (auto [region, what] : {std::pair(&op.a, "a"), std::pair(&op.b, "b")}) {
+  for (auto [region, what] : {std::pair(&op.a, "a"), std::pair(&op.b, "b"), std::pair(op.metadata ? &*op.metadata : nullptr, "the metadata")}) {
+    if (region == nullptr) continue;
     Space space = verifier.module()[region->buffer].space;
     if (space == Space::kShared || space == Space::kFragment) continue;
-    verifier.Error(fmt::format("{} is in {} memory", what, Name(space)), "copy it to a shared buffer or a fragment first");
+    verifier.Error(fmt::format("{} {} in {} memory", what, region == &op.a || region == &op.b ? "is" : "are", Name(space)),
+                   "copy it to a shared buffer or a fragment first");
   }
   Space space = verifier.module()[op.c.buffer].space;
   if (space != Space::kFragment) verifier.Error(fmt::format("c is in {} memory", Name(space)), "accumulate in a fragment and copy it out");
@@ -98,6 +120,7 @@ void Check(Verifier& verifier, const Gemm& op) {
                    "b are 8- or 4-bit "
                    "integers and c is i32");
   }
+  if (op.transpose_metadata && !op.metadata) verifier.Error("transposed metadata of a gemm that has none", "leave out transpose_metadata");
   if (op.allow_tf32 && (a != DType::kF32 || b != DType::kF32)) {
     verifier.Error(fmt::format("a gemm of {} and {} that may round to tf32", Name(a), Name(b)), "f32 alone is rounded; leave out tf32");
   }

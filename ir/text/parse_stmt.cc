@@ -60,6 +60,9 @@ class Parser::FieldParser {
   void EvaluatesIfAny(std::optional<ExprId>& expr, Label label) {
     if (parser_.Accept(label.word)) expr = parser_.ParseExpr();
   }
+  void RegionIfAny(std::optional<ir::Region>& region, Label label) {
+    if (parser_.Accept(label.word)) region = parser_.ParseRegion();
+  }
   void Whole(BufferId& buffer, std::string_view, Use) { buffer = parser_.ParseBuffer(); }
   void Names(BufferId& buffer, std::string_view) { buffer = parser_.ParseBuffer(); }
   void Body(Block& block, std::string_view) { block = parser_.ParseBlock(); }

@@ -32,6 +32,9 @@ class StmtPrinter::FieldPrinter {
   void EvaluatesIfAny(const std::optional<ExprId>& expr, Label label) {
     if (expr) Add(label.word), Add(exprs_(*expr));
   }
+  void RegionIfAny(const std::optional<ir::Region>& region, Label label) {
+    if (region) Add(label.word), Region(*region, label.name, Use::kRead);
+  }
   void Whole(BufferId buffer, std::string_view, Use) { Add(exprs_(buffer)); }
   void Names(BufferId buffer, std::string_view) { Add(exprs_(buffer)); }
   void Body(const Block&, std::string_view) { Add("{"); }

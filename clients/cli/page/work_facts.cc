@@ -84,9 +84,9 @@ class Counter {
 
   static double Product(const ir::Gemm& gemm) {
     const auto& c = gemm.c.extents;
-    const auto& a = gemm.a.extents;
-    if (c.size() < 2 || a.size() < 2) return 0;
-    return 2.0 * double(c[c.size() - 2]) * double(c.back()) * double(gemm.transpose_a ? a[a.size() - 2] : a.back());
+    const auto& b = gemm.b.extents;
+    if (c.size() < 2 || b.size() < 2) return 0;
+    return 2.0 * double(c[c.size() - 2]) * double(c.back()) * double(gemm.transpose_b ? b.back() : b[b.size() - 2]);
   }
 
   void Moved(ir::BufferId buffer, double elements) {

@@ -43,6 +43,7 @@ class Collector {
       } else if (auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) {
         uses_.gemms.push_back(gemm);
         AddFragment(gemm->a.buffer), AddFragment(gemm->b.buffer), AddFragment(gemm->c.buffer);
+        if (gemm->metadata) AddFragment(gemm->metadata->buffer);
         continue;
       } else if (auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
         uses_.reduces.push_back(reduce);

@@ -45,7 +45,7 @@ void kiln_emu_wgmma_begin(uint32_t clear, uint32_t count, void* c, uint32_t site
   BeginProducts(Current(), count, static_cast<uint32_t*>(c), clear != 0, site, location);
 }
 void kiln_emu_wgmma_step(uint64_t form, uint64_t a, uint64_t b, void* words, uint32_t flags, uint32_t site, uint32_t location) {
-  StepProducts(Current(), {form, a, b, flags, location, {}}, static_cast<const uint32_t*>(words), site);
+  StepProducts(Current(), {form, a, b, flags, location, {}, {}}, static_cast<const uint32_t*>(words), site);
 }
 void kiln_emu_wgmma_wait(uint32_t pending, uint32_t count, void* words, uint32_t site, uint32_t location) {
   WaitProducts(Current(), pending, count, static_cast<uint32_t*>(words), site, location);

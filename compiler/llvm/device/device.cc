@@ -87,11 +87,11 @@ Value* DeviceBase::ConvertPacked(std::span<Value* const> v, DType from, DType to
 }
 
 std::vector<Value*> DeviceBase::Mma(const target::MmaInstruction& instruction, std::span<Value* const> a, std::span<Value* const> b,
-                                    std::span<Value* const> c) {
+                                    std::span<Value* const> c, const SparseMetadata& metadata) {
   const std::string_view name = instruction.intrinsic;
   const llvm::Intrinsic::ID id = llvm::Intrinsic::lookupIntrinsicID(llvm::StringRef(name.data(), name.size()));
   if (id == llvm::Intrinsic::not_intrinsic) std::abort();  // a row of the tables that this LLVM does not have
-  return CallMma(instruction, id, a, b, c);
+  return CallMma(instruction, id, a, b, c, metadata);
 }
 
 namespace {
@@ -171,7 +171,7 @@ Value* Device::JoinDescriptor(Value* low, uint32_t high) {
 
 // Asked only where the target has the features that their comments name.
 std::vector<llvm::Value*> Device::MmaGroup(const target::MmaInstruction&, std::span<llvm::Value* const>, std::span<llvm::Value* const>,
-                                           std::span<llvm::Value* const>, bool, bool, bool) {
+                                           std::span<llvm::Value* const>, bool, bool, bool, std::span<const SparseMetadata>) {
   std::abort();
 }
 std::vector<llvm::Value*> Device::MmaWait(std::span<llvm::Value* const>, int) { std::abort(); }

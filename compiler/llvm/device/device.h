@@ -34,6 +34,12 @@ struct AtomicForm {
 enum class VoteOp { kAll, kAny, kBallot };
 enum class WarpReduceOp { kAdd, kMin, kMax, kAnd, kOr, kXor };
 
+// The metadata of an instruction whose A is sparse: the lane's word, and which lanes' words count.
+struct SparseMetadata {
+  llvm::Value* word = nullptr;
+  int selector = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -101,19 +107,19 @@ class Device {
   virtual std::vector<llvm::Value*> LoadMatrix(llvm::Value* row, int count, bool transpose) = 0;
   virtual void StoreMatrix(llvm::Value* row, std::span<llvm::Value* const> words, bool transpose) = 0;  // kStMatrix
 
-  // One matrix instruction. a, b: i32 words in register order; c and the result: one value for each element.
+  // One matrix instruction. a, b: i32 words in register order; c and the result: one value for each element. `metadata`: of sparse rows.
   virtual std::vector<llvm::Value*> Mma(const target::MmaInstruction& instruction, std::span<llvm::Value* const> a, std::span<llvm::Value* const> b,
-                                        std::span<llvm::Value* const> c) = 0;
+                                        std::span<llvm::Value* const> c, const SparseMetadata& metadata = {}) = 0;
   // A 64-bit descriptor of shared memory from its halves.
   virtual llvm::Value* JoinDescriptor(llvm::Value* low, uint32_t high);
   // `standing`: how many descriptors stay the same in loops of the kernel. Told before the first product.
   virtual void ExpectDescriptors(int64_t /*standing*/) {}
   // wgmma (kWgmma), started: MmaWait comes before the result is touched. a: 64-bit descriptors of shared memory, or four i32 words for each;
   // b: descriptors; one of each for every step along k, of one instruction's rows and columns. c and the result: one value for each element.
-  // `clear`: c counts as zero. `a_by_rows`, `b_by_rows`: the operand's rows, not k, are contiguous.
+  // `clear`: c counts as zero. `a_by_rows`, `b_by_rows`: the operand's rows, not k, are contiguous. `metadata`: of sparse rows, for every step.
   virtual std::vector<llvm::Value*> MmaGroup(const target::MmaInstruction& instruction, std::span<llvm::Value* const> a,
                                              std::span<llvm::Value* const> b, std::span<llvm::Value* const> c, bool clear, bool a_by_rows,
-                                             bool b_by_rows);
+                                             bool b_by_rows, std::span<const SparseMetadata> metadata = {});
   // Waits until at most `pending` of the newest groups are unfinished. `c`: results of the older groups; returns their values after the
   // wait.
   virtual std::vector<llvm::Value*> MmaWait(std::span<llvm::Value* const> c, int pending);

@@ -124,7 +124,7 @@ class AmdgpuDevice final : public DeviceBase {
   }
 
   std::vector<Value*> CallMma(const target::MmaInstruction& instruction, Intrinsic::ID id, std::span<Value* const> a, std::span<Value* const> b,
-                              std::span<Value* const> c) override {
+                              std::span<Value* const> c, const SparseMetadata&) override {
     llvm::IRBuilderBase& ir = builder();
     Value* accumulator = VectorOf(c);
     if (!Intrinsic::isOverloaded(id)) {  // MFMA; cbsz, abid and blgp are 0

@@ -18,7 +18,7 @@ class DeviceBase : public Device, protected NativeMath, protected NativeConvert 
   llvm::Value* Convert(llvm::Value* v, ir::DType from, ir::DType to) override;
   llvm::Value* ConvertPacked(std::span<llvm::Value* const> v, ir::DType from, ir::DType to) override;
   std::vector<llvm::Value*> Mma(const target::MmaInstruction& instruction, std::span<llvm::Value* const> a, std::span<llvm::Value* const> b,
-                                std::span<llvm::Value* const> c) override;
+                                std::span<llvm::Value* const> c, const SparseMetadata& metadata) override;
   llvm::Value* Atomic(const AtomicForm& form, llvm::Value* ptr, llvm::Value* v, llvm::Value* compare) override;
 
  protected:
@@ -27,7 +27,7 @@ class DeviceBase : public Device, protected NativeMath, protected NativeConvert 
   virtual llvm::Value* ShuffleXorWord(llvm::Value* word, int mask) = 0;
   // The call of a row's intrinsic with its operands as the family passes them, and the result's elements.
   virtual std::vector<llvm::Value*> CallMma(const target::MmaInstruction& instruction, llvm::Intrinsic::ID id, std::span<llvm::Value* const> a,
-                                            std::span<llvm::Value* const> b, std::span<llvm::Value* const> c) = 0;
+                                            std::span<llvm::Value* const> b, std::span<llvm::Value* const> c, const SparseMetadata& metadata) = 0;
   // Null: each value is converted alone.
   virtual llvm::Value* NativePacked(std::span<llvm::Value* const>, ir::DType, ir::DType) { return nullptr; }
   virtual std::string_view DeviceScope() const = 0;

@@ -49,11 +49,13 @@ TEST_P(DeviceMatrixTest, EveryMatrixInstruction) {
       };
       std::vector<Value*> c;
       for (int64_t i = 0; i < row.c_layout.Registers(); ++i) c.push_back(k.Load(ValueType(k.context, row.c)));
-      const auto d = k.device->Mma(row, words(row.a_layout, row.a), words(row.b_layout, row.b), c);
+      const SparseMetadata metadata{row.IsSparse() ? k.Load(k.builder.getInt32Ty()) : nullptr, row.selectors - 1};
+      const auto d = k.device->Mma(row, words(row.a_layout, row.a), words(row.b_layout, row.b), c, metadata);
       ASSERT_EQ(d.size(), c.size());
       for (Value* v : d) k.Store(v);
     });
-    EXPECT_TRUE(text.find("mma.sync") != text.npos || text.find("v_mfma") != text.npos || text.find("v_wmma") != text.npos);
+    EXPECT_EQ(text.find("mma.sp") != text.npos, row.IsSparse());
+    EXPECT_TRUE(row.IsSparse() || text.find("mma.sync") != text.npos || text.find("v_mfma") != text.npos || text.find("v_wmma") != text.npos);
   }
 }
 
@@ -65,7 +67,9 @@ TEST_P(DeviceMatrixTest, MatrixGroups) {
     for (const bool registers : {false, true}) {
       const std::string text = Compile([&](TestKernel& k) {
         std::vector<Value*> a, b, c;
+        std::vector<SparseMetadata> metadata;
         for (int step = 0; step < 2; ++step) {
+          if (row.IsSparse()) metadata.push_back({k.Load(k.builder.getInt32Ty()), step % row.selectors});
           for (int word = 0; word < 4 && registers; ++word) a.push_back(k.Load(k.builder.getInt32Ty()));
           if (!registers) a.push_back(k.Load(k.builder.getInt64Ty()));
           b.push_back(k.Load(k.builder.getInt64Ty()));
@@ -73,11 +77,11 @@ TEST_P(DeviceMatrixTest, MatrixGroups) {
         for (int64_t i = 0; i < row.c_layout.Registers(); ++i) c.push_back(k.Load(ValueType(k.context, row.c)));
         const bool by_rows = ir::Bits(row.a) == 16;
         k.device->FenceAsyncProxy();
-        const auto d = k.device->MmaWait(k.device->MmaGroup(row, a, b, c, false, by_rows && !registers, by_rows), 0);
+        const auto d = k.device->MmaWait(k.device->MmaGroup(row, a, b, c, false, by_rows && !registers, by_rows, metadata), 0);
         ASSERT_EQ(d.size(), c.size());
         for (Value* v : d) k.Store(v);
       });
-      EXPECT_NE(text.find("wgmma.mma_async"), text.npos);
+      EXPECT_NE(text.find(row.IsSparse() ? "wgmma.mma_async.sp" : "wgmma.mma_async.sync"), text.npos);
     }
   }
 }

@@ -143,7 +143,7 @@ class NvptxDevice final : public NvptxAsyncDevice {
 
   // Each word of A and B is an argument; f16 accumulators travel as pairs.
   std::vector<Value*> CallMma(const target::MmaInstruction& instruction, Intrinsic::ID id, std::span<Value* const> a, std::span<Value* const> b,
-                              std::span<Value* const> c) override {
+                              std::span<Value* const> c, const SparseMetadata& metadata) override {
     llvm::FunctionType* type = Intrinsic::getType(builder().getContext(), id);
     std::vector<Value*> args;
     for (auto words : {a, b}) {
@@ -151,6 +151,7 @@ class NvptxDevice final : public NvptxAsyncDevice {
     }
     const bool pairs = instruction.c == DType::kF16;
     for (size_t i = 0; i < c.size(); i += pairs ? 2 : 1) args.push_back(pairs ? VectorOf(c.subspan(i, 2)) : c[i]);
+    if (instruction.IsSparse()) args.insert(args.end(), {metadata.word, I32(metadata.selector)});
     llvm::CallInst* call = Call(id, args);
     call->setConvergent();  // which LLVM 22's declaration is not
     std::vector<Value*> results = Results(call);

@@ -66,16 +66,15 @@ class NvptxAsyncDevice::Steps {
               std::to_string(parts->second.high) + "}; ";
     return std::string(name);
   }
+  std::string Input(Value* value) {
+    inputs.push_back(value);
+    return "$" + std::to_string(next_++);
+  }
   std::vector<Value*> inputs;
 
  private:
   // A choice: two operands of 32 steps.
   static constexpr size_t kMostDescriptors = 64;
-
-  std::string Input(Value* value) {
-    inputs.push_back(value);
-    return "$" + std::to_string(next_++);
-  }
 
   const std::map<Value*, Joined>& joined_;
   std::map<Value*, std::string> starts_;
@@ -85,7 +84,8 @@ class NvptxAsyncDevice::Steps {
 
 // One text from fence to commit: nothing can be scheduled in between.
 std::vector<Value*> NvptxAsyncDevice::MmaGroup(const target::MmaInstruction& mma, std::span<Value* const> a, std::span<Value* const> b,
-                                               std::span<Value* const> c, bool clear, bool a_by_rows, bool b_by_rows) {
+                                               std::span<Value* const> c, bool clear, bool a_by_rows, bool b_by_rows,
+                                               std::span<const SparseMetadata> metadata) {
   const size_t steps = b.size(), a_each = a.size() / steps, registers = c.size();
   std::string results;
   for (size_t r = 0; r < registers; ++r) results += (r == 0 ? "$" : ",$") + std::to_string(r);
@@ -98,8 +98,11 @@ std::vector<Value*> NvptxAsyncDevice::MmaGroup(const target::MmaInstruction& mma
     std::string before, left;
     for (size_t w = 0; w < a_each; ++w) left += (w == 0 ? "" : ",") + operands.Take(a[step * a_each + w], "left", before);
     const std::string right = operands.Take(b[step], "right", before);
-    text += before + "wgmma.mma_async.sync.aligned.m64n" + std::to_string(mma.n) + "k" + std::to_string(mma.k) + "." + std::string(mma.intrinsic) +
-            " {" + results + "}, " + (a_each == 1 ? left : "{" + left + "}") + ", " + right + (step == 0 ? ", first" : ", more");
+    const bool sparse = mma.IsSparse();
+    text += before + "wgmma.mma_async" + (sparse ? ".sp" : "") + ".sync.aligned.m64n" + std::to_string(mma.n) + "k" + std::to_string(mma.k) + "." +
+            std::string(mma.intrinsic) + " {" + results + "}, " + (a_each == 1 ? left : "{" + left + "}") + ", " + right;
+    if (sparse) text += ", " + operands.Input(metadata[step].word) + ", " + std::to_string(metadata[step].selector);
+    text += step == 0 ? ", first" : ", more";
     if (!integers) text += ", 1, 1";
     if (transposes && a_each == 1) text += a_by_rows ? ", 1" : ", 0";
     if (transposes) text += b_by_rows ? ", 1" : ", 0";

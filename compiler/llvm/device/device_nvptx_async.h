@@ -19,7 +19,8 @@ class NvptxAsyncDevice : public DeviceBase {
   llvm::Value* JoinDescriptor(llvm::Value* low, uint32_t high) override;
   void ExpectDescriptors(int64_t standing) override { standing_descriptors_ = standing; }
   std::vector<llvm::Value*> MmaGroup(const target::MmaInstruction& mma, std::span<llvm::Value* const> a, std::span<llvm::Value* const> b,
-                                     std::span<llvm::Value* const> c, bool clear, bool a_by_rows, bool b_by_rows) override;
+                                     std::span<llvm::Value* const> c, bool clear, bool a_by_rows, bool b_by_rows,
+                                     std::span<const SparseMetadata> metadata) override;
   std::vector<llvm::Value*> MmaWait(std::span<llvm::Value* const> c, int pending) override;
   std::vector<llvm::Value*> Settled(std::span<llvm::Value* const> values) override { return Tied("", values, {}); }
   void FenceAsyncProxy() override;

@@ -52,6 +52,17 @@ std::vector<int64_t> Sides(int64_t rows, int64_t columns, bool transposed) {
 
 Space OperandSpace(Writer& writer) { return writer.OneIn(5) ? Space::kFragment : Space::kShared; }
 
+// Some products have a sparse a, which holds half of the columns.
+void MakeSparse(Writer& writer, Gemm& gemm, const Product& sizes) {
+  const DType of = writer.module[gemm.a.buffer].dtype;
+  const DType type = writer.Pick<DType>({DType::kI8, DType::kU8, DType::kI16, DType::kU16, DType::kI32, DType::kU32});
+  const int64_t each = Bits(of) < 8 || Bits(of) > 32 ? 1 : Sparsity(of).Each(type);
+  if (!writer.OneIn(6) || each == 1 || sizes.k % each != 0) return;
+  gemm.transpose_metadata = writer.OneIn(4);
+  gemm.a = writer.Whole(writer.AddTile(OperandSpace(writer), of, Sides(sizes.m, sizes.k / 2, gemm.transpose_a)));
+  gemm.metadata = writer.Whole(writer.AddTile(OperandSpace(writer), type, Sides(sizes.m, sizes.k / each, gemm.transpose_metadata)));
+}
+
 Gemm SomeGemm(Writer& writer) {
   const auto [m, n, k] = SomeExtents(writer);
   const Types types = SomeTypes(writer);
@@ -59,6 +70,7 @@ Gemm SomeGemm(Writer& writer) {
   gemm.a = writer.Whole(writer.AddTile(OperandSpace(writer), types.a, Sides(m, k, gemm.transpose_a)));
   gemm.b = writer.Whole(writer.AddTile(OperandSpace(writer), types.b, Sides(k, n, gemm.transpose_b)));
   gemm.c = writer.Whole(writer.AddTile(Space::kFragment, types.c, {m, n}));
+  MakeSparse(writer, gemm, {m, n, k});
   gemm.allow_tf32 = types.a == DType::kF32 && types.b == DType::kF32 && writer.Coin();
   if (writer.decisions()) gemm.plan = GemmPlan{"mma.m16n8k16.f32.f16", 2, 2, 1 + int(writer.Below(2)), writer.Coin(), writer.Coin(), writer.Coin()};
   return gemm;
@@ -109,6 +121,7 @@ Op WriteProductLoop(Writer& writer) {
   if (loop.kind == LoopKind::kPipelined) loop.num_stages = uint32_t(writer.Below(5));
   loop.body.push_back({Load(writer, gemm.a, loop.vars[0]), {}});
   loop.body.push_back({Load(writer, gemm.b, loop.vars[0]), {}});
+  if (gemm.metadata) loop.body.push_back({Load(writer, *gemm.metadata, loop.vars[0]), {}});
   if (writer.OneIn(4)) {
     Block more = writer.Nested(writer.place);
     std::ranges::move(more, std::back_inserter(loop.body));

@@ -46,7 +46,7 @@ class _Counter:
     def _stmt(self, s, times: int, parallel: bool):
         if isinstance(s, ir.Gemm):
             rows, columns = s.c.extents[-2:]
-            self.operations += 2 * rows * columns * s.a.extents[-2 if s.transpose_a else -1] * times
+            self.operations += 2 * rows * columns * s.b.extents[-1 if s.transpose_b else -2] * times
         for operand in _operands(s):
             if isinstance(operand, Region) and _is_tensor(operand.buffer):
                 self._move(operand.dtype, math.prod(_known(e, "the extent of a region") for e in operand.extents) * times)

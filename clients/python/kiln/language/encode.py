@@ -25,7 +25,8 @@ class EncodeError(RuntimeError):
 
 
 def _write_region(encoder, op, name, value):
-    getattr(op, name).CopyFrom(encoder.region(value))
+    if value is not None:
+        getattr(op, name).CopyFrom(encoder.region(value))
 
 
 def _write_list(encoder, op, name, value):
@@ -48,6 +49,7 @@ def _write_element(encoder, op, name, value):
 
 _WRITERS = {
     "Region": _write_region,
+    "Region | None": _write_region,
     "Element | None": _write_element,
     "Expr | None": _write_optional,
     "Expr": lambda encoder, op, name, value: setattr(op, name, encoder.use(value)),

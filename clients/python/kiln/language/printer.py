@@ -70,7 +70,8 @@ def _for(s: ir.For, _):
 
 
 def _gemm(s: ir.Gemm, _):
-    flags = [name for name in ("transpose_a", "transpose_b", "clear_accum", "allow_tf32") if getattr(s, name)]
+    flags = [name for name in ("transpose_a", "transpose_b", "clear_accum", "allow_tf32", "transpose_metadata") if getattr(s, name)]
+    flags += [f"metadata={s.metadata!r}"] if s.metadata is not None else []
     flags += [f"policy={('square', 'full_row', 'full_col')[s.policy]}"] if s.policy else []
     return [f"gemm {s.a!r}, {s.b!r} -> {s.c!r}" + "".join(f" {f}" for f in flags)]
 

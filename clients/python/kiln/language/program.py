@@ -115,6 +115,8 @@ class Gemm(Stmt):
     policy: int = 0
     clear_accum: bool = False
     allow_tf32: bool = False
+    metadata: Region | None = None  # of a sparse a, which holds half of the columns
+    transpose_metadata: bool = False
 
 
 @dataclass(slots=True)

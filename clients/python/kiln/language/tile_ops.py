@@ -167,31 +167,39 @@ def gemm(A, B, C, transpose_A=False, transpose_B=False, policy=GemmWarpPolicy.Sq
     if mbar is not None:
         raise error("T.gemm(mbar=…) signals completion by hand, which Kiln infers: drop the argument and the wait that goes with it")
     a, b, c = (closed(operand(x, f"operand {name} of T.gemm")) for x, name in ((A, "A"), (B, "B"), (C, "C")))
-    _check_gemm(a, b, c, transpose_A, transpose_B)
+    check_product("T.gemm", a, b, c, transpose_A, transpose_B)
     if allow_tf32 and (a.dtype != "float32" or b.dtype != "float32"):
         raise error(f"T.gemm(allow_tf32=True) is for float32, and A is {a.dtype}, B {b.dtype}; leave it out")
+    cleared = clear_before("T.gemm", c, clear_accum)
+    emit(ir.Gemm(a, b, c, bool(transpose_A), bool(transpose_B), int(policy), cleared, bool(allow_tf32)))
+
+
+def clear_before(name: str, c: Region, clear_accum) -> bool:
+    """Whether the product itself starts from zero. Where that is known at run time only, a statement before it sets its sum to zero."""
     known = constant_value(clear_accum)
     if known is None:
-        trace = current("T.gemm")
+        trace = current(name)
         guard = trace.emit(ir.If(as_expr(clear_accum)))
         with trace.inside(guard.then_body):
             emit(ir.Fill(c, cast(0, c.dtype)))
-    emit(ir.Gemm(a, b, c, bool(transpose_A), bool(transpose_B), int(policy), bool(known), bool(allow_tf32)))
+    return bool(known)
 
 
-def _matrix(region: Region, transposed: bool):
+def matrix_of(name: str, operand_name: str, region: Region, transposed: bool = False):
+    """(rows, columns) of what the operand holds, or of its transpose."""
+    if len(region.extents) < 2 or any(e != 1 for e in region.extents[:-2]):
+        raise error(f"operand {operand_name} of {name} must be a matrix (leading dimensions of size 1 are allowed), not {describe(region)}")
     rows, columns = region.extents[-2:]
     return (columns, rows) if transposed else (rows, columns)
 
 
-def _check_gemm(a, b, c, transpose_a, transpose_b):
-    for name, region in (("A", a), ("B", b), ("C", c)):
-        if len(region.extents) < 2 or any(e != 1 for e in region.extents[:-2]):
-            raise error(f"operand {name} of T.gemm must be a matrix (leading dimensions of size 1 are allowed), not {describe(region)}")
-    (m, k), (k2, n) = _matrix(a, transpose_a), _matrix(b, transpose_b)
-    if k != k2 or _matrix(c, False) != (m, n):
+def check_product(name: str, a, b, c, transpose_a, transpose_b, kept: int = 1):
+    """``kept``: of so many neighbours along k, A holds one."""
+    (m, k), (k2, n) = matrix_of(name, "A", a, transpose_a), matrix_of(name, "B", b, transpose_b)
+    k *= kept
+    if k != k2 or matrix_of(name, "C", c) != (m, n):
         raise error(
-            f"T.gemm of A {m}×{k} and B {k2}×{n} into C {c.extents[-2]}×{c.extents[-1]}: "
+            f"{name} of A {m}×{k} and B {k2}×{n} into C {c.extents[-2]}×{c.extents[-1]}: "
             + ("the inner sizes differ; " if k != k2 else "C must be " + f"{m}×{n}; ")
             + "check transpose_A and transpose_B and the shapes of the allocations"
         )

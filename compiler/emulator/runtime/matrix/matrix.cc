@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "compiler/emulator/runtime/matrix/number.h"
+#include "compiler/emulator/runtime/matrix/sparse.h"
 
 namespace kiln::emulator {
 namespace {
@@ -115,7 +116,7 @@ std::unique_ptr<MatrixUnits::Placement> MatrixUnits::Place(const MatrixForm& f) 
   placement->form = f;
   placement->lanes = f.unit == MatrixUnit::kMfma ? 64 : 32;
   const int lanes = int(placement->lanes), copies = f.unit == MatrixUnit::kWmmaGfx11 ? 2 : 1;
-  const int count_a = f.m * f.k * copies / lanes, count_b = f.n * f.k * copies / lanes, count_c = f.m * f.n / lanes;
+  const int count_a = f.m * f.KeptK() * copies / lanes, count_b = f.n * f.k * copies / lanes, count_c = f.m * f.n / lanes;
   const auto element = [](int lane, int i, uint8_t type, uint32_t base, int index) {
     const int each = 32 / BitsOf(type);
     return Element{uint16_t(lane), uint16_t(base + uint32_t(i / each)), uint8_t(i % each * BitsOf(type)), uint16_t(index)};
@@ -124,7 +125,7 @@ std::unique_ptr<MatrixUnits::Placement> MatrixUnits::Place(const MatrixForm& f) 
     const bool again = copies == 2 && lane >= 16;
     for (int i = 0; i < count_a; ++i) {
       const Position p = PositionA(f, lane, i);
-      (again ? placement->copies_a : placement->a).push_back(element(lane, i, f.a, kWordsOfA, p.row * f.k + p.column));
+      (again ? placement->copies_a : placement->a).push_back(element(lane, i, f.a, kWordsOfA, p.row * f.KeptK() + p.column));
     }
     for (int i = 0; i < count_b; ++i) {
       const Position p = PositionB(f, lane, i);
@@ -138,8 +139,23 @@ std::unique_ptr<MatrixUnits::Placement> MatrixUnits::Place(const MatrixForm& f) 
   return placement;
 }
 
+namespace {
+
+// Makes a sparse a dense. What is wrong with its metadata, or empty.
+template <typename T>
+std::string Expand(const MatrixForm& form, std::span<uint32_t* const> words, std::vector<T>& a) {
+  if (!form.IsSparse()) return {};
+  std::vector<uint32_t> metadata;
+  for (const uint32_t* lane : words) metadata.push_back(lane[kWordOfMetadata]);
+  const std::vector<T> kept = a;
+  std::string problem = Spread(form, form.m, kept, metadata, a);
+  return problem.empty() ? problem : "a matrix instruction with " + problem;
+}
+
+}  // namespace
+
 template <int N>
-void MatrixUnits::MultiplyFloats(const Placement& p, std::span<uint32_t* const> words) {
+std::string MatrixUnits::MultiplyFloats(const Placement& p, std::span<uint32_t* const> words) {
   const Reader a(p.form.a), b(p.form.b);
   const bool narrow = DType(p.form.c) == DType::kF16;
   a_.resize(p.a.size());
@@ -151,25 +167,29 @@ void MatrixUnits::MultiplyFloats(const Placement& p, std::span<uint32_t* const> 
     const uint32_t word = words[e.lane][e.word];
     c_[e.index] = narrow ? ValuesOf(DType::kF16)[word & 0xffff] : std::bit_cast<float>(word);
   }
+  if (std::string problem = Expand(p.form, words, a_); !problem.empty()) return problem;
   Accumulate<N>(a_.data(), b_.data(), c_.data(), p.form.m, p.form.k);
   for (const Element& e : p.c) {
     words[e.lane][e.word] = narrow ? Narrow(DType::kF16, c_[e.index]) : std::bit_cast<uint32_t>(c_[e.index]);
   }
+  return {};
 }
 
-void MatrixUnits::MultiplyIntegers(const Placement& p, std::span<uint32_t* const> words) {
+std::string MatrixUnits::MultiplyIntegers(const Placement& p, std::span<uint32_t* const> words) {
   const Reader a(p.form.a), b(p.form.b);
   const int k = p.form.k, n = p.form.n;
   ia_.resize(p.a.size());
   ib_.resize(p.b.size());
   for (const Element& e : p.a) ia_[e.index] = a.Integer(words[e.lane][e.word], e.shift);
   for (const Element& e : p.b) ib_[e.index] = b.Integer(words[e.lane][e.word], e.shift);
+  if (std::string problem = Expand(p.form, words, ia_); !problem.empty()) return problem;
   for (const Element& e : p.c) {
     uint32_t sum = words[e.lane][e.word];  // wraps
     const int row = e.index / n, column = e.index % n;
     for (int i = 0; i < k; ++i) sum += uint32_t(ia_[size_t(row * k + i)] * ib_[size_t(i * n + column)]);
     words[e.lane][e.word] = sum;
   }
+  return {};
 }
 
 std::string MatrixUnits::Run(uint64_t packed, std::span<uint32_t* const> words) {
@@ -188,16 +208,9 @@ std::string MatrixUnits::Run(uint64_t packed, std::span<uint32_t* const> words) 
       }
     }
   }
-  if (DType(p.form.c) == DType::kI32) {
-    MultiplyIntegers(p, words);
-  } else if (p.form.n == 8) {
-    MultiplyFloats<8>(p, words);
-  } else if (p.form.n == 16) {
-    MultiplyFloats<16>(p, words);
-  } else {
-    MultiplyFloats<32>(p, words);
-  }
-  return {};
+  if (DType(p.form.c) == DType::kI32) return MultiplyIntegers(p, words);
+  if (p.form.n == 8) return MultiplyFloats<8>(p, words);
+  return p.form.n == 16 ? MultiplyFloats<16>(p, words) : MultiplyFloats<32>(p, words);
 }
 
 }  // namespace kiln::emulator

@@ -22,7 +22,7 @@ class MatrixUnits {
   std::string Run(uint64_t form, std::span<uint32_t* const> words);
 
  private:
-  // Where each element of an operand lies. Of a: row · K + k; of b: k · N + column; of c: row · N + column.
+  // Where each element of an operand lies. Of a: row · K + k, with K of a sparse one half as much; of b: k · N + column; of c: row · N + column.
   struct Element {
     uint16_t lane, word;
     uint8_t shift;  // bits within the word
@@ -36,8 +36,8 @@ class MatrixUnits {
   };
   static std::unique_ptr<Placement> Place(const MatrixForm& form);
   template <int N>
-  void MultiplyFloats(const Placement& placement, std::span<uint32_t* const> words);
-  void MultiplyIntegers(const Placement& placement, std::span<uint32_t* const> words);
+  std::string MultiplyFloats(const Placement& placement, std::span<uint32_t* const> words);
+  std::string MultiplyIntegers(const Placement& placement, std::span<uint32_t* const> words);
 
   std::map<uint64_t, std::unique_ptr<Placement>> placements_;
   const Placement* last_ = nullptr;  // of form last_form_

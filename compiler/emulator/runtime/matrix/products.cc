@@ -130,9 +130,11 @@ void BeginProducts(Block& block, uint32_t count, uint32_t* c, bool clear, uint32
 
 void StepProducts(Block& block, WgmmaStep own, const uint32_t* words, uint32_t site) {
   own.a_words.assign(words, words + 4);
+  own.metadata = {words[kWordOfMetadata]};
   block.MeetGroup(Meeting::kWgmma, site, own.location, &own, [&](std::span<Thread> threads) {
     WgmmaStep all = own;
     all.a_words.clear();
+    all.metadata.clear();
     for (const Thread& thread : threads) {
       const auto& step = *static_cast<const WgmmaStep*>(thread.operands);
       if (step.a != own.a || step.b != own.b) {
@@ -140,6 +142,7 @@ void StepProducts(Block& block, WgmmaStep own, const uint32_t* words, uint32_t s
                     "thread " + std::to_string(thread.index) + " gives wgmma another descriptor");
       }
       all.a_words.insert(all.a_words.end(), step.a_words.begin(), step.a_words.end());
+      all.metadata.push_back(step.metadata[0]);
     }
     CheckWgmma(block, threads[0].index, all);
     // Early or late: shared memory is read now, or at the wait.

@@ -10,6 +10,7 @@
 #include "compiler/emulator/runtime/gang.h"
 #include "compiler/emulator/runtime/matrix/aligned_sum.h"
 #include "compiler/emulator/runtime/matrix/number.h"
+#include "compiler/emulator/runtime/matrix/sparse.h"
 #include "compiler/emulator/runtime/place.h"
 
 namespace kiln::emulator {
@@ -45,7 +46,7 @@ struct Operand {
   Descriptor descriptor;
   DType type;
   bool by_rows;
-  uint32_t rows;
+  uint32_t rows, k;
 };
 
 // What an element's bits mean.
@@ -93,8 +94,9 @@ class Product {
 
   // `c`: rows of n, words as they lie in registers.
   void Run(std::vector<float>& c) {
-    const std::vector<float> a = (step_.flags & kAInRegisters) != 0 ? FromRegisters() : FromShared(A(), {.row = k_, .k = 1});
+    std::vector<float> a = (step_.flags & kAInRegisters) != 0 ? FromRegisters() : FromShared(A(), {.row = A().k, .k = 1});
     const std::vector<float> b = FromShared(B(), {.row = 1, .k = n_});
+    if (form_.IsSparse()) a = Dense(a);
     if (DType(form_.c) == DType::kI32) return AddIntegers(a, b, c);
     AddAligned(ir::Bits(DType(form_.a)) == 8 ? kFloat8Adder : kFloatAdder, a, b, c, n_, k_);
   }
@@ -113,8 +115,15 @@ class Product {
     }
   }
 
-  Operand A() const { return {Descriptor(step_.a), DType(form_.a), (step_.flags & kARows) != 0, 64}; }
-  Operand B() const { return {Descriptor(step_.b), DType(form_.b), (step_.flags & kBRows) != 0, n_}; }
+  Operand A() const { return {Descriptor(step_.a), DType(form_.a), (step_.flags & kARows) != 0, 64, uint32_t(form_.KeptK())}; }
+  Operand B() const { return {Descriptor(step_.b), DType(form_.b), (step_.flags & kBRows) != 0, n_, k_}; }
+
+  std::vector<float> Dense(const std::vector<float>& kept) const {
+    std::vector<float> dense;
+    std::string problem = Spread(form_, 64, kept, step_.metadata, dense);
+    if (!problem.empty()) block_.Fault(FindingKind::kOperands, step_.location, "wgmma with " + problem);
+    return dense;
+  }
 
   // Neighbours of 16 bytes stay together in every layout. visit(row, k, byte of shared memory) of the first
   template <typename Visit>
@@ -122,7 +131,7 @@ class Product {
     const uint32_t each = kPiece * 8 / uint32_t(ir::Bits(operand.type));
     const uint32_t rows = operand.by_rows ? each : 1, ks = operand.by_rows ? 1 : each;
     for (uint32_t row = 0; row < operand.rows; row += rows) {
-      for (uint32_t k = 0; k < k_; k += ks) visit(row, k, OffsetOf(operand, row, k));
+      for (uint32_t k = 0; k < operand.k; k += ks) visit(row, k, OffsetOf(operand, row, k));
     }
   }
 
@@ -144,7 +153,7 @@ class Product {
   }
 
   std::vector<float> FromShared(const Operand& operand, const Strides& strides) {
-    std::vector<float> values(operand.rows * k_);
+    std::vector<float> values(operand.rows * operand.k);
     const uint32_t bytes = uint32_t(ir::Bits(operand.type)) / 8, step = operand.by_rows ? strides.row : strides.k;
     const Reader value(operand.type);
     ForEachPiece(operand, [&](uint32_t row, uint32_t k, uint32_t offset) {
@@ -163,13 +172,14 @@ class Product {
   std::vector<float> FromRegisters() {
     const Reader value{DType(form_.a)};
     const uint32_t bits = uint32_t(ir::Bits(value.type)), each = 32 / bits;
-    std::vector<float> values(64 * k_);
+    const uint32_t columns = A().k;
+    std::vector<float> values(64 * columns);
     for (uint32_t t = 0; t < kGroupThreads; ++t) {
       for (uint32_t i = 0; i < 4 * each; ++i) {
         const uint32_t lane = t % 32, word = i / each, row = t / 32 * 16 + lane / 4 + word % 2 * 8;
         const uint32_t k = lane % 4 * each + i % each + word / 2 * 4 * each;
         const uint32_t held = step_.a_words[4 * t + word];
-        values[row * k_ + k] = value(bits == 32 ? held : held >> (i % each * bits) & ((1u << bits) - 1));
+        values[row * columns + k] = value(bits == 32 ? held : held >> (i % each * bits) & ((1u << bits) - 1));
       }
     }
     return values;

@@ -45,7 +45,8 @@ struct WgmmaStep {
   uint64_t a = 0, b = 0;  // descriptors
   uint32_t flags = 0;
   uint32_t location = 0;
-  std::vector<uint32_t> a_words;  // in registers: four of each thread
+  std::vector<uint32_t> a_words;   // in registers: four of each thread
+  std::vector<uint32_t> metadata;  // of a sparse a: a word of each thread
 };
 
 // From one commit to the next.

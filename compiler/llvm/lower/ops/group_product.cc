@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "compiler/analysis/threads/thread_loop.h"
+#include "compiler/llvm/lower/ops/metadata.h"
 #include "compiler/llvm/lower/ops/products.h"
 #include "compiler/rules/gemm.h"
 
@@ -30,7 +31,7 @@ struct Descriptor {
 struct GroupOperand {
   const ir::Region* region;
   bool k_is_last;
-  int64_t k;                              // of one instruction
+  int64_t k;                              // of it, for one instruction
   std::optional<ir::BufferId> held = {};  // a fragment
   int64_t held_registers = 0;             // of it, for one instruction
   int64_t steps = 0;                      // instructions along k
@@ -48,8 +49,9 @@ class GroupProducts : Part {
  private:
   Descriptor SharedDescriptor(const ir::Region& region, bool k_is_last);
   Value* DescriptorAt(const Descriptor& start, const ir::Region& region, int64_t row, int64_t k, bool k_is_last, Value* group_offset) const;
-  // `row`, `k`: where the group's part begins.
-  GroupOperand MakeGroupOperand(const ir::Region& region, bool k_is_last, const MmaInstruction& hardware, int64_t steps, Value* row, Value* k);
+  // `row`, `k`: where the group's part begins. `depth`: of the operand, for one instruction.
+  GroupOperand MakeGroupOperand(const ir::Region& region, bool k_is_last, const MmaInstruction& hardware, int64_t depth, int64_t steps, Value* row,
+                                Value* k);
   Values GroupWords(const GroupOperand& operand, int64_t atom, int64_t row, int64_t step);
 
   Memory& memory_;
@@ -84,9 +86,9 @@ Value* GroupProducts::DescriptorAt(const Descriptor& start, const ir::Region& re
   return device().JoinDescriptor(low, start.high);
 }
 
-GroupOperand GroupProducts::MakeGroupOperand(const ir::Region& region, bool k_is_last, const MmaInstruction& hardware, int64_t steps, Value* row,
-                                             Value* k) {
-  GroupOperand operand{.region = &region, .k_is_last = k_is_last, .k = hardware.k};
+GroupOperand GroupProducts::MakeGroupOperand(const ir::Region& region, bool k_is_last, const MmaInstruction& hardware, int64_t depth, int64_t steps,
+                                             Value* row, Value* k) {
+  GroupOperand operand{.region = &region, .k_is_last = k_is_last, .k = depth};
   if (module()[region.buffer].space == Space::kFragment) {
     operand.held = region.buffer, operand.held_registers = hardware.a_layout.Registers(), operand.steps = steps;
     return operand;
@@ -115,28 +117,32 @@ void GroupProducts::Lower(const ir::Gemm& gemm, const MmaInstruction& mma) {
   Value* group_k = b().CreateURem(b().CreateUDiv(group, I32(grid.warps_m * grid.warps_n)), I32(grid.warps_k));
   Value* group_m = b().CreateURem(group, I32(grid.warps_m));
   Value* group_n = b().CreateURem(b().CreateUDiv(group, I32(grid.warps_m)), I32(grid.warps_n));
-  Value* k = grid.warps_k == 1 ? nullptr : b().CreateMul(group_k, I32(steps * mma.k));
+  const auto depth = [&](int64_t each) { return grid.warps_k == 1 ? nullptr : b().CreateMul(group_k, I32(steps * each)); };
   Value* row = grid.warps_m == 1 ? nullptr : b().CreateMul(group_m, I32(mma.m));
   Value* column = grid.warps_n == 1 ? nullptr : b().CreateMul(group_n, I32(columns));
-  const GroupOperand a = MakeGroupOperand(gemm.a, !gemm.transpose_a, hardware, steps, row, k);
-  const GroupOperand w = MakeGroupOperand(gemm.b, gemm.transpose_b, hardware, steps, column, k);
+  const GroupOperand a = MakeGroupOperand(gemm.a, !gemm.transpose_a, hardware, mma.KeptK(), steps, row, depth(mma.KeptK()));
+  const GroupOperand w = MakeGroupOperand(gemm.b, gemm.transpose_b, hardware, mma.k, steps, column, depth(mma.k));
+  std::optional<Metadata> metadata;
+  if (mma.IsSparse()) metadata.emplace(context(), memory_, gemm, mma, grid);
   const GroupOperand &first = mma.swapped ? w : a, &second = mma.swapped ? a : w;
   const bool fresh = gemm.clear_accum || gemm.plan->promoted;  // starts from zero
   Values results;                                              // in the order of the fragment's registers
   for (int64_t m = 0; m < atoms_m; ++m) {
     for (int64_t n = 0; n < atoms_n; ++n) {
       Values rows, lines, c;
+      std::vector<SparseMetadata> places;
       for (int64_t step = 0; step < steps; ++step) {
         const Values at_m = GroupWords(a, m, m * mma.m * grid.warps_m, step), at_n = GroupWords(w, n, n * mma.n, step);
         const Values &row = mma.swapped ? at_n : at_m, &line = mma.swapped ? at_m : at_n;
         rows.insert(rows.end(), row.begin(), row.end());
         lines.insert(lines.end(), line.begin(), line.end());
+        if (metadata) places.push_back(metadata->At(m, step));
       }
       const int64_t start = registers * (n + atoms_n * m);
       for (int64_t r = 0; r < registers; ++r) {
         c.push_back(fresh ? llvm::Constant::getNullValue(MemoryType(llvm(), mma.c)) : registers_.Load(gemm.c.buffer, start + r));
       }
-      Values started = device().MmaGroup(hardware, rows, lines, c, fresh, !first.k_is_last, !second.k_is_last);
+      Values started = device().MmaGroup(hardware, rows, lines, c, fresh, !first.k_is_last, !second.k_is_last, places);
       if (gemm.plan->promoted) {
         started = device().MmaWait(started, 0);
         for (int64_t r = 0; r < registers; ++r) started[size_t(r)] = b().CreateFAdd(registers_.Load(gemm.c.buffer, start + r), started[size_t(r)]);

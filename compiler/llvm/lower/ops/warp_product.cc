@@ -3,9 +3,12 @@
 // Matrix products with matrix instructions of single warps. The reduction is unrolled; of each step, all operands of a warp's tile are loaded,
 // then all products are issued, so that loads of one step run under the products of the one before.
 #include <algorithm>
+#include <bit>
 #include <numeric>
+#include <optional>
 
 #include "compiler/analysis/threads/thread_loop.h"
+#include "compiler/llvm/lower/ops/metadata.h"
 #include "compiler/llvm/lower/ops/products.h"
 #include "compiler/rules/gemm.h"
 
@@ -25,9 +28,11 @@ int64_t WordsOf(const Layout& atom, DType dtype) { return atom.Registers() * ir:
 
 // ldmatrix moves rows of 16 bytes. Along k: a fragment's words are 16-byte halves of 8 rows. Along rows: only 16-bit elements
 // transpose.
-bool LdMatrixFits(const MmaInstruction& mma, DType dtype, bool k_contiguous) {
-  const int64_t k_bytes = int64_t(mma.k) * ir::Bits(dtype) / 8;
-  return (k_bytes == 16 || k_bytes == 32) && (k_contiguous || ir::Bits(dtype) == 16);
+bool LdMatrixFits(int64_t rows, int64_t k, DType dtype, bool k_contiguous) {
+  constexpr int64_t kMostMatrices = 4;
+  const int64_t k_bytes = k * ir::Bits(dtype) / 8, matrices = k_bytes / 16;
+  return k_bytes % 16 == 0 && std::has_single_bit(uint64_t(matrices)) && rows / 8 * matrices <= kMostMatrices &&
+         (k_contiguous || ir::Bits(dtype) == 16);
 }
 
 // One operand as the instruction takes it, with rows (m of a, n of b) by k.
@@ -37,6 +42,7 @@ struct Operand {
   bool is_a;
   ir::Layout layout;                     // (row, k) → (thread, register), the whole block
   ir::Layout atom;                       // of one instruction
+  int64_t k;                             // of it, for one instruction
   int64_t steps;                         // instructions along k
   int64_t row_dim, k_dim;                // dimensions of the buffer
   int64_t row_stride = 0, k_stride = 0;  // shared: bytes
@@ -77,7 +83,8 @@ Operand WarpProducts::MakeOperand(const ir::Region& region, const Layout& layout
                   .is_a = is_a,
                   .layout = layout,
                   .atom = is_a ? mma.a_layout : mma.b_layout,
-                  .steps = layout.Extent(1) / mma.k,
+                  .k = is_a ? mma.KeptK() : mma.k,
+                  .steps = layout.Extent(1) / (is_a ? mma.KeptK() : mma.k),
                   .row_dim = k_is_last ? rank - 2 : rank - 1,
                   .k_dim = k_is_last ? rank - 1 : rank - 2,
                   .neighbours = is_a ? grid.rows : grid.columns};
@@ -92,7 +99,8 @@ Operand WarpProducts::MakeOperand(const ir::Region& region, const Layout& layout
     const int64_t bytes = compiler::SharedStride(buffer, int(d)) * ir::Bytes(buffer.dtype);
     operand.alignment = std::gcd(operand.alignment, facts().DivisorOf(region.offsets[d]) * bytes);
   }
-  operand.by_matrix = target().Has(target::Feature::kLdMatrix) && LdMatrixFits(mma, buffer.dtype, k_is_last) && operand.alignment == 16;
+  operand.by_matrix =
+      target().Has(target::Feature::kLdMatrix) && LdMatrixFits(is_a ? mma.m : mma.n, operand.k, buffer.dtype, k_is_last) && operand.alignment == 16;
   operand.transposed = !k_is_last;
   if (!operand.by_matrix) return operand;
   PlaceMatrices(operand, grid);
@@ -115,7 +123,7 @@ void WarpProducts::PlaceMatrices(Operand& operand, const WarpGrid& grid) const {
     (operand.transposed ? k : r) = b().CreateAdd(operand.transposed ? k : r, row);
     return b().CreateAdd(b().CreateMul(r, I32(operand.row_stride)), b().CreateMul(k, I32(operand.k_stride)));
   };
-  const int64_t k_blocks = operand.mma->k * int64_t(ir::Bits(dtype)) / 128;
+  const int64_t k_blocks = operand.k * int64_t(ir::Bits(dtype)) / 128;
   // The part of a thread's row that selects its warp's rows, beyond those of one instruction.
   Value* warp = device().Uniform(b().CreateUDiv(thread(), I32(grid.warp_size)));
   Value* first_row = operand.is_a ? b().CreateMul(b().CreateURem(warp, I32(grid.warps_m)), I32(operand.mma->m))
@@ -136,6 +144,8 @@ void WarpProducts::Lower(const ir::Gemm& gemm, const MmaInstruction& mma) {
   const Operand w = MakeOperand(gemm.b, compiler::OperandBLayout(mma, shape, grid), mma, false, gemm.transpose_b, grid);
   const int64_t atoms_m = shape.m / mma.m / grid.warps_m, atoms_n = shape.n / mma.n / grid.warps_n, steps = shape.k / mma.k;
   const int64_t registers = mma.c_layout.Registers();
+  std::optional<Metadata> metadata;
+  if (mma.IsSparse()) metadata.emplace(context(), memory_, gemm, mma, grid);
   Values c;
   for (int64_t r = 0; r < registers * atoms_m * atoms_n; ++r) {
     c.push_back(gemm.clear_accum ? llvm::Constant::getNullValue(MemoryType(llvm(), mma.c)) : registers_.Load(gemm.c.buffer, r));
@@ -143,10 +153,11 @@ void WarpProducts::Lower(const ir::Gemm& gemm, const MmaInstruction& mma) {
   for (int64_t step = 0; step < steps; ++step) {
     const std::vector<Values> rows = StepWords(a, atoms_m, step), columns = StepWords(w, atoms_n, step);
     for (int64_t m = 0; m < atoms_m; ++m) {
+      const SparseMetadata places = metadata ? metadata->At(m, step) : SparseMetadata{};
       for (int64_t n = 0; n < atoms_n; ++n) {
         const auto first = c.begin() + ptrdiff_t(registers * (n + atoms_n * m));
         const Values in(first, first + ptrdiff_t(registers));
-        std::ranges::copy(device().Mma(mma, rows[size_t(m)], columns[size_t(n)], in), first);
+        std::ranges::copy(device().Mma(mma, rows[size_t(m)], columns[size_t(n)], in, places), first);
       }
     }
   }
@@ -181,7 +192,7 @@ Values WarpProducts::MatrixWords(const Operand& operand, int64_t atom, int64_t s
   // The next instruction's rows must follow directly in memory; for b's instructions of one warp they do.
   const bool pair = !operand.is_a && words == 2 && (atom + 1) * mma.n < operand.layout.Extent(0) &&
                     operand.layout.Registers() > operand.atom.Registers() * operand.steps * (atom + 1);
-  SplitOffset offset{pair ? operand.matrix_offset_pair : operand.matrix_offset, row * operand.row_stride + step * mma.k * operand.k_stride};
+  SplitOffset offset{pair ? operand.matrix_offset_pair : operand.matrix_offset, row * operand.row_stride + step * operand.k * operand.k_stride};
   return device().LoadMatrix(shared_.Pointer(operand.buffer, offset, operand.start.after), int(pair ? 4 : words), operand.transposed);
 }
 
