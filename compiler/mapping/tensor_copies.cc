@@ -17,6 +17,7 @@
 #include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/signals.h"
 #include "compiler/mapping/added_boxes.h"
+#include "compiler/mapping/narrow_loads.h"
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/part_of_loop.h"
 #include "compiler/rewrite/versions.h"
@@ -139,6 +140,7 @@ class Chooser {
                        inner.together &= IsShared(op.extents[0]);
                        inner.pipelined |= op.kind == ir::LoopKind::kPipelined && op.num_stages >= 2;
                        inner.loops.push_back(op.vars[0]);
+                       if (op.kind == ir::LoopKind::kPipelined && inner.pipelined && inner.together) Widen(op, inner.facts);
                        Visit(op.body, std::move(inner));
                      },
                      [&](ir::If& op) {
@@ -169,7 +171,7 @@ class Chooser {
       auto* copy = std::get_if<ir::Copy>(&stmt.op);
       const bool once = &block == &kernel_.body && copy != nullptr && by_groups_.contains(copy->dst.buffer);
       const bool loads = has_signals_ ? copy != nullptr && copy->signals : copy != nullptr && (place.pipelined || once) && place.together;
-      if (loads && IsLoad(*copy, place.facts)) {
+      if (loads && (narrow_.contains(copy->dst.buffer) || IsLoad(*copy, place.facts))) {
         copy->plan->instruction = ir::CopyInstruction::kTensor;
         copy->plan->panels = PanelsFit(module_, place.facts, *copy, *context_.target);
       }
@@ -187,6 +189,15 @@ class Chooser {
       result.push_back(std::move(stmt));
     }
     block = std::move(result);
+  }
+
+  void Widen(ir::For& loop, const Facts& facts) {
+    if (has_signals_) return;
+    for (const ir::Copy* copy : WidenLoads(module_, loop, facts, uses_, context_, [&](const ir::Copy& other) { return IsLoad(other, facts); })) {
+      narrow_.insert(copy->dst.buffer);
+      kernel_.decisions.push_back({"tensor_copies", copy->dst.buffer, fmt::format("loaded in rows of {} bytes", kNarrowRow),
+                                   "the loop's other loads are tensor copies, and its ring takes no others"});
+    }
   }
 
   bool IsLoad(const ir::Copy& copy, const Facts& facts) const {
@@ -474,6 +485,7 @@ class Chooser {
   const bool has_signals_;
   const bool orders_;  // an atomic or a barrier of the program orders what the block did before it
   AccessCounts uses_;
+  std::set<BufferId> narrow_;                           // tiles of short rows that a ring takes
   std::set<BufferId> by_groups_;                        // operands of wgmma
   std::set<BufferId> by_warps_;                         // operands of other products, which need other layouts
   std::map<BufferId, std::vector<ir::Region>> stored_;  // by copies
@@ -513,7 +525,7 @@ ir::CopyInstruction PlainInstruction(const ir::Module& module, const ir::Copy& c
 void LayOutTiles(ir::Module& module, const ir::Kernel& kernel, const target::Target& target) {
   const auto lay_out = [&](BufferId id) {
     ir::Buffer& buffer = module[id];
-    if (buffer.space == Space::kShared) buffer.layout = WgmmaSharedLayout(module.ShapeOf(id), ir::Bits(buffer.dtype));
+    if (buffer.space == Space::kShared) buffer.layout = TensorSharedLayout(module.ShapeOf(id), ir::Bits(buffer.dtype));
   };
   ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
     if (const auto* copy = std::get_if<ir::Copy>(&stmt.op);

@@ -27,10 +27,17 @@ std::vector<size_t> Moving(std::span<const int64_t> extents) {
   return dims;
 }
 
+// Bytes of a row in one box.
+int64_t BoxBytes(int64_t row) { return row == kNarrowRow ? kNarrowRow : PanelBytes(row); }
+
+bool IsMatrix(std::span<const int64_t> extents) {
+  if (extents.size() < 2) return false;
+  return std::ranges::all_of(extents.first(extents.size() - 2), [](int64_t extent) { return extent == 1; });
+}
+
 // Rows of whole panels: a swizzle's.
 bool IsTile(std::span<const int64_t> extents, int64_t element_bits) {
-  for (size_t d = 0; d + 2 < extents.size(); ++d)
-    if (extents[d] != 1) return false;
+  if (!IsMatrix(extents)) return false;
   // Each panel begins at a multiple of kPanelStart.
   const int64_t row = extents.back() * element_bits / 8, panel = PanelBytes(row);
   return panel != 0 && (panel == row || extents[extents.size() - 2] * panel % kPanelStart == 0);
@@ -55,6 +62,22 @@ int64_t BoxRows(int64_t rows) {
   return step;
 }
 
+// Whether boxes may begin where the region's rows do.
+bool RowsFit(const ir::Module& module, const Facts& facts, const ir::Region& global, int64_t pointer_alignment) {
+  const ir::Buffer& buffer = module[global.buffer];
+  const int64_t bits = ir::Bits(buffer.dtype);
+  const size_t rank = buffer.shape.size();
+  if (bits % 8 != 0 || bits > 32 || rank < 2 || rank > kMaxRank || buffer.workspace) return false;
+  if (pointer_alignment % kUnit != 0 || (buffer.pad_value && *buffer.pad_value != 0)) return false;
+  const std::vector<size_t> dims = Moving(global.extents);
+  if (dims.size() != 2 || dims[1] != rank - 1) return false;
+  if (!buffer.strides.empty() && !module.exprs.IsConst(buffer.strides.back(), 1)) return false;
+  if (facts.DivisorOf(global.offsets.back()) * bits / 8 % kUnit != 0) return false;
+  for (size_t d = 0; d + 1 < rank; ++d)
+    if (StrideDivisor(facts, buffer, d) * bits / 8 % kUnit != 0) return false;
+  return true;
+}
+
 }  // namespace
 
 const ir::Region& GlobalSide(const ir::Module& module, const ir::Copy& copy) {
@@ -72,13 +95,13 @@ TensorTile TileOf(const ir::Module& module, const ir::Copy& copy) {
   TensorTile tile{};
   tile.row_dim = dims[0], tile.column_dim = dims[1];
   const int64_t rows = global.extents[tile.row_dim], row = global.extents[tile.column_dim];
-  tile.column_step = PanelBytes(row * bytes) / bytes;
+  tile.column_step = BoxBytes(row * bytes) / bytes;
   tile.row_step = copy.plan->groups_m > 1 ? kGroupRows : BoxRows(rows);
   tile.rows = rows / tile.row_step, tile.columns = row / tile.column_step;
   const int64_t panels = copy.plan->panels ? std::exchange(tile.columns, 1) : 1;
   tile.row_bytes = tile.row_step * tile.column_step * bytes;
   tile.column_bytes = shared[shared.size() - 2] * tile.column_step * bytes;
-  tile.map = {global.buffer, std::vector<int64_t>(global.extents.size(), 1), tile.column_step * bytes, panels};
+  tile.map = {global.buffer, std::vector<int64_t>(global.extents.size(), 1), PanelBytes(row * bytes), panels};
   tile.map.box[tile.row_dim] = tile.row_step;
   tile.map.box[tile.column_dim] = tile.column_step;
   return tile;
@@ -89,20 +112,19 @@ bool UsesTensorCopies(const Context& context) {
   return context.target->Has(target::Feature::kTma | target::Feature::kWgmma) && !options.disable_wgmma() && !options.disable_tma();
 }
 
+ir::Layout TensorSharedLayout(std::span<const int64_t> shape, int64_t element_bits) {
+  const bool narrow = shape.back() * element_bits / 8 == kNarrowRow;
+  return narrow ? SharedLayout(shape, element_bits) : WgmmaSharedLayout(shape, element_bits);
+}
+
 bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile, int64_t pointer_alignment) {
-  const ir::Buffer& buffer = module[global.buffer];
-  const int64_t bits = ir::Bits(buffer.dtype);
-  const size_t rank = buffer.shape.size();
-  if (bits % 8 != 0 || bits > 32 || rank < 2 || rank > kMaxRank || buffer.workspace) return false;
-  if (pointer_alignment % kUnit != 0 || (buffer.pad_value && *buffer.pad_value != 0)) return false;
-  if (tile.size() < 2 || !IsTile(tile, bits)) return false;
-  const std::vector<size_t> dims = Moving(global.extents);
-  if (dims.size() != 2 || dims[1] != rank - 1) return false;
-  if (!buffer.strides.empty() && !module.exprs.IsConst(buffer.strides.back(), 1)) return false;
-  if (facts.DivisorOf(global.offsets.back()) * bits / 8 % kUnit != 0) return false;
-  for (size_t d = 0; d + 1 < rank; ++d)
-    if (StrideDivisor(facts, buffer, d) * bits / 8 % kUnit != 0) return false;
-  return true;
+  return IsTile(tile, ir::Bits(module[global.buffer].dtype)) && RowsFit(module, facts, global, pointer_alignment);
+}
+
+bool NarrowTensorFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile,
+                      int64_t pointer_alignment) {
+  const int64_t bits = ir::Bits(module[global.buffer].dtype);
+  return IsMatrix(tile) && tile.back() * bits / 8 == kNarrowRow && RowsFit(module, facts, global, pointer_alignment);
 }
 
 bool TensorStoreFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile,

@@ -21,12 +21,12 @@ namespace kiln::compiler {
 struct TensorMap {
   ir::BufferId buffer;
   std::vector<int64_t> box;  // elements along each dimension of the buffer
-  int64_t swizzle;           // bytes that a swizzle works within: 32, 64 or 128
+  int64_t swizzle;           // bytes that a swizzle works within: 32, 64 or 128; 0: there is none
   int64_t panels = 1;        // boxes along the last dimension that are moved as one, and lie one behind another
   bool operator==(const TensorMap&) const = default;
 };
 
-// The boxes of one tile, whose shared layout is WgmmaSharedLayout.
+// The boxes of one tile, whose shared layout is TensorSharedLayout.
 struct TensorTile {
   TensorMap map;
   size_t row_dim, column_dim;       // dimensions of the global buffer
@@ -47,8 +47,14 @@ TensorTile TileOf(const ir::Module& module, const ir::Copy& copy);
 
 // Whether a program may use tensor copies at all: only beside wgmma, whose warps leave copying to other threads.
 bool UsesTensorCopies(const Context& context);
-// Whether tensor copies can move `global` to or from a tile of such extents.
+// Bytes of the shortest row that a box has. Such boxes move little at a time.
+inline constexpr int64_t kNarrowRow = 16;
+// How a tile lies that tensor copies move: WgmmaSharedLayout, or row by row where rows are that short.
+ir::Layout TensorSharedLayout(std::span<const int64_t> shape, int64_t element_bits);
+// Whether tensor copies can move `global` to or from a tile of such extents; whether they can with a tile of rows of kNarrowRow bytes.
 bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile, int64_t pointer_alignment);
+bool NarrowTensorFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile,
+                      int64_t pointer_alignment);
 // Whether they can also store or add such a tile, and nothing but the tensor's elements changes.
 bool TensorStoreFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile,
                      int64_t pointer_alignment);
