@@ -7,6 +7,7 @@
 #include "compiler/compile.h"
 #include "compiler/compile_testing.h"
 #include "compiler/target/target.h"
+#include "tests/golden/golden.h"
 
 namespace kiln::compiler {
 namespace {
@@ -20,6 +21,18 @@ void CompilesEverywhere(const std::string& text) {
 }
 
 // A bool is a bit to LLVM and a byte to programs.
+// Where a warp multiplies sparse tiles, it does not make them dense; Blackwell's instruction wants the indices in order, and says so.
+TEST(CompileForms, SparseProductsOfWarps) {
+  const std::string text = golden::ReadFile("tests/golden/instructions/gemm_sparse.sm_80.kiln");
+  const v1::WorkerResult ampere = CompileText(text, "cuda:sm_80"), blackwell = CompileText(text, "cuda:sm_120a"),
+                         turing = CompileText(text, "cuda:sm_75");
+  EXPECT_GT(Count(ampere, "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), 0u);
+  EXPECT_EQ(Count(ampere, "mma.sync"), 0u);
+  EXPECT_GT(Count(blackwell, "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), 0u);
+  EXPECT_EQ(Count(turing, "mma.sp"), 0u);
+  EXPECT_GT(Count(turing, "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"), 0u);
+}
+
 TEST(CompileForms, BoolsAreReinterpreted) {
   CompilesEverywhere(R"(kiln 1
 func @f(%A: global f8e4m3[64], %B: global bool[64], %C: global u8[64]) thread(%t) {

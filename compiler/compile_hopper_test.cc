@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What sm_90a's own instructions look like in the code of whole compiles, and what ptxas must not be given.
+#include <algorithm>
 #include <regex>
 
 #include "compiler/compile_testing.h"
@@ -23,6 +24,16 @@ TEST(CompileHopper, TilesAreAddedByTheTensorUnit) {
   EXPECT_GT(Count(result, "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group"), 0u);
   EXPECT_GT(Count(result, "atom.global.add.f32"), 0u);
   EXPECT_EQ(result.artifact().launch().tensor_maps_size(), 4);
+}
+
+// The metadata come in boxes of 16 bytes, beside the operands, and each instruction takes half of a dense one's columns of A.
+TEST(CompileHopper, SparseProductsTakeWhatTensorCopiesBring) {
+  const v1::WorkerResult result = CompileText(golden::ReadFile("tests/golden/tensor_copies/sparse.sm_90a.kiln"), "cuda:sm_90a");
+  EXPECT_GT(Count(result, "wgmma.mma_async.sp.sync.aligned.m64n128k32.f32.f16.f16"), 0u);
+  EXPECT_EQ(Count(result, "wgmma.mma_async.sync"), 0u);
+  EXPECT_EQ(Count(result, "cp.async.c"), 0u);
+  ASSERT_EQ(result.artifact().launch().tensor_maps_size(), 4);
+  EXPECT_EQ(std::ranges::count(result.artifact().launch().tensor_maps(), 0u, &v1::TensorMap::swizzle_bytes), 1);
 }
 
 TEST(CompileHopper, WgmmaWhereItIsAskedForAndFits) {

@@ -155,7 +155,7 @@ struct Copy {
 
 // How a product's metadata say where the elements of a sparse a were, row by row. Four bits are for one group, that of the smallest k in the lowest:
 // the place of its first kept element in the lower two bits, then that of the second, which lies behind it. In a group of two 32-bit elements one
-// is kept, and the bits are the places of its halves: 0b0100 or 0b1110. Other bits give unspecified results.
+// is kept, and the bits are the places of its halves: 0b0100 or 0b1110. Other bits give unspecified results, unless what is kept is 0.
 struct Sparsity {
   static constexpr int kBits = 4;  // of metadata, for a group
   int group;                       // neighbours along k, of which half are kept

@@ -41,6 +41,18 @@ def _of_four_bits(array, dtype):
     return ((array.astype(np.int64) - low & 15) + low).astype(_NUMPY[dtype])
 
 
+def _dense(kept, metadata, keeps):
+    """The matrix of which ``keeps`` of twice as many neighbours are kept."""
+    (m, columns), bits = kept.shape, 8 * metadata.dtype.itemsize
+    words = metadata.astype(np.int64)[:, :, None] >> np.arange(0, bits, 4) & 15
+    fours = words.reshape(m, -1)[:, : columns // keeps, None] >> 2 * np.arange(keeps) & 3
+    dense = np.zeros((m, columns // keeps, 2 * keeps), kept.dtype)
+    for which in reversed(range(keeps)):
+        place = fours[:, :, which] if keeps == 2 else fours[:, :, which] >> 1
+        np.put_along_axis(dense, place[..., None], kept.reshape(m, -1, keeps)[:, :, which, None], -1)
+    return dense.reshape(m, 2 * columns)
+
+
 def rounded(value, dtype):
     """The value as an array of what holds the dtype; floats that numpy lacks have fewer digits, and float32's range."""
     array, kind = np.asarray(value), np.dtype(_NUMPY[dtype])
@@ -431,8 +443,11 @@ class Interpreter:
     def do_gemm(self, s, mask):
         wide = np.float64 if s.c.dtype.is_float else np.int64
         a, b, c = (self.read(r).reshape(r.extents[-2:]).astype(wide) for r in (s.a, s.b, s.c))
-        product = (a.T if s.transpose_a else a) @ (b.T if s.transpose_b else b)
-        self.write(s.c, product if s.clear_accum else c + product)
+        a, b = a.T if s.transpose_a else a, b.T if s.transpose_b else b
+        if s.metadata is not None:
+            e = self.read(s.metadata).reshape(s.metadata.extents[-2:])
+            a = _dense(a, e.T if s.transpose_metadata else e, 1 if s.a.dtype.bits == 32 else 2)
+        self.write(s.c, a @ b if s.clear_accum else c + a @ b)
 
     def do_mma(self, s, mask):
         raise NotImplementedError("an array of a thread is one here, and an instruction of a warp takes those of all its lanes")

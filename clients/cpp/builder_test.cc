@@ -286,6 +286,15 @@ TEST(Builder, MistakesNameTheirLine) {
                                  says(10, "2 extents and a body of 1"), says(11, "a kernel inside a kernel")));
 }
 
+TEST(Builder, SparseGemm) {
+  Builder b("sparse");
+  b.Launch({.grid = {1}}, [&](Expr) {
+    const Tile a = b.Shared("a", DType::kF16, {64, 32}), e = b.Shared("e", DType::kI16, {4, 64}), w = b.Shared("w", DType::kF16, {64, 64});
+    b.Gemm(a, w, b.Fragment("c", DType::kF32, {64, 64}), {.clear = true, .metadata = e, .transpose_metadata = true});
+  });
+  EXPECT_THAT(TextOf(b), HasSubstr("gemm %a[0, 0; 64, 32], %w[0, 0; 64, 64] -> %c[0, 0; 64, 64] metadata %e[0, 0; 4, 64] transpose_metadata clear"));
+}
+
 TEST(Builder, TheVerifiersMistakesHaveLinesToo) {
   Builder b("wrong");
   const Tile x = b.Tensor("x", DType::kF16, {64, 64});

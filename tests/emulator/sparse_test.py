@@ -87,7 +87,7 @@ def emulated(emulator):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype, accum, meta", [
     ("float16", "float32", "int16"), ("bfloat16", "float32", "int8"), ("float16", "float16", "uint32"), ("int8", "int32", "int32"),
-    ("float32", "float32", "int16"), ("float8_e5m2", "float32", "int16"), ("float8_e4m3fn", "float32", "uint8")])
+    ("float32", "float32", "int16"), ("tfloat32", "float32", "int32"), ("float8_e5m2", "float32", "int16"), ("float8_e4m3fn", "float32", "uint8")])
 def test_dtypes(emulated, target, dtype, accum, meta):
     check(emulated, target, 64, 32, 128, dtype, accum, meta, k_step=64)
 

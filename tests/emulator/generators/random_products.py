@@ -9,7 +9,7 @@ EIGHT = ("int8", "float8_e4m3fn", "float8_e5m2")
 
 
 class RandomProduct(Text):
-    FORMS = ("an operand in parts", "parts at a run-time place", "a product in tf32")
+    FORMS = ("an operand in parts", "parts at a run-time place", "a product in tf32", "a sparse product")
     largest = 2  # of a tensor's elements: sums of products stay exact
 
     def build(self):
@@ -39,6 +39,8 @@ class RandomProduct(Text):
             self.in_parts = self.chance(0.3)
             if self.in_parts and self.chance(0.6):  # several panels, of up to 128 bytes each
                 self.k = self.pick(128, 192, 256) if bytes_each == 1 else self.pick(64, 96, 128, 192)
+        with self.aside():
+            self.choose_sparse(bytes_each)
         while self.m * self.n > 48 * self.threads:
             self.m, self.n = (self.m, max(8, self.n // 16 * 8)) if self.n > 8 else (max(8, self.m // 16 * 8), self.n)
         self.trans_a, self.trans_b = self.chance(0.25), self.chance(0.6)
@@ -56,6 +58,17 @@ class RandomProduct(Text):
         self.symbolic = self.chance(0.25)
         self.batch = self.pick(0, 0, 0, 2)
 
+    def choose_sparse(self, bytes_each):
+        """Whether A has half of its columns, and metadata of where they are."""
+        self.sparse = not self.in_parts and self.chance(0.2)
+        self.meta, self.trans_e = self.pick("int8", "uint8", "int16", "uint16", "int32", "uint32"), self.chance(0.25)
+        self.each = int(self.meta.strip("uint")) // 4 * (2 if bytes_each == 4 else 4)
+        if not self.sparse:
+            return
+        self.form("a sparse product")
+        if self.k % self.each:
+            self.k = -(-self.k // self.each) * self.each
+
     def edge(self, extent):
         return max(1, extent - self.pick(1, 3, 8, 16, extent // 2)) if self.chance(0.6) else extent
 
@@ -64,15 +77,19 @@ class RandomProduct(Text):
 
     def operands(self):
         """The tensors, and the tiles that the loop fills."""
-        self.a_shape = (self.k, self.m) if self.trans_a else (self.m, self.k)
+        kept = self.k // 2 if self.sparse else self.k
+        self.a_shape = (kept, self.m) if self.trans_a else (self.m, kept)
         self.b_shape = (self.n, self.k) if self.trans_b else (self.k, self.n)
-        a_whole, b_whole = ((self.depth, self.rows)[:: 1 if self.trans_a else -1], (self.columns, self.depth)[:: 1 if self.trans_b else -1])
+        depth = -(-self.depth // 2) if self.sparse else self.depth
+        a_whole, b_whole = ((depth, self.rows)[:: 1 if self.trans_a else -1], (self.columns, self.depth)[:: 1 if self.trans_b else -1])
         self.converted = self.dtype == "float16" and self.chance(0.15)
         self.twice = self.chance(0.2)
         self.in_registers = not self.trans_a and self.chance(0.2)
         self.a = self.matrix(a_whole, self.dtype)
         self.b = self.matrix(b_whole, "int8" if self.converted else self.dtype)
         self.b2 = self.matrix(b_whole, self.dtype) if self.twice else None
+        if self.sparse:
+            self.metadata()
         self.allocate("A_tile", "shared", self.a_shape, self.dtype)
         self.allocate("B_tile", "shared", self.b_shape, self.dtype)
         if self.in_registers:
@@ -81,6 +98,13 @@ class RandomProduct(Text):
             self.allocate("B_packed", self.pick("shared", "shared", "fragment"), self.b_shape, "int8")
         if self.twice:
             self.allocate("B2_tile", "shared", self.b_shape, self.dtype)
+
+    def metadata(self):
+        """The tensor, which knows of all columns of A, and its tile."""
+        turn = 1 if self.trans_e else -1
+        whole = (-(-max(self.depth, 2) // self.each), self.rows)[::turn]
+        self.e = self.tensor(whole, self.meta, "halves" if self.dtype == "float32" else "pairs").name
+        self.allocate("E_tile", "shared", (self.k // self.each, self.m)[::turn], self.meta)
 
     def parts(self):
         """An operand once more, part by part from registers, so that each part is changed by what it holds and by where it goes."""
@@ -157,12 +181,15 @@ class RandomProduct(Text):
 
     def loads(self):
         lead = f"bx % {self.batch}, " if self.batch else ""
-        a_at = (f"k * {self.k}", f"by * {self.m}")[:: 1 if self.trans_a else -1]
+        a_at = (f"k * {self.k // 2 if self.sparse else self.k}", f"by * {self.m}")[:: 1 if self.trans_a else -1]
         b_at = (f"bx * {self.n}", f"k * {self.k}")[:: 1 if self.trans_b else -1]
         copies = [(self.a, a_at, "A_tile"), (self.b, b_at, "B_packed" if self.converted else "B_tile")]
         if self.twice:
             copies.append((self.b2, b_at, "B2_tile"))
         self.random.shuffle(copies)
+        if self.sparse:
+            e_at = (f"k * {self.k // self.each}", f"by * {self.m}")[:: 1 if self.trans_e else -1]
+            self.line(f"T.copy({self.e}[{', '.join(e_at)}], E_tile)")
         for tensor, at, tile in copies:
             self.line(f"T.copy({tensor}[{lead}{', '.join(at)}], {tile})")
 
@@ -184,7 +211,8 @@ class RandomProduct(Text):
             self.line("T.copy(A_tile, A_own)")
             if self.chance(0.5):
                 with self.over(self.a_shape):
-                    least = f"T.cast({self.pick('0', 'i % 2', 'k % 2')}, '{self.sum}')"
+                    # Beyond a sparse tensor's end, where the metadata name no places, zeros stay zeros.
+                    least = f"T.cast({'0' if self.sparse else self.pick('0', 'i % 2', 'k % 2')}, '{self.sum}')"
                     self.line(f"A_own[i, j] = T.cast(T.max(T.cast(A_own[i, j], '{self.sum}'), {least}), '{self.dtype}')")
 
     def products(self):
@@ -201,26 +229,31 @@ class RandomProduct(Text):
         else:
             self.product(a, options)
         if self.twice:
-            self.line(f"T.gemm({a}, B2_tile, C2{options})")
+            self.multiply(a, "B2_tile", f"C2{options}")
         if self.row_sums:
             self.line("T.copy(A_tile, A_wide)")
             self.line("T.reduce_sum(A_wide, row_sums, dim=1, clear=False)")
 
     def product(self, a, options):
         if self.scaled:
-            self.line(f"T.gemm({a}, B_tile, part{options}, clear_accum=True)")
+            self.multiply(a, "B_tile", f"part{options}, clear_accum=True")
             with self.over((self.m,)):
                 read = f"{self.scales}[k, by * {self.m} + i]"
                 self.line(f"scale[i] = {self.pick(read, f'T.if_then_else(by * {self.m} + i < {self.rows}, {read}, 0)')}")
             with self.over((self.m, self.n)):
                 self.line(f"C[i, j] = C[i, j] + T.cast(T.cast(part[i, j], 'float32') * scale[i], '{self.sum}')")
-        elif self.k % 32 == 0 and not self.in_registers and self.chance(0.25):
+        elif self.k % 32 == 0 and not self.in_registers and self.chance(0.25) and not self.sparse:
             for begin in self.random.sample([0, self.k // 2], 2):
                 part = f"{begin} : {begin + self.k // 2}"
                 a_part, b_part = f"{part}, :" if self.trans_a else f":, {part}", f":, {part}" if self.trans_b else f"{part}, :"
                 self.line(f"T.gemm(A_tile[{a_part}], B_tile[{b_part}], C{options})")
         else:
-            self.line(f"T.gemm({a}, B_tile, C{options})")
+            self.multiply(a, "B_tile", f"C{options}")
+
+    def multiply(self, a, b, rest):
+        if not self.sparse:
+            return self.line(f"T.gemm({a}, {b}, {rest})")
+        self.line(f"T.gemm_sp({a}, E_tile, {b}, {rest}{', transpose_E=True' * self.trans_e})")
 
     def epilogue(self):
         tile = (self.m, self.n)

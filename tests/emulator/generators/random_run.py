@@ -16,6 +16,7 @@ from random_products import RandomProduct
 from random_ranges import RandomRanges
 from random_short import RandomShort
 from random_tally import refusal
+from random_text import PLACES
 from random_threads import RandomThreads
 from random_tiles import RandomTiles
 
@@ -96,10 +97,21 @@ def options_of(seed):
 def values(tensors, rng, largest):
     arrays = []
     for tensor in tensors:
+        if tensor.start in PLACES:
+            arrays.append(places(tensor, rng))
+            continue
         least = 0 if tensor.dtype.startswith("u") else -largest
         array = rng.integers(least, largest + 1, tensor.shape).astype(np.float64)
         arrays.append({"values": array, "zero": array * 0, "marks": array * 0 + MARK}[tensor.start])
     return arrays
+
+
+def places(tensor, rng):
+    """Metadata of a sparse matrix."""
+    bits = 8 * STORAGE[tensor.dtype](0).itemsize
+    fours = rng.choice(PLACES[tensor.start], (*tensor.shape, bits // 4)).astype(np.uint32)
+    words = (fours << 4 * np.arange(bits // 4, dtype=np.uint32)).sum(-1, dtype=np.uint32)
+    return words.astype(f"uint{bits}").view(STORAGE[tensor.dtype]).astype(np.float64)
 
 
 def stored(array, dtype):

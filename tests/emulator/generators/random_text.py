@@ -8,6 +8,7 @@ import random
 from dataclasses import dataclass
 
 LIMIT = 6  # of what a tile holds that is no sum
+PLACES = {"pairs": (4, 8, 12, 9, 13, 14), "halves": (4, 14)}  # that metadata of a sparse matrix may name, in four bits
 
 
 @dataclass
@@ -15,7 +16,7 @@ class Tensor:
     name: str
     shape: tuple
     dtype: str
-    start: str  # "values", "zero" (for atomic operations) or "marks" (that a program which writes too little leaves behind)
+    start: str  # "values", "zero" (for atomic operations), "marks" (that a program which writes too little leaves behind), or of PLACES
     symbols: tuple = ()  # names of its extents, where they are not constants
     inside: tuple = ()  # of a tensor in another's memory: the other's place among the tensors, and the element of it that is the first
 
@@ -69,7 +70,7 @@ class Text:
         self.indent -= 1
 
     def tensor(self, shape, dtype, start="values", symbolic=False):
-        name = self.fresh("A" if start == "values" else "C")
+        name = self.fresh("A" if start in ("values", *PLACES) else "C")
         symbols = tuple(f"{name}_{d}" for d in range(len(shape))) if symbolic else ()
         self.symbols += symbols
         self.tensors.append(Tensor(name, tuple(shape), dtype, start, symbols))

@@ -16,6 +16,7 @@ from .buffer import Buffer, LocalVar, Region, RunTimeExtent, element
 from .dtypes import as_dtype
 from .expr import as_expr, binary, cast, constant_value
 from .loops import Parallel, grid, serial
+from .products import check_product, check_tf32, clear_before
 from .regions import closed, describe, operand, pair, shifted, tile_extents
 from .trace import allocate, converted, current, emit, error, here, store
 
@@ -168,41 +169,10 @@ def gemm(A, B, C, transpose_A=False, transpose_B=False, policy=GemmWarpPolicy.Sq
         raise error("T.gemm(mbar=…) signals completion by hand, which Kiln infers: drop the argument and the wait that goes with it")
     a, b, c = (closed(operand(x, f"operand {name} of T.gemm")) for x, name in ((A, "A"), (B, "B"), (C, "C")))
     check_product("T.gemm", a, b, c, transpose_A, transpose_B)
-    if allow_tf32 and (a.dtype != "float32" or b.dtype != "float32"):
-        raise error(f"T.gemm(allow_tf32=True) is for float32, and A is {a.dtype}, B {b.dtype}; leave it out")
+    if allow_tf32:
+        check_tf32("T.gemm", a, b)
     cleared = clear_before("T.gemm", c, clear_accum)
     emit(ir.Gemm(a, b, c, bool(transpose_A), bool(transpose_B), int(policy), cleared, bool(allow_tf32)))
-
-
-def clear_before(name: str, c: Region, clear_accum) -> bool:
-    """Whether the product itself starts from zero. Where that is known at run time only, a statement before it sets its sum to zero."""
-    known = constant_value(clear_accum)
-    if known is None:
-        trace = current(name)
-        guard = trace.emit(ir.If(as_expr(clear_accum)))
-        with trace.inside(guard.then_body):
-            emit(ir.Fill(c, cast(0, c.dtype)))
-    return bool(known)
-
-
-def matrix_of(name: str, operand_name: str, region: Region, transposed: bool = False):
-    """(rows, columns) of what the operand holds, or of its transpose."""
-    if len(region.extents) < 2 or any(e != 1 for e in region.extents[:-2]):
-        raise error(f"operand {operand_name} of {name} must be a matrix (leading dimensions of size 1 are allowed), not {describe(region)}")
-    rows, columns = region.extents[-2:]
-    return (columns, rows) if transposed else (rows, columns)
-
-
-def check_product(name: str, a, b, c, transpose_a, transpose_b, kept: int = 1):
-    """``kept``: of so many neighbours along k, A holds one."""
-    (m, k), (k2, n) = matrix_of(name, "A", a, transpose_a), matrix_of(name, "B", b, transpose_b)
-    k *= kept
-    if k != k2 or matrix_of(name, "C", c) != (m, n):
-        raise error(
-            f"{name} of A {m}×{k} and B {k2}×{n} into C {c.extents[-2]}×{c.extents[-1]}: "
-            + ("the inner sizes differ; " if k != k2 else "C must be " + f"{m}×{n}; ")
-            + "check transpose_A and transpose_B and the shapes of the allocations"
-        )
 
 
 def _reduce(kind: str, buffer, out, dim: int, clear: bool, nan: bool = False):

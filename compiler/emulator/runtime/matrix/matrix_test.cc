@@ -178,7 +178,10 @@ TEST(Matrix, MetadataNamePlacesInOrder) {
   MatrixUnits units;
   Warp warp(32);
   const uint8_t half = uint8_t(DType::kF16), wide = uint8_t(DType::kF32), single = uint8_t(DType::kTF32);
-  for (uint32_t* lane : warp.operands()) lane[kWordOfMetadata] = 0x44444444;
+  for (uint32_t* lane : warp.operands()) lane[kWordOfMetadata] = 0;
+  const MatrixForm of_zeros{MatrixUnit::kMmaSync, 16, 8, 32, half, half, wide, 1};
+  EXPECT_EQ(units.Run(of_zeros.Pack(), warp.operands()), "");  // as beyond a tensor's end
+  for (uint32_t* lane : warp.operands()) std::fill_n(lane + kWordsOfA, 4, 0x3c003c00), lane[kWordOfMetadata] = 0x44444444;
   const MatrixForm pairs{MatrixUnit::kMmaSync, 16, 8, 32, half, half, wide, 1};
   EXPECT_EQ(units.Run(pairs.Pack(), warp.operands()), "");
   warp.operands()[5][kWordOfMetadata] = 0x44441444;

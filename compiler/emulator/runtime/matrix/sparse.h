@@ -4,6 +4,7 @@
 // nothing else.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,20 +20,23 @@ uint32_t MetadataOf(const MatrixForm& form, const std::vector<uint32_t>& words, 
 // What is wrong with the bits for a group; empty: they name two places in order, or the halves of one element.
 std::string ProblemOf(const MatrixForm& form, uint32_t bits);
 
-// A matrix of `rows` · k from what it keeps, rows · k/2, into `dense`. What is wrong with the metadata, or empty.
+// A matrix of `rows` · k from what it keeps, rows · k/2, into `dense`. What is wrong with the metadata, or empty. Where zeros alone are kept, as
+// beyond a tensor's end, they may be anything.
 template <typename T>
 std::string Spread(const MatrixForm& form, int rows, const std::vector<T>& kept, const std::vector<uint32_t>& words, std::vector<T>& dense) {
   const int size = GroupOf(form), groups = form.k / size, keeps = size / 2;
   dense.assign(size_t(rows * form.k), T{});
   for (int row = 0; row < rows; ++row) {
     for (int group = 0; group < groups; ++group) {
+      const T* held = &kept[size_t((row * groups + group) * keeps)];
+      if (std::all_of(held, held + keeps, [](T value) { return value == T{}; })) continue;
       const uint32_t bits = MetadataOf(form, words, row, group);
       if (std::string problem = ProblemOf(form, bits); !problem.empty()) {
         return problem + " in row " + std::to_string(row) + " for k from " + std::to_string(group * size) + " on";
       }
       for (int i = 0; i < keeps; ++i) {
         const int place = int(bits >> 2 * i & 3);
-        dense[size_t(row * form.k + group * size + (keeps == 1 ? place / 2 : place))] = kept[size_t((row * groups + group) * keeps + i)];
+        dense[size_t(row * form.k + group * size + (keeps == 1 ? place / 2 : place))] = held[i];
       }
     }
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/mapping/narrow_loads.h"
+#include "compiler/rewrite/narrow_loads.h"
 
 #include <algorithm>
 
