@@ -14,7 +14,7 @@
 namespace kiln::emulator {
 
 // A matrix instruction by what its vendor's manual calls it, packed in 64 bits. Types are the numbers of ir::DType.
-enum class MatrixUnit : uint8_t { kMmaSync = 1, kMfma = 2, kWmmaGfx11 = 3, kWmmaGfx12 = 4, kWgmma = 5 };
+enum class MatrixUnit : uint8_t { kMmaSync = 1, kMfma = 2, kWmmaGfx11 = 3, kWmmaGfx12 = 4, kWgmma = 5, kSmfmac = 6 };
 // n of wgmma counts in units of 8. sparse: 0, or of a sparse A 1 and the selector.
 struct MatrixForm {
   MatrixUnit unit;

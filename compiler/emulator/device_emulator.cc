@@ -261,8 +261,9 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   Value* Location() { return builder().getInt32(location_); }
   Value* Site() { return builder().getInt32(++sites_); }
 
-  MatrixUnit UnitOf(const target::MmaInstruction&) const {
+  MatrixUnit UnitOf(const target::MmaInstruction& row) const {
     if (target().family == target::Family::kNvptx) return MatrixUnit::kMmaSync;
+    if (row.IsSparse()) return MatrixUnit::kSmfmac;
     if (target().Has(Feature::kMfma)) return MatrixUnit::kMfma;
     return target().Has(Feature::kWmmaReplicated) ? MatrixUnit::kWmmaGfx11 : MatrixUnit::kWmmaGfx12;
   }

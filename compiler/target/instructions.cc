@@ -127,6 +127,16 @@ Row Mfma(std::string_view name, int size, int k, DType a, DType b, DType c, Feat
            .cycles = cycles}};
 }
 
+// CDNA3 ISA, "Sparse Matrix Multiply Accumulate": what a lane keeps of A is half of as many neighbours along k as it has of B, and its metadata are
+// the index register's lowest bits.
+Row Smfmac(std::string_view name, int size, int k, DType a, DType b, DType c, Feature required, Feature excluded, double cycles,
+           std::string_view intrinsic) {
+  Row row = Mfma(name, size, k, a, b, c, required, excluded, cycles, intrinsic);
+  row.instruction.a_layout = Mfma(name, size, k / 2, a, b, c, required, excluded, cycles, intrinsic).instruction.a_layout;
+  row.instruction.metadata_layout = Layout({{T(size, 1)}, {T(64 / size, size)}});
+  return row;
+}
+
 // RDNA3: 16 neighbouring k in a lane, lanes 16–31 repeat lanes 0–15; D's rows alternate between the halves. RDNA4: each
 // half of the wave holds half of k, and D's halves are eight rows each. The order of k is free where A and B agree:
 // eight neighbours in a lane make the widest loads.
@@ -237,6 +247,7 @@ const std::vector<Row>& Rows() {
 #define KILN_MMA_SYNC(...) MmaSync(__VA_ARGS__),
 #include "compiler/target/nvptx.def"
 #define KILN_MFMA(...) Mfma(__VA_ARGS__),
+#define KILN_SMFMAC(...) Smfmac(__VA_ARGS__),
 #define KILN_WMMA(...) Wmma(__VA_ARGS__),
 #include "compiler/target/amdgpu.def"
     };

@@ -28,8 +28,8 @@ struct MmaInstruction {
   ir::Layout a_layout;  // (m, k)
   ir::Layout b_layout;  // (n, k)
   ir::Layout c_layout;  // (m, n)
-  // Of a row that takes a sparse A (ir::Sparsity): a_layout is of (m, k/2), and this one of the metadata, (m, parts of 32 / Registers() bits). A lane
-  // has one word. Lanes that hold none of it hold that of another instruction, which names them with another selector: `selectors` in all.
+  // Of a row that takes a sparse A (ir::Sparsity): a_layout is of (m, k/2), and this one of the metadata, (m, parts of k): a lane has one word, of which
+  // its first register is the lowest bits. Lanes that hold none hold those of another instruction, named by another selector: `selectors` in all.
   ir::Layout metadata_layout = {};
   int selectors = 1;
   Team team = Team::kWarp;     // lanes of the layouts are its lanes
@@ -46,7 +46,9 @@ struct MmaInstruction {
   bool IsByGroup() const { return team == Team::kGroup; }
   bool IsScalar() const { return team == Team::kThread; }
   bool IsSparse() const { return metadata_layout.rank() > 0; }
-  int KeptK() const { return IsSparse() ? k / 2 : k; }   // columns of A
+  int KeptK() const { return IsSparse() ? k / 2 : k; }  // columns of A
+  // Of one register of metadata_layout.
+  int64_t MetadataBits() const { return k / ir::Sparsity(a).group * ir::Sparsity::kBits / metadata_layout.Extent(1); }
   int64_t Warps() const { return IsByGroup() ? 4 : 1; }  // of the team
   // Whether registers may hold the operand.
   bool ReadsA() const { return a_layout.rank() > 0; }

@@ -8,7 +8,7 @@ from data import STORED, decode, fp8_values
 from kiln import sparse
 from kiln.language.sparse import elements_of
 
-TARGETS = ["emu:sm_75", "emu:sm_80", "emu:sm_90a", "emu:gfx942", "emu:gfx1100"]
+TARGETS = ["emu:sm_75", "emu:sm_80", "emu:sm_90a", "emu:gfx90a", "emu:gfx942", "emu:gfx950", "emu:gfx1100"]
 
 
 def encode(values, dtype):
@@ -92,7 +92,7 @@ def test_dtypes(emulated, target, dtype, accum, meta):
     check(emulated, target, 64, 32, 128, dtype, accum, meta, k_step=64)
 
 
-@pytest.mark.parametrize("target", ["emu:sm_75", "emu:sm_90a", "emu:gfx942"])
+@pytest.mark.parametrize("target", ["emu:sm_75", "emu:sm_80", "emu:sm_90a", "emu:gfx942"])
 @pytest.mark.parametrize("transposes", [(a, e, b) for a in (False, True) for e in (False, True) for b in (False, True)])
 @pytest.mark.parametrize("spaces", ["ss", "rs", "sr", "rr"])
 def test_transposed_and_in_registers(emulated, target, transposes, spaces):

@@ -124,12 +124,15 @@ class AmdgpuDevice final : public DeviceBase {
   }
 
   std::vector<Value*> CallMma(const target::MmaInstruction& instruction, Intrinsic::ID id, std::span<Value* const> a, std::span<Value* const> b,
-                              std::span<Value* const> c, const SparseMetadata&) override {
+                              std::span<Value* const> c, const SparseMetadata& metadata) override {
     llvm::IRBuilderBase& ir = builder();
     Value* accumulator = VectorOf(c);
-    if (!Intrinsic::isOverloaded(id)) {  // MFMA; cbsz, abid and blgp are 0
+    if (!Intrinsic::isOverloaded(id)) {  // MFMA; cbsz, abid and blgp are 0, so that the lowest bits of metadata count
       llvm::FunctionType* type = Intrinsic::getType(ir.getContext(), id);
       Value* zero = ir.getInt32(0);
+      if (instruction.IsSparse())
+        return ElementsOf(
+            Call(id, {FromWords(a, type->getParamType(0)), FromWords(b, type->getParamType(1)), accumulator, metadata.word, zero, zero}));
       return ElementsOf(Call(id, {FromWords(a, type->getParamType(0)), FromWords(b, type->getParamType(1)), accumulator, zero, zero, zero}));
     }
     llvm::Type* operand = WmmaOperand(instruction.a, unsigned(a.size()));

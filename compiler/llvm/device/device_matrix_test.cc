@@ -54,7 +54,7 @@ TEST_P(DeviceMatrixTest, EveryMatrixInstruction) {
       ASSERT_EQ(d.size(), c.size());
       for (Value* v : d) k.Store(v);
     });
-    EXPECT_EQ(text.find("mma.sp") != text.npos, row.IsSparse());
+    EXPECT_EQ(text.find("mma.sp") != text.npos || text.find("v_smfmac") != text.npos, row.IsSparse());
     EXPECT_TRUE(row.IsSparse() || text.find("mma.sync") != text.npos || text.find("v_mfma") != text.npos || text.find("v_wmma") != text.npos);
   }
 }

@@ -42,7 +42,7 @@ def gemm_sp(A_sparse, E, B, C, transpose_A=False, transpose_E=False, transpose_B
     second, which lies behind it; of 32-bit elements 0b0100 for the first and 0b1110 for the second of the two. ``transpose_A`` says that A_sparse
     holds k × m, ``transpose_E`` the same of E, ``transpose_B`` that B holds n × k. kiln.sparse.compress makes A_sparse and E on the host. NVIDIA
     GPUs from sm_80 on multiply such tiles of 16-bit floats, tf32 and 8-bit integers by their sparse instructions, which take half of a dense
-    product's time; 8-bit floats on sm_89, sm_90a and sm_120a. Elsewhere the tile becomes dense in shared memory and is multiplied as T.gemm does;
+    product's time; 8-bit floats on sm_89, sm_90a and sm_120a. So do AMD's gfx942 and gfx950, but of tf32. Elsewhere the tile becomes dense in shared memory and is multiplied as T.gemm does;
     `kiln explain` shows the choice. Where E has other bits, the kept elements must be 0, as they are beyond a tensor's end. ``allow_tf32``: as of
     T.gemm. ``k_pack``, ``wg_wait`` and ``annotations``: no effect, with a warning.
     Shapes: A_sparse is m × k/2, E is m × k/e with e the elements that one of E is for, B is k × n, C is m × n. Memory: as T.gemm; E is in shared

@@ -30,9 +30,9 @@ Position MmaB(const MatrixForm& f, int lane, int i) {
 }
 Position MmaC(int lane, int i) { return {lane / 4 + (i >= 2 ? 8 : 0), lane % 4 * 2 + (i & 1)}; }
 
-// AMD matrix instruction calculator, dense MFMA of one block: A[i][k], B[k][j], D[i][j].
-Position MfmaA(const MatrixForm& f, int lane, int i) {
-  const int each = f.k / (64 / f.m);
+// AMD matrix instruction calculator, MFMA of one block: A[i][k], B[k][j], D[i][j]. A sparse A is that of half the depth.
+Position MfmaA(const MatrixForm& f, int k, int lane, int i) {
+  const int each = k / (64 / f.m);
   return {lane % f.m, each * (lane / f.m) + i};
 }
 Position MfmaC(const MatrixForm& f, int lane, int i) {
@@ -50,7 +50,8 @@ Position Wmma12C(int lane, int i) { return {8 * (lane / 16) + i, lane % 16}; }
 Position PositionA(const MatrixForm& f, int lane, int i) {
   switch (f.unit) {
     case MatrixUnit::kMmaSync: return MmaA(f, lane, i);
-    case MatrixUnit::kMfma: return MfmaA(f, lane, i);
+    case MatrixUnit::kMfma:
+    case MatrixUnit::kSmfmac: return MfmaA(f, f.KeptK(), lane, i);
     case MatrixUnit::kWmmaGfx11: return Wmma11A(lane, i);
     case MatrixUnit::kWmmaGfx12: return Wmma12A(lane, i);
     case MatrixUnit::kWgmma: break;  // of four warps: wgmma.cc
@@ -61,14 +62,15 @@ Position PositionA(const MatrixForm& f, int lane, int i) {
 // AMD's B mirrors A: the lane gives the column.
 Position PositionB(const MatrixForm& f, int lane, int i) {
   if (f.unit == MatrixUnit::kMmaSync) return MmaB(f, lane, i);
-  const Position a = PositionA(f, lane, i);
+  const Position a = f.unit == MatrixUnit::kSmfmac ? MfmaA(f, f.k, lane, i) : PositionA(f, lane, i);
   return {a.column, a.row};
 }
 
 Position PositionC(const MatrixForm& f, int lane, int i) {
   switch (f.unit) {
     case MatrixUnit::kMmaSync: return MmaC(lane, i);
-    case MatrixUnit::kMfma: return MfmaC(f, lane, i);
+    case MatrixUnit::kMfma:
+    case MatrixUnit::kSmfmac: return MfmaC(f, lane, i);
     case MatrixUnit::kWmmaGfx11: return Wmma11C(lane, i);
     case MatrixUnit::kWmmaGfx12: return Wmma12C(lane, i);
     case MatrixUnit::kWgmma: break;
@@ -114,7 +116,7 @@ __attribute__((target_clones("avx2,fma", "default"))) void Accumulate(const floa
 std::unique_ptr<MatrixUnits::Placement> MatrixUnits::Place(const MatrixForm& f) {
   auto placement = std::make_unique<Placement>();
   placement->form = f;
-  placement->lanes = f.unit == MatrixUnit::kMfma ? 64 : 32;
+  placement->lanes = f.unit == MatrixUnit::kMfma || f.unit == MatrixUnit::kSmfmac ? 64 : 32;
   const int lanes = int(placement->lanes), copies = f.unit == MatrixUnit::kWmmaGfx11 ? 2 : 1;
   const int count_a = f.m * f.KeptK() * copies / lanes, count_b = f.n * f.k * copies / lanes, count_c = f.m * f.n / lanes;
   const auto element = [](int lane, int i, uint8_t type, uint32_t base, int index) {

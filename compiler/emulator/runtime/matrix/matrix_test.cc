@@ -23,8 +23,9 @@ using target::Feature;
 using target::MmaInstruction;
 using target::Target;
 
-MatrixUnit UnitOf(const Target& target) {
+MatrixUnit UnitOf(const Target& target, const MmaInstruction& row) {
   if (target.family == target::Family::kNvptx) return MatrixUnit::kMmaSync;
+  if (row.IsSparse()) return MatrixUnit::kSmfmac;
   if (target.Has(Feature::kMfma)) return MatrixUnit::kMfma;
   return target.Has(Feature::kWmmaReplicated) ? MatrixUnit::kWmmaGfx11 : MatrixUnit::kWmmaGfx12;
 }
@@ -48,7 +49,7 @@ class Warp {
   }
   // Four bits of metadata for a group of the row, as the instruction's selector finds them.
   void PutMetadata(const MmaInstruction& row, int selector, int i, int group, uint32_t bits) {
-    const int64_t part = 32 / row.metadata_layout.Registers();
+    const int64_t part = row.MetadataBits();
     const std::array<int64_t, 2> index{i, group * 4 / part};
     const int64_t lane = row.metadata_layout.ThreadOf(index) + 2 * selector;
     words_[size_t(lane)][kWordOfMetadata] |= bits << (row.metadata_layout.RegisterOf(index) * part + group * 4 % part);
@@ -131,8 +132,8 @@ TEST_P(Instruction, MultipliesWhatTheTablesPutIn) {
         warp.operands()[size_t(row.c_layout.ThreadOf(index))][kWordsOfC + size_t(row.c_layout.RegisterOf(index))] = BitsOf(row.c, start);
       }
     }
-    const MatrixForm form{UnitOf(target), uint8_t(row.m), uint8_t(row.n), uint8_t(row.k),
-                          uint8_t(row.a), uint8_t(row.b), uint8_t(row.c), uint8_t(row.IsSparse() ? 1 + selector : 0)};
+    const MatrixForm form{UnitOf(target, row), uint8_t(row.m), uint8_t(row.n), uint8_t(row.k),
+                          uint8_t(row.a),      uint8_t(row.b), uint8_t(row.c), uint8_t(row.IsSparse() ? 1 + selector : 0)};
     ASSERT_EQ(units.Run(form.Pack(), warp.operands()), "");
     for (int i = 0; i < row.m; ++i) {
       for (int j = 0; j < row.n; ++j) {

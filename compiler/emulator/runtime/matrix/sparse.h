@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A sparse A of mma.sp and wgmma.mma_async.sp. Written from the PTX ISA ("Sparse matrix storage", and the figures of metadata layouts) and
-// nothing else.
+// A sparse A of mma.sp, wgmma.mma_async.sp and smfmac. Written from the PTX ISA ("Sparse matrix storage", and the figures of metadata layouts), the
+// CDNA3 ISA and nothing else.
 #pragma once
 
 #include <algorithm>
