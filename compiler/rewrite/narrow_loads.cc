@@ -29,8 +29,9 @@ class Widener {
     if (src.dtype != dst.dtype || copy.signals || copy.dst.extents != module_.ShapeOf(copy.dst.buffer) || copy.src.extents.back() != row)
       return false;
     if (ir::Bits(dst.dtype) % 8 != 0 || kNarrowRow % (row * ir::Bytes(dst.dtype)) != 0) return false;
-    // Of a wider row, the tile's own elements are some neighbours.
-    if (facts_.DivisorOf(copy.src.offsets.back()) % row != 0 || !OnlyProductsRead(copy.dst.buffer)) return false;
+    // Of a wider row, the tile's own elements are some neighbours, and the products behind the copy can tell which.
+    const ExprId offset = copy.src.offsets.back();
+    if (facts_.DivisorOf(offset) % row != 0 || !ir::LoadsOf(module_.exprs, offset).empty() || !OnlyProductsRead(copy)) return false;
     const ir::Copy wide = Widened(copy);
     return NarrowTensorFits(module_, facts_, wide.src, wide.dst.extents, context_.pointer_alignment());
   }
@@ -38,7 +39,9 @@ class Widener {
   void Widen(ir::Copy& copy) {
     const ExprId before = copy.src.offsets.back();
     const BufferId tile = copy.dst.buffer;
+    const int64_t row = copy.dst.extents.back();
     copy = Widened(copy);
+    if (copy.dst.extents.back() == row) return;
     const ExprId from = module_.exprs.Make(ExprOp::kFloorMod, {before, module_.exprs.Int(copy.dst.extents.back(), module_.exprs.Type(before))});
     module_[tile].shape.back() = module_.exprs.Int(copy.dst.extents.back());
     ir::Walk(loop_.body, [&](ir::Stmt& stmt) {
@@ -56,6 +59,7 @@ class Widener {
   // From the multiple of a box's row on.
   ir::Copy Widened(ir::Copy copy) {
     const int64_t row = kNarrowRow / ir::Bytes(module_[copy.dst.buffer].dtype);
+    if (copy.dst.extents.back() == row) return copy;
     ExprId& offset = copy.src.offsets.back();
     const ExprId each = module_.exprs.Int(row, module_.exprs.Type(offset));
     offset = module_.exprs.Mul(module_.exprs.Make(ExprOp::kFloorDiv, {offset, each}), each);
@@ -63,11 +67,14 @@ class Widener {
     return copy;
   }
 
-  bool OnlyProductsRead(BufferId tile) const {
+  bool OnlyProductsRead(const ir::Copy& copy) const {
     int64_t reads = 0;
-    for (const ir::Stmt& stmt : loop_.body)
-      if (std::holds_alternative<ir::Gemm>(stmt.op)) reads += CountAccesses(module_, stmt, tile);
-    const AccessCount& count = uses_.at(tile);
+    bool filled = false;
+    for (const ir::Stmt& stmt : loop_.body) {
+      filled |= std::get_if<ir::Copy>(&stmt.op) == &copy;
+      if (filled && std::holds_alternative<ir::Gemm>(stmt.op)) reads += CountAccesses(module_, stmt, copy.dst.buffer);
+    }
+    const AccessCount& count = uses_.at(copy.dst.buffer);
     return reads > 0 && count.reads == reads && count.writes == 1;
   }
 

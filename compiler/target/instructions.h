@@ -28,8 +28,8 @@ struct MmaInstruction {
   ir::Layout a_layout;  // (m, k)
   ir::Layout b_layout;  // (n, k)
   ir::Layout c_layout;  // (m, n)
-  // Of a row that takes a sparse A (ir::Sparsity): a_layout is of (m, k/2), and this one of the metadata, (m, parts of k): a lane has one word, of which
-  // its first register is the lowest bits. Lanes that hold none hold those of another instruction, named by another selector: `selectors` in all.
+  // Of a row that takes a sparse A (ir::Sparsity): a_layout is of (m, k/2), and this one of the metadata, (m, parts of k). A lane has one word, of
+  // which its first register is the lowest bits. Lanes that hold none hold those of another instruction, with another of `selectors` selectors.
   ir::Layout metadata_layout = {};
   int selectors = 1;
   Team team = Team::kWarp;     // lanes of the layouts are its lanes

@@ -126,6 +126,41 @@ def test_streams_do_not_spill(served, tmp_path):
     assert wrong == []
 
 
+def sparse_product(dtype, accum, meta, kept, transposed):
+    import kiln.language as T
+    from kiln.language.sparse import elements_of
+
+    each = elements_of(T.dtype(dtype), T.dtype(meta))
+    b_tile, b_tensor = ((128, kept * 2), (512, 4096)) if transposed else ((kept * 2, 128), (4096, 512))
+
+    @T.prim_func
+    def program(A: T.Tensor((512, 2048), dtype), E: T.Tensor((512, 4096 // each), meta), B: T.Tensor(b_tensor, dtype), C: T.Tensor((512, 512), accum)):
+        with T.Kernel(4, 4, threads=256) as (bx, by):
+            a, e, b = T.alloc_shared((128, kept), dtype), T.alloc_shared((128, kept * 2 // each), meta), T.alloc_shared(b_tile, dtype)
+            c = T.alloc_fragment((128, 128), accum)
+            T.clear(c)
+            for k in T.Pipelined(2048 // kept, num_stages=3):
+                T.copy(A[by * 128, k * kept], a)
+                T.copy(E[by * 128, k * kept * 2 // each], e)
+                T.copy(B[bx * 128, k * kept * 2] if transposed else B[k * kept * 2, bx * 128], b)
+                T.gemm_sp(a, e, b, c, transpose_B=transposed)
+            T.copy(c, C[by * 128, bx * 128])
+
+    return program
+
+
+@pytest.mark.parametrize("arch, instruction", [("sm_80", "mma.sp.sync"), ("sm_90a", "wgmma.mma_async.sp"), ("sm_120a", "mma.sp::ordered_metadata")])
+@pytest.mark.parametrize("dtype, accum, meta, kept, transposed", [
+    ("float16", "float32", "int16", 32, False), ("bfloat16", "float32", "int8", 32, True), ("tfloat32", "float32", "int16", 16, True),
+    ("int8", "int32", "int32", 64, True)])
+def test_sparse_products(served, tmp_path, arch, instruction, dtype, accum, meta, kept, transposed):
+    code = served.compile(sparse_product(dtype, accum, meta, kept, transposed), f"cuda:{arch}").artifact.code
+    done = assemble(code, arch, tmp_path)
+    spills = [int(n) for n in re.findall(r"(\d+) bytes spill stores", done.stderr)]
+    assert done.returncode == 0 and spills == [0] and "(C75" not in done.stderr, done.stderr
+    assert instruction.encode() in code and b"mma.sync" not in code and b"wgmma.mma_async.sync" not in code
+
+
 def conditional_stores(count):
     """A text of so many branches, which no program of ours has."""
     lines = (f"    if %A[%t + {i}] > 0.5 {{ store %C[%t + {3 * i}] = %A[%t + {i}] * {i}.5 }}" for i in range(count))

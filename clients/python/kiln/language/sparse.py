@@ -39,12 +39,12 @@ def gemm_sp(A_sparse, E, B, C, transpose_A=False, transpose_E=False, transpose_B
             k_pack=1, wg_wait=0, annotations=None, *, allow_tf32=False):
     """C += op(A) · op(B), where A has two of every four neighbours along k (of 32-bit elements one of two): ``A_sparse`` holds what is kept, ``E``
     where it was, row by row. Four bits of E are for one group, the first in the lowest: the place of the first kept element, then that of the
-    second, which lies behind it; of 32-bit elements 0b0100 for the first and 0b1110 for the second of the two. ``transpose_A`` says that A_sparse
-    holds k × m, ``transpose_E`` the same of E, ``transpose_B`` that B holds n × k. kiln.sparse.compress makes A_sparse and E on the host. NVIDIA
-    GPUs from sm_80 on multiply such tiles of 16-bit floats, tf32 and 8-bit integers by their sparse instructions, which take half of a dense
-    product's time; 8-bit floats on sm_89, sm_90a and sm_120a. So do AMD's gfx942 and gfx950, but of tf32. Elsewhere the tile becomes dense in shared memory and is multiplied as T.gemm does;
-    `kiln explain` shows the choice. Where E has other bits, the kept elements must be 0, as they are beyond a tensor's end. ``allow_tf32``: as of
-    T.gemm. ``k_pack``, ``wg_wait`` and ``annotations``: no effect, with a warning.
+    second, which lies behind it; of 32-bit elements 0b0100 for the first and 0b1110 for the second of the two. Where E has other bits, the kept
+    elements must be 0, as they are beyond a tensor's end. ``transpose_A`` says that A_sparse holds k × m, ``transpose_E`` the same of E,
+    ``transpose_B`` that B holds n × k. kiln.sparse.compress makes A_sparse and E on the host. NVIDIA GPUs from sm_80 on multiply such tiles of
+    16-bit floats, tf32 and 8-bit integers by their sparse instructions, which take half of a dense product's time; 8-bit floats on sm_89, sm_90a
+    and sm_120a. So do AMD's gfx942 and gfx950, but of tf32. Elsewhere the tile becomes dense in shared memory and is multiplied as T.gemm does;
+    `kiln explain` shows the choice. ``allow_tf32``: as of T.gemm. ``k_pack``, ``wg_wait`` and ``annotations``: no effect, with a warning.
     Shapes: A_sparse is m × k/2, E is m × k/e with e the elements that one of E is for, B is k × n, C is m × n. Memory: as T.gemm; E is in shared
     memory or a fragment. Dtypes: as T.gemm, of 8, 16 or 32 bits, with E of int8, int16, int32 or their unsigned kin. Targets: all. Errors:
     TraceError where shapes or dtypes do not fit. CompileError as T.gemm."""
