@@ -1,10 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/emulator/instructions/conformance_kernel.h"
 
+#include <span>
+
 namespace kiln::emulator::conformance {
 namespace {
 
 using ir::DType;
+
+// A word of metadata that names places of what a sparse A keeps: of the patterns, every one in turn, from one that a random word chooses.
+llvm::Value* SomeMetadata(FormKernel& k, const target::MmaInstruction& row) {
+  static constexpr uint32_t kPairs[] = {0b0100, 0b1000, 0b1100, 0b1001, 0b1101, 0b1110}, kHalves[] = {0b0100, 0b1110};
+  const std::span<const uint32_t> patterns = ir::Bits(row.a) == 32 ? std::span<const uint32_t>(kHalves) : std::span<const uint32_t>(kPairs);
+  llvm::Value *first = k.b.CreateURem(k.In(), k.I32(int(patterns.size()))), *word = nullptr;
+  for (uint32_t turn = 0; turn < patterns.size(); ++turn) {
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < 8; ++i) bits |= patterns[(i + turn) % patterns.size()] << 4 * i;
+    llvm::Value* these = k.b.getInt32(bits);
+    word = word == nullptr ? these : k.b.CreateSelect(k.b.CreateICmpEQ(first, k.I32(int(turn))), these, word);
+  }
+  return word;
+}
+
+// With the last selector: that of the lanes which the first leaves out.
+llvm_ir::SparseMetadata MetadataFor(FormKernel& k, const target::MmaInstruction& row) {
+  if (!row.IsSparse()) return {};
+  return {SomeMetadata(k, row), row.selectors - 1};
+}
 
 // Products of small integers are exact in whatever precision the unit sums. mma of reals in ±2 serves targets whose units differ.
 void AddMma(std::vector<Form>& forms, const target::MmaInstruction& row, Content content) {
@@ -19,7 +41,7 @@ void AddMma(std::vector<Form>& forms, const target::MmaInstruction& row, Content
                          const std::vector<llvm::Value*> a = words(row.a_layout, row.a), b = words(row.b_layout, row.b);
                          std::vector<llvm::Value*> c;
                          for (int64_t i = 0; i < row.c_layout.Registers(); ++i) c.push_back(k.Value(row.c, content));
-                         for (llvm::Value* v : k.device.Mma(row, a, b, c)) k.Out(v);
+                         for (llvm::Value* v : k.device.Mma(row, a, b, c, MetadataFor(k, row))) k.Out(v);
                        },
                    .result = row.c,
                    .rounds = content == Content::kReals});
@@ -51,7 +73,7 @@ llvm::Value* Descriptor(FormKernel& k, uint32_t byte, uint64_t bits) {
 
 // Whatever lies in shared memory is multiplied: both sides must read the same bytes as the same elements.
 void AddGroup(std::vector<Form>& forms, const target::MmaInstruction& row, Place a, Place b, bool registers, Content content) {
-  const uint32_t k_bytes = uint32_t(row.k * ir::Bits(row.a) / 8);
+  const auto k_bytes = [&row](int k) { return uint32_t(k * ir::Bits(row.a) / 8); };
   std::string name = std::string(row.name) + (registers ? " a in registers" : " a " + std::to_string(a.swizzle) + (a.by_rows ? " by rows" : "")) +
                      ", b " + std::to_string(b.swizzle) + (b.by_rows ? " by rows" : "") + (content == Content::kReals ? " reals" : "");
   constexpr uint32_t kOfB = 16384, kShared = 65536;
@@ -65,11 +87,12 @@ void AddGroup(std::vector<Form>& forms, const target::MmaInstruction& row, Place
                          if (registers) {
                            for (int i = 0; i < 4; ++i) words.push_back(k.In({row.a, content}));
                          } else {
-                           words.push_back(Descriptor(k, 0, DescriptorBits(a, 64, k_bytes)));
+                           words.push_back(Descriptor(k, 0, DescriptorBits(a, 64, k_bytes(row.KeptK()))));
                          }
-                         llvm::Value* of_b[] = {Descriptor(k, kOfB, DescriptorBits(b, uint32_t(row.n), k_bytes))};
+                         llvm::Value* of_b[] = {Descriptor(k, kOfB, DescriptorBits(b, uint32_t(row.n), k_bytes(row.k)))};
                          for (int64_t i = 0; i < row.c_layout.Registers(); ++i) c.push_back(k.Value(row.c, content));
-                         const auto started = k.device.MmaGroup(row, words, of_b, c, false, a.by_rows, b.by_rows);
+                         const llvm_ir::SparseMetadata metadata[] = {MetadataFor(k, row)};
+                         const auto started = k.device.MmaGroup(row, words, of_b, c, false, a.by_rows, b.by_rows, metadata);
                          for (llvm::Value* v : k.device.MmaWait(started, 0)) k.Out(v);
                        },
                    .result = row.c,
