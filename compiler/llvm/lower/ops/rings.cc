@@ -21,7 +21,7 @@ const ir::Gemm* ByUnit(const ir::Stmt& stmt, const target::Target& target) {
 
 }  // namespace
 
-// Finds how each ring's readers release a stage: every thread if some reader is no wgmma, else one thread of each warp.
+// Finds how each ring's readers release a stage: every thread if threads read some tile of it themselves, as they do metadata, else one of each warp.
 void Rings::FindUses() {
   std::map<ir::BufferId, ir::BufferId> rings;  // by tile
   ir::Walk(kernel().body, [&](const ir::Stmt& stmt) {
@@ -32,14 +32,19 @@ void Rings::FindUses() {
     use.multicast |= copy->plan->multicast;
     multicast_ |= use.multicast;
   });
+  const auto read_by_threads = [&](ir::BufferId tile) {
+    const auto it = rings.find(tile);
+    if (it == rings.end()) return;
+    Use& use = uses_.at(it->second);
+    use.by_thread = use.fenced = true;
+  };
   ir::Walk(kernel().body, [&](const ir::Stmt& stmt) {
-    if (ByUnit(stmt, target()) != nullptr || compiler::FillsRing(stmt)) return;
-    for (const compiler::Access& access : compiler::AccessesOf(module(), stmt)) {
-      const auto it = rings.find(access.buffer);
-      if (it == rings.end()) continue;
-      Use& use = uses_.at(it->second);
-      use.by_thread = use.fenced = true;
+    if (compiler::FillsRing(stmt)) return;
+    if (const ir::Gemm* gemm = ByUnit(stmt, target())) {
+      if (gemm->metadata) read_by_threads(gemm->metadata->buffer);
+      return;
     }
+    for (const compiler::Access& access : compiler::AccessesOf(module(), stmt)) read_by_threads(access.buffer);
   });
   FindReleases(kernel().body, rings);
 }
