@@ -106,8 +106,9 @@ struct Launch {
 struct Product {
   const Instruction* instruction = nullptr;
   bool adds = false;
-  uint64_t a = 0, b = 0;          // descriptors
-  std::vector<uint32_t> a_words;  // in place of a's: of each thread
+  uint64_t a = 0, b = 0;           // descriptors
+  std::vector<uint32_t> a_words;   // in place of a's: of each thread
+  std::vector<uint32_t> metadata;  // of a sparse a: of each thread
 };
 
 // The four warps of a group.

@@ -166,19 +166,21 @@ ir::DType MatrixType(const std::string& word) {
   return it->second;
 }
 
-// mma.sync.aligned.m16n8k16.row.col.d.a.b.c d, a, b, c. The emulator has the units, from the same chapter.
+// mma {.sp}.sync.aligned.m16n8k16.row.col.d.a.b.c d, a, b, c {, metadata, selector}. The emulator has the units, from the same chapter.
 void Multiply(Lanes lanes, const Instruction& i) {
   using namespace kiln::emulator;
   if (lanes.size() != 32) throw Failure("a matrix product without all lanes");
   const std::string& shape = i.words[3];
   const size_t n = shape.find('n'), k = shape.find('k');
+  const bool sparse = i.operands.size() == 6;
   const MatrixForm form{MatrixUnit::kMmaSync,
                         uint8_t(std::stoi(shape.substr(1, n - 1))),
                         uint8_t(std::stoi(shape.substr(n + 1, k - n - 1))),
                         uint8_t(std::stoi(shape.substr(k + 1))),
                         uint8_t(MatrixType(i.words[7])),
                         uint8_t(MatrixType(i.words[8])),
-                        uint8_t(MatrixType(i.words[9]))};
+                        uint8_t(MatrixType(i.words[9])),
+                        uint8_t(sparse ? 1 + i.operands[5].value : 0)};
   std::array<std::array<uint32_t, kMatrixWords>, 32> words{};
   std::array<uint32_t*, 32> pointers;
   const auto read = [&](Thread* t, size_t operand, uint32_t first) {
@@ -189,6 +191,7 @@ void Multiply(Lanes lanes, const Instruction& i) {
     read(t, 1, kWordsOfA);
     read(t, 2, kWordsOfB);
     read(t, 3, kWordsOfC);
+    if (sparse) words[t->Lane()][kWordOfMetadata] = uint32_t(t->Read(i.operands[4]));
     pointers[t->Lane()] = words[t->Lane()].data();
   }
   static MatrixUnits units;
@@ -199,7 +202,10 @@ void Multiply(Lanes lanes, const Instruction& i) {
   }
 }
 
-Execute DecodeProduct(const Instruction& i) {
+Execute DecodeProduct(Instruction& i) {
+  const bool sparse = i.words.at(1) == "sp";
+  if (sparse) i.words.erase(i.words.begin() + 1);
+  if (i.operands.size() != (sparse ? 6 : 4)) throw Refusal("a matrix product of other operands");
   if (i.words.size() != 10 || i.words[1] != "sync" || i.words[4] != "row" || i.words[5] != "col") throw Refusal("an unknown kind of mma");
   for (size_t w = 7; w < 10; ++w) MatrixType(i.words[w]);
   if (i.words[6] != i.words[9]) throw Refusal("a matrix product with two types of sums");

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "compiler/emulator/runtime/matrix/aligned_sum.h"
+#include "compiler/emulator/runtime/matrix/sparse.h"
 #include "tests/ptx/instructions.h"
 #include "tests/ptx/machine.h"
 #include "tests/ptx/numbers.h"
@@ -17,22 +18,31 @@ namespace {
 using Threads = std::span<Thread*>;
 constexpr uint32_t kRows = 64;
 
-// wgmma.mma_async.sync.aligned.m64n16k32.d.a.b d, a, b, scale-d {, imm-scale-a, imm-scale-b {, imm-trans-a}, imm-trans-b}
+// wgmma.mma_async {.sp}.sync.aligned.m64n16k32.d.a.b d, a, b {, metadata, selector}, scale-d
+//     {, imm-scale-a, imm-scale-b {, imm-trans-a}, imm-trans-b}
 struct Shape {
+  bool sparse;
+  size_t scale;  // the operand
   uint32_t n, k;
   Type a, b;
   bool integers, a_in_registers, a_transposed, b_transposed;
 
-  explicit Shape(const Instruction& i) : a(ParseType(i.words.at(6))), b(ParseType(i.words.at(7))), integers(i.words.at(5) == "s32") {
-    const std::string& shape = i.words.at(4);
+  explicit Shape(const Instruction& i)
+      : sparse(i.words.at(2) == "sp"),
+        scale(sparse ? 5 : 3),
+        a(ParseType(i.words.at(sparse ? 7 : 6))),
+        b(ParseType(i.words.at(sparse ? 8 : 7))),
+        integers(i.words.at(sparse ? 6 : 5) == "s32") {
+    const std::string& shape = i.words.at(sparse ? 5 : 4);
     const size_t at_n = shape.find('n'), at_k = shape.find('k');
     n = uint32_t(std::stoi(shape.substr(at_n + 1, at_k - at_n - 1)));
     k = uint32_t(std::stoi(shape.substr(at_k + 1)));
     a_in_registers = i.operands.at(1).kind == Operand::Kind::kVector;
-    const size_t first = 6, count = i.operands.size();
+    const size_t first = scale + 3, count = i.operands.size();
     a_transposed = !a_in_registers && count > first && i.operands[first].value != 0;
     b_transposed = count > first && i.operands[count - 1].value != 0;
   }
+  uint32_t KeptK() const { return sparse ? k / 2 : k; }
 };
 
 // "Matrix Descriptor Format", and the canonical layouts of "Strides": atoms of 8 rows, each as long as the swizzle, or of 16 bytes.
@@ -103,13 +113,25 @@ void ForEachSum(uint32_t n, Visit visit) {
     for (uint32_t r = 0; r < n / 2; ++r) visit(t / 32 * 16 + t % 32 / 4 + r / 2 % 2 * 8, r / 4 * 8 + t % 4 * 2 + r % 2, t, r);
 }
 
+// The emulator knows how metadata lie, from the same chapter; they are alike for all types of one size.
+std::vector<float> Dense(const Shape& shape, const std::vector<float>& kept, const Product& product) {
+  using namespace kiln::emulator;
+  const ir::DType type = shape.a.bits == 32 ? ir::DType::kTF32 : shape.a.bits == 16 ? ir::DType::kF16 : ir::DType::kI8;
+  const auto selector = uint8_t(product.instruction->operands[4].value);
+  const MatrixForm form{MatrixUnit::kWgmma, kRows, uint8_t(shape.n / 8), uint8_t(shape.k), uint8_t(type), uint8_t(type), 0, uint8_t(1 + selector)};
+  std::vector<float> dense;
+  if (const std::string problem = Spread(form, kRows, kept, product.metadata, dense); !problem.empty()) throw Failure(problem);
+  return dense;
+}
+
 void Execute128(Threads threads, const Product& product) {
   const Instruction& i = *product.instruction;
   const Shape shape(i);
   Block& block = *threads[0]->block;
   const std::vector<Operand>& sums = i.operands[0].parts;
-  const std::vector<float> a = shape.a_in_registers ? FromRegisters(product.a_words, shape.a, shape.k)
-                                                    : FromShared(block, product.a, shape.a, kRows, shape.k, shape.a_transposed);
+  std::vector<float> a = shape.a_in_registers ? FromRegisters(product.a_words, shape.a, shape.KeptK())
+                                              : FromShared(block, product.a, shape.a, kRows, shape.KeptK(), shape.a_transposed);
+  if (shape.sparse) a = Dense(shape, a, product);
   const std::vector<float> by_column = FromShared(block, product.b, shape.b, shape.n, shape.k, shape.b_transposed);
   std::vector<float> b(by_column.size()), c(size_t{kRows} * shape.n);
   for (uint32_t column = 0; column < shape.n; ++column)
@@ -137,12 +159,13 @@ Products& ProductsOf(Threads threads) { return threads[0]->block->products.at(th
 
 void Issue(Threads threads, const Instruction& i) {
   const Shape shape(i);
-  Product product{.instruction = &i, .adds = (threads[0]->Read(i.operands[3]) & 1) != 0, .b = threads[0]->Read(i.operands[2])};
+  Product product{.instruction = &i, .adds = (threads[0]->Read(i.operands[shape.scale]) & 1) != 0, .b = threads[0]->Read(i.operands[2])};
   if (!shape.a_in_registers) product.a = threads[0]->Read(i.operands[1]);
   for (Thread* t : threads) {
     if (t->Read(i.operands[2]) != product.b || (!shape.a_in_registers && t->Read(i.operands[1]) != product.a)) {
       throw Failure("threads with several descriptors");
     }
+    if (shape.sparse) product.metadata.push_back(uint32_t(t->Read(i.operands[3])));
     if (!shape.a_in_registers) continue;
     for (const Operand& word : i.operands[1].parts) product.a_words.push_back(uint32_t(t->Read(word)));
   }
@@ -175,8 +198,10 @@ Execute DecodeGroupProduct(Instruction& i) {
   if (i.words[1] == "commit_group") return Together<Commit>;
   if (i.words[1] == "wait_group") return Together<Wait>;
   const Shape shape(i);
-  if (shape.a.kind == 0 || shape.b.kind == 0 || (!shape.integers && i.words[5] != "f32")) throw Refusal("a wgmma of unknown types");
-  if (!shape.integers && (i.operands.size() < 6 || i.operands[4].value != 1 || i.operands[5].value != 1))
+  if (shape.a.kind == 0 || shape.b.kind == 0 || (!shape.integers && i.words[shape.sparse ? 6 : 5] != "f32"))
+    throw Refusal("a wgmma of unknown types");
+  const size_t signs = shape.scale + 1;
+  if (!shape.integers && (i.operands.size() < signs + 2 || i.operands[signs].value != 1 || i.operands[signs + 1].value != 1))
     throw Refusal("a wgmma of negated operands");
   return Together<Issue>;
 }
