@@ -134,7 +134,8 @@ def sparse_product(dtype, accum, meta, kept, transposed):
     b_tile, b_tensor = ((128, kept * 2), (512, 4096)) if transposed else ((kept * 2, 128), (4096, 512))
 
     @T.prim_func
-    def program(A: T.Tensor((512, 2048), dtype), E: T.Tensor((512, 4096 // each), meta), B: T.Tensor(b_tensor, dtype), C: T.Tensor((512, 512), accum)):
+    def program(A: T.Tensor((512, 2048), dtype), E: T.Tensor((512, 4096 // each), meta), B: T.Tensor(b_tensor, dtype),
+                C: T.Tensor((512, 512), accum)):
         with T.Kernel(4, 4, threads=256) as (bx, by):
             a, e, b = T.alloc_shared((128, kept), dtype), T.alloc_shared((128, kept * 2 // each), meta), T.alloc_shared(b_tile, dtype)
             c = T.alloc_fragment((128, 128), accum)
