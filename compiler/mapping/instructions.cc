@@ -208,7 +208,7 @@ class Chooser {
       // With several groups along m, each would hold all of b's columns in registers.
       const auto of_partition = [&](const Partition& p) { return Reads(gemm, mma, p, 64); };
       const Partition p = PartitionWarps(mma.swapped ? 1 : shape.m / mma.m, shape.n / mma.n, warps / mma.Warps(), gemm.policy, mma, of_partition);
-      if (mma.IsByGroup() && !mma.swapped && !WgmmaReads(module_, gemm.b, gemm.transpose_b, shape.n / p.warps_n)) continue;
+      if (mma.IsByGroup() && !mma.swapped && !ReadsB(gemm, mma, shape.n / p.warps_n)) continue;
       const double issued = double(shape.m / mma.m / p.warps_m) * double(shape.n / mma.n / p.warps_n) * double(shape.k / mma.k);
       // Operand elements an instruction takes for each product: the tie-break between equal rates.
       const double feed = double(mma.m + mma.n) / (double(mma.m) * mma.n) + 1.0 / mma.k;
@@ -268,10 +268,17 @@ class Chooser {
     if (!HasRegisters(mma)) return false;
     if (mma.swapped) {
       const bool b_in_registers = gemm.transpose_b && IsOperandFragment(gemm.b);
-      return (b_in_registers || WgmmaReads(module_, gemm.b, gemm.transpose_b, mma.n)) && WgmmaReads(module_, gemm.a, !gemm.transpose_a, mma.m);
+      return (b_in_registers || ReadsB(gemm, mma, mma.n)) && ReadsA(gemm, mma);
     }
     const bool a_in_registers = !gemm.transpose_a && IsOperandFragment(gemm.a);
-    return (a_in_registers || WgmmaReads(module_, gemm.a, !gemm.transpose_a, mma.m)) && WgmmaReads(module_, gemm.b, gemm.transpose_b, mma.n);
+    return (a_in_registers || ReadsA(gemm, mma)) && ReadsB(gemm, mma, mma.n);
+  }
+
+  bool ReadsA(const ir::Gemm& gemm, const target::MmaInstruction& mma) const {
+    return WgmmaReads(module_, gemm.a, !gemm.transpose_a, gemm.transpose_a ? mma.m : mma.KeptK());
+  }
+  bool ReadsB(const ir::Gemm& gemm, const target::MmaInstruction& mma, int64_t columns) const {
+    return WgmmaReads(module_, gemm.b, gemm.transpose_b, gemm.transpose_b ? mma.k : columns);
   }
 
   bool IsOperandFragment(const ir::Region& region) const {

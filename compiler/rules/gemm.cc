@@ -271,7 +271,7 @@ bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_la
   if (std::ranges::any_of(std::span(region.extents).first(rank - 2), [](int64_t extent) { return extent != 1; })) return false;
   const int64_t width = PanelOf(module, region.buffer);
   if (region.extents != shape && !IsPart(module, region, shape, width)) return false;
-  if (k_is_last) return true;
+  if (k_is_last) return size <= width;
   // All rows, and of the columns some whole panels. What an instruction takes may not begin inside of one panel and end in another.
   const int64_t columns = region.extents.back();
   return ir::Bits(buffer.dtype) == 16 && region.extents[rank - 2] == shape[rank - 2] && (size == columns || size % width == 0 || width % size == 0);

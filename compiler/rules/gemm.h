@@ -64,7 +64,7 @@ WarpGrid GridOf(const ir::Gemm& gemm, uint32_t threads, const target::Target& ta
 
 // Whether wgmma reads the tile as it lies in memory: the buffer's rows fill panels (PanelBytes), and the matrix is all of it or a part that
 // starts where swizzles do, with all of the rows where k does not run along its last dimension (`k_is_last`). Only 16-bit types may have k so.
-// `size`: of an instruction, or of what a group of warps takes, along the other dimension.
+// `size`: of an instruction, or of what a group of warps takes, along the last dimension; an instruction's k lies in one panel.
 bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_last, int64_t size);
 bool WgmmaTile(std::span<const int64_t> extents, int64_t element_bits);  // the part that concerns the shape
 // Whether wgmma may take k in parts of `deep`: no part may begin within a panel and end beyond it.

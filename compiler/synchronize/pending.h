@@ -119,6 +119,24 @@ inline Need WaitFor(const Pending& p) {
   return {Need::kCopies | (p.age < 0 ? Need::kCommit : 0), std::max(p.age, 0)};
 }
 
+// What an arrival of these threads finds. `by_copies`: copies under way arrive themselves, each group when it is there; then whoever reuses a tile
+// waits for its group alone.
+struct Arrival {
+  Need need;
+  bool copies = false, stores = false;  // of the threads' own
+};
+inline Arrival ArrivalAfter(const State& state, const ir::ThreadRange& threads, bool by_copies) {
+  Arrival arrival;
+  for (const Pending& p : state) {
+    if (!IsBy(p, threads)) continue;
+    const bool arrives = by_copies && p.age < kStoring;
+    arrival.copies |= arrives;
+    arrival.stores |= p.age == kDone && p.write && !p.released;
+    arrival.need.Add(arrives ? Need{p.age < 0 ? Need::kCommit : 0} : WaitFor(p));
+  }
+  return arrival;
+}
+
 // Until all is done: other blocks may overwrite what a copy under way still reads.
 inline Need WaitForAll(const State& state) {
   Need need;

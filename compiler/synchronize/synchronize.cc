@@ -165,16 +165,10 @@ class Analysis {
   // From here on what they all did is the program's to hand over to threads of other branches.
   void Arrive(const Stmt& stmt, State& state) {
     const bool by_copies = by_copies_ && !std::get<ir::Arrive>(stmt.op).block;
-    Need need;
-    for (const Pending& p : state) {
-      if (!IsBy(p, scopes_.back())) continue;
-      if (p.age == kDone && p.write && !p.released) after_stores_.insert(&stmt);
-      const bool itself = by_copies && p.age < kStoring;
-      if (itself) after_copies_.insert(&stmt);
-      if (!itself) need.Add(WaitFor(p));
-      if (itself && p.age < 0) need.Add({Need::kCommit});  // who reuses the tile waits for this group alone
-    }
-    Meet(stmt, Accesses(stmt), state, /*record=*/true, need);
+    const Arrival arrival = ArrivalAfter(state, scopes_.back(), by_copies);
+    if (arrival.copies) after_copies_.insert(&stmt);
+    if (arrival.stores) after_stores_.insert(&stmt);
+    Meet(stmt, Accesses(stmt), state, /*record=*/true, arrival.need);
     for (Pending& p : state) {
       const bool own = IsBy(p, scopes_.back());
       p.released |= p.age == kDone ? p.met > 0 || own : by_copies && own && p.age < kStoring;
@@ -360,11 +354,10 @@ class Analysis {
       if (added || raised) visited_.Changed(stmt);
     }
     // A need found on another path holds on this one too.
-    const auto it = needs_.find(&stmt);
     Need whole = need;
-    if (it != needs_.end()) whole.Add(it->second);
+    if (const auto it = needs_.find(&stmt); it != needs_.end()) whole.Add(it->second);
     Settle(whole, state);
-    if (it != needs_.end()) Clear(state, it->second.what);
+    Clear(state, whole.what);
   }
 
   // What it takes to keep an access apart from a pending one.

@@ -74,6 +74,7 @@ llvm::Value* Descriptor(FormKernel& k, uint32_t byte, uint64_t bits) {
 // Whatever lies in shared memory is multiplied: both sides must read the same bytes as the same elements.
 void AddGroup(std::vector<Form>& forms, const target::MmaInstruction& row, Place a, Place b, bool registers, Content content) {
   const auto k_bytes = [&row](int k) { return uint32_t(k * ir::Bits(row.a) / 8); };
+  if (b.swizzle != 0 && !b.by_rows && k_bytes(row.k) > b.swizzle) return;  // an instruction's k lies in one panel
   std::string name = std::string(row.name) + (registers ? " a in registers" : " a " + std::to_string(a.swizzle) + (a.by_rows ? " by rows" : "")) +
                      ", b " + std::to_string(b.swizzle) + (b.by_rows ? " by rows" : "") + (content == Content::kReals ? " reals" : "");
   constexpr uint32_t kOfB = 16384, kShared = 65536;
