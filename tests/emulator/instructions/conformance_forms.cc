@@ -88,6 +88,7 @@ void AddAtomics(std::vector<Form>& forms) {
   for (const AtomicOp op : {AtomicOp::kAdd, AtomicOp::kMax, AtomicOp::kMin}) {
     for (const DType type : {DType::kI32, DType::kU32, DType::kI64, DType::kU64, DType::kF32}) {
       if (type == DType::kF32 && op != AtomicOp::kAdd) continue;
+      if (op == AtomicOp::kMin && ir::IsUnsigned(type)) continue;  // memory begins as zeros: nothing is less
       forms.push_back({.name = std::string("atomic.global.") + kNames[size_t(op)] + "." + std::string(ir::Name(type)),
                        .build =
                            [=](FormKernel& k) {

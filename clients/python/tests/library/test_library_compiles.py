@@ -13,8 +13,9 @@ from library_testing import needs_kilnd
 from kiln import library
 from kiln.client import Client
 from kiln.errors import CompileError
-from kiln.library import plans
+from kiln.library import plans, sizes
 from kiln.library.operation import OPERATIONS
+from kiln.library.programs import layer_norm, norm_gradients
 
 pytestmark = needs_kilnd
 TARGETS = ("cuda:sm_80", "cuda:sm_90a", "cuda:sm_100a", "hip:gfx942", "hip:gfx1100")
@@ -73,3 +74,12 @@ def test_compiles(client, assembling, target, label, name, given):
     assert not spilled
     said = [d.message for d in reply.diagnostics if "(C75" in d.message or "code was wrong" in d.message]
     assert not said
+
+
+@pytest.mark.parametrize("n", (16400, 24576, 33024, 51936, 70016, 131072))
+def test_clusters_are_of_as_many_blocks_as_the_compiler_makes_them(client, n):
+    for name, program in (("layer_norm_long", layer_norm.layer_norm_long), ("layer_norm_backward_long", norm_gradients.layer_norm_backward_long)):
+        blocks = sizes.row_blocks(name, n)
+        if blocks > 1:
+            reply = client.compile(program(M=512, N=n, dtype="bfloat16", **sizes.rows(name, n)), "cuda:sm_90a")
+            assert reply.artifact.launch.launches[0].cluster_x == blocks

@@ -10,7 +10,6 @@ import pytest
 from kiln import library
 from kiln.errors import CompileError, KilnError
 from kiln.library import plans, sizes, spaces
-from kiln.library.programs import layer_norm, norm_gradients
 from kiln.library.programs.gemm import gemm
 from kiln.ranking import Ranked
 
@@ -214,15 +213,6 @@ def test_blocks_share_keys_where_there_are_few():
     assert sizes.splits(1024, 16, HOPPER) == 1 and sizes.splits(1, 1, HOPPER) == 1
     assert sizes.splits(8, 1024, "hip:gfx942") > 32 > sizes.splits(8, 1024, "cuda:sm_86")
     assert all(sizes.splits(blocks, steps, HOPPER) <= steps for blocks in (1, 7, 300) for steps in (1, 2, 5, 1000))
-
-
-@pytest.mark.parametrize("n", (16400, 24576, 33024, 51936, 70016, 131072))
-def test_clusters_are_of_as_many_blocks_as_the_compiler_makes_them(client, n):
-    for name, program in (("layer_norm_long", layer_norm.layer_norm_long), ("layer_norm_backward_long", norm_gradients.layer_norm_backward_long)):
-        blocks = sizes.row_blocks(name, n)
-        if blocks > 1:
-            reply = client.compile(program(M=512, N=n, dtype="bfloat16", **sizes.rows(name, n)), HOPPER)
-            assert reply.artifact.launch.launches[0].cluster_x == blocks
 
 
 def test_parts_of_long_rows_lie_in_a_block():
