@@ -91,8 +91,8 @@ inline void Forget(State& state, std::optional<ir::VarId> var) {
 }
 
 // What to insert before a statement: waits for async copies and for tensor stores, then a barrier. kGroup: it is enough that each group of
-// warps has a barrier of its own. kCommit: some of the copies belong to no group yet; one ends here, before the wait if there is one. kGlobal: the barrier orders global memory, too; where
-// the target's barriers tell memories apart.
+// warps has a barrier of its own. kCommit: some of the copies belong to no group yet; one ends here, before the wait if there is one. kGlobal: the
+// barrier orders global memory, too; where the target's barriers tell memories apart.
 struct Need {
   static constexpr int kBarrier = 1, kCopies = 2, kStores = 4, kGroup = 8, kCommit = 16, kGlobal = 32;
 
