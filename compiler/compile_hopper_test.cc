@@ -101,7 +101,7 @@ TEST(CompileHopper, ArrivalsShareAFence) {
   EXPECT_EQ(fences("copy %r[0; 128]"), alone + 1);
 }
 
-// The barrier hears of the copies itself. What their thread stored besides is released before, and products see all of it behind the wait.
+// The copies tell the barrier themselves. What their thread did besides is released before, and products see all of it behind the wait.
 TEST(CompileHopper, CopiesArriveThemselves) {
   const v1::WorkerResult result = CompileText(golden::ReadFile("tests/golden/synchronize/own_rows.sm_90a.kiln"), "cuda:sm_90a");
   ASSERT_TRUE(result.has_artifact()) << FirstError(result);

@@ -231,7 +231,7 @@ void Fields(Same<Arrive> auto& op, auto&& v) {
   v.Element(op.buffer, op.indices, Use::kAtomic);
   EvaluatesIfAny(v, op.block, {"block", "block"});
   v.Decided(op.after_copies, "after_copies");
-  v.Decided(op.after_stores, "after_stores");
+  v.Decided(op.after_accesses, "after_accesses");
 }
 void Fields(Same<Await> auto& op, auto&& v) {
   v.Element(op.buffer, op.indices, Use::kAtomic);

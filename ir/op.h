@@ -274,8 +274,8 @@ struct Arrive {
   BufferId buffer{};
   std::vector<ExprId> indices;
   std::optional<ExprId> block = {};
-  bool after_copies = false;  // decided: it counts once what the thread has begun to copy asynchronously is there; the thread goes on
-  bool after_stores = false;  // decided: and what it has stored itself, of which the copies' unit knows nothing
+  bool after_copies = false;    // decided: it counts once what the thread has begun to copy asynchronously is there; the thread goes on
+  bool after_accesses = false;  // decided: and all else that the thread has done, of which the copies' unit knows nothing
 };
 // Each thread that comes to it waits until the latest turn of this parity is over, and sees what those who arrived had done. (At first the turn
 // before the first, of parity 1, is over.)

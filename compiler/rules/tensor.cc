@@ -55,10 +55,10 @@ int64_t StrideDivisor(const Facts& facts, const ir::Buffer& buffer, size_t d) {
   return divisor;
 }
 
-// Rows of a box: the most that divide the tile's rows and let every box start at a multiple of 8, where swizzles repeat.
+// Rows of a box: the most that divide the tile's rows and let every box start at a multiple of 8, where swizzles repeat; 0: none do.
 int64_t BoxRows(int64_t rows) {
   int64_t step = std::min(rows, kMaxBox);
-  while (rows % step != 0 || (step != rows && step % 8 != 0)) --step;
+  while (step > 0 && (rows % step != 0 || (step != rows && step % 8 != 0))) --step;
   return step;
 }
 
@@ -70,7 +70,7 @@ bool RowsFit(const ir::Module& module, const Facts& facts, const ir::Region& glo
   if (bits % 8 != 0 || bits > 32 || rank < 2 || rank > kMaxRank || buffer.workspace) return false;
   if (pointer_alignment % kUnit != 0 || (buffer.pad_value && *buffer.pad_value != 0)) return false;
   const std::vector<size_t> dims = Moving(global.extents);
-  if (dims.size() != 2 || dims[1] != rank - 1) return false;
+  if (dims.size() != 2 || dims[1] != rank - 1 || BoxRows(global.extents[dims[0]]) == 0) return false;
   if (!buffer.strides.empty() && !module.exprs.IsConst(buffer.strides.back(), 1)) return false;
   if (facts.DivisorOf(global.offsets.back()) * bits / 8 % kUnit != 0) return false;
   for (size_t d = 0; d + 1 < rank; ++d)

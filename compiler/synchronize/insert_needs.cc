@@ -34,8 +34,8 @@ void InsertNeeds(ir::Kernel& kernel, ir::Block& block, const Needs& needs) {
     if (auto* branch = std::get_if<ir::If>(&stmt.op)) InsertNeeds(kernel, branch->then_body, needs), InsertNeeds(kernel, branch->else_body, needs);
     if (auto* arrive = std::get_if<ir::Arrive>(&stmt.op); arrive != nullptr && needs.after_copies.contains(&stmt)) {
       arrive->after_copies = true;
-      arrive->after_stores = needs.after_stores.contains(&stmt);
-      kernel.decisions.push_back({"synchronize", arrive->buffer, "hears of the copies when they are there", "their threads go on", stmt.loc});
+      arrive->after_accesses = needs.after_accesses.contains(&stmt);
+      kernel.decisions.push_back({"synchronize", arrive->buffer, "is told by the copies themselves", "their threads go on", stmt.loc});
     }
     result.push_back(std::move(stmt));
   }

@@ -123,7 +123,7 @@ inline Need WaitFor(const Pending& p) {
 // waits for its group alone.
 struct Arrival {
   Need need;
-  bool copies = false, stores = false;  // of the threads' own
+  bool copies = false, accesses = false;  // of the threads' own: under way, and all others, which are done for whoever hears of the arrival
 };
 inline Arrival ArrivalAfter(const State& state, const ir::ThreadRange& threads, bool by_copies) {
   Arrival arrival;
@@ -131,7 +131,7 @@ inline Arrival ArrivalAfter(const State& state, const ir::ThreadRange& threads, 
     if (!IsBy(p, threads)) continue;
     const bool arrives = by_copies && p.age < kStoring;
     arrival.copies |= arrives;
-    arrival.stores |= p.age == kDone && p.write && !p.released;
+    arrival.accesses |= p.age == kDone;
     arrival.need.Add(arrives ? Need{p.age < 0 ? Need::kCommit : 0} : WaitFor(p));
   }
   return arrival;

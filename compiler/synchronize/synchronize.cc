@@ -102,7 +102,7 @@ class Analysis {
     }
   }
 
-  Needs needs() const { return {needs_, after_copies_, after_stores_, by_memory_}; }
+  Needs needs() const { return {needs_, after_copies_, after_accesses_, by_memory_}; }
   const Unreleased& unreleased() const { return unreleased_; }
   // The statement at which the analysis gave up, or nullptr.
   const Stmt* endless() const { return endless_; }
@@ -167,7 +167,7 @@ class Analysis {
     const bool by_copies = by_copies_ && !std::get<ir::Arrive>(stmt.op).block;
     const Arrival arrival = ArrivalAfter(state, scopes_.back(), by_copies);
     if (arrival.copies) after_copies_.insert(&stmt);
-    if (arrival.stores) after_stores_.insert(&stmt);
+    if (arrival.accesses) after_accesses_.insert(&stmt);
     Meet(stmt, Accesses(stmt), state, /*record=*/true, arrival.need);
     for (Pending& p : state) {
       const bool own = IsBy(p, scopes_.back());
@@ -506,10 +506,10 @@ class Analysis {
   Visited visited_;
   Special special_;
   Unreleased unreleased_;
-  std::set<const Stmt*> after_copies_, after_stores_;  // arrivals
-  std::vector<const Stmt*> order_;                     // needs as they were found
-  std::vector<const Stmt*> doubtful_;                  // needs that a later iteration of their loop may have covered
-  bool raised_ = false;                                // a need grew, e.g. from a barrier to a wait and a barrier
+  std::set<const Stmt*> after_copies_, after_accesses_;  // arrivals
+  std::vector<const Stmt*> order_;                       // needs as they were found
+  std::vector<const Stmt*> doubtful_;                    // needs that a later iteration of their loop may have covered
+  bool raised_ = false;                                  // a need grew, e.g. from a barrier to a wait and a barrier
   struct Exits {
     State by_break, by_continue;
   };

@@ -122,7 +122,7 @@ void Check(Verifier& verifier, const Gemm& op) {
   }
   if (op.transpose_metadata && !op.metadata) verifier.Error("transposed metadata of a gemm that has none", "leave out transpose_metadata");
   if (op.allow_tf32 && (a != DType::kF32 || b != DType::kF32)) {
-    verifier.Error(fmt::format("a gemm of {} and {} that may round to tf32", Name(a), Name(b)), "f32 alone is rounded; leave out tf32");
+    verifier.Error(fmt::format("a gemm of {} and {} that may be in tf32", Name(a), Name(b)), "f32 alone may lose its low bits; leave out tf32");
   }
 }
 

@@ -170,6 +170,8 @@ def from_pass_configs(configs: dict | None) -> dict:
             if value:
                 options[name.removeprefix("kiln.")] = value
         elif name == "kiln.entry_name":
+            if value is not None and not isinstance(value, str):
+                raise ValueError(f"pass configuration {name!r} is {value!r}; it must be a str, or None for the default")
             if value:
                 options["entry_name"] = value
         elif name == "tl.disable_fast_math":

@@ -529,5 +529,6 @@ class AutoTuner:
             self.profile.early_stop = early_stop
         if early_stop_factor is not None:
             self.profile.early_stop_factor = early_stop_factor
-        function = self.kernel if isinstance(self.kernel, JITFunction) else JITFunction(self.kernel, allow_tf32=self.ALLOW_TF32, **self.compile_args)
+        compile_args = {"allow_tf32": self.ALLOW_TF32, **self.compile_args}
+        function = self.kernel if isinstance(self.kernel, JITFunction) else JITFunction(self.kernel, **compile_args)
         return Tuner(function, self.configs, self.profile).run()

@@ -122,7 +122,7 @@ int64_t MemoryCost(const Layout& layout, std::span<const MemoryRun> runs, int64_
 
 int64_t CheapestVector(int64_t most, int64_t bytes, const std::function<int64_t(int64_t)>& cost) {
   int64_t best = most, least = cost(most);
-  for (int64_t vector = most / 2; vector * bytes >= kWord; vector /= 2)
+  for (int64_t vector = most / 2; vector * bytes >= kWord && most % vector == 0; vector /= 2)
     if (const int64_t found = cost(vector); found < least) best = vector, least = found;
   return best;
 }

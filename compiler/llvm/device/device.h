@@ -135,8 +135,9 @@ class Device {
   virtual void PhaseInit(llvm::Value* mbarrier, uint32_t arrivals);
   virtual void PhaseInitFence();  // called by the threads that called PhaseInit, before a barrier of all who use the mbarrier
   virtual void PhaseArrive(llvm::Value* mbarrier, llvm::Value* when);  // if `when` (i1; nullptr: always); releases what this thread did before
-  // Arrives once what this thread has begun to copy asynchronously is there, and does not wait for that. `after_stores`: and what it stored itself.
-  virtual void PhaseArriveAfterCopies(llvm::Value* mbarrier, bool after_stores);
+  // Arrives once what this thread has begun to copy asynchronously is there, and does not wait for that. `after_accesses`: and releases what else
+  // it did.
+  virtual void PhaseArriveAfterCopies(llvm::Value* mbarrier, bool after_accesses);
   // The same of block `rank` (i32) of the cluster, whose threads see what this thread did with `releases`; else it only counts.
   virtual void PhaseArriveAt(llvm::Value* mbarrier, llvm::Value* rank, llvm::Value* when, bool releases = false);
   virtual void PhaseExpect(llvm::Value* mbarrier, llvm::Value* bytes);      // arrives, and expects bytes (i32) more in this phase

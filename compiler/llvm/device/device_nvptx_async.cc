@@ -189,9 +189,9 @@ void NvptxAsyncDevice::PhaseArrive(Value* mbarrier, Value* when) {
      {Address(mbarrier), builder().CreateZExt(when, builder().getInt32Ty())});
 }
 
-// The arrival is not the thread's own, and releases none of its stores. Without .noinc it would be one more than the barrier expects.
-void NvptxAsyncDevice::PhaseArriveAfterCopies(Value* mbarrier, bool after_stores) {
-  Do(std::string(after_stores ? "fence.acq_rel.cta; " : "") + "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];", {Address(mbarrier)});
+// The arrival is not the thread's own, and releases nothing that it did. Without .noinc it would be one more than the barrier expects.
+void NvptxAsyncDevice::PhaseArriveAfterCopies(Value* mbarrier, bool after_accesses) {
+  Do(std::string(after_accesses ? "fence.acq_rel.cta; " : "") + "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];", {Address(mbarrier)});
 }
 
 // .release.cluster is left out where it can be, because ptxas turns it into a fence of the whole GPU: without it, only the block's own threads

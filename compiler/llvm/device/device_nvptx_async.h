@@ -28,7 +28,7 @@ class NvptxAsyncDevice : public DeviceBase {
   void PhaseInit(llvm::Value* mbarrier, uint32_t arrivals) override;
   void PhaseInitFence() override;
   void PhaseArrive(llvm::Value* mbarrier, llvm::Value* when) override;
-  void PhaseArriveAfterCopies(llvm::Value* mbarrier, bool after_stores) override;
+  void PhaseArriveAfterCopies(llvm::Value* mbarrier, bool after_accesses) override;
   void PhaseArriveAt(llvm::Value* mbarrier, llvm::Value* rank, llvm::Value* when, bool releases) override;
   void PhaseExpect(llvm::Value* mbarrier, llvm::Value* bytes) override;
   void PhaseExpectMore(llvm::Value* mbarrier, llvm::Value* bytes) override;

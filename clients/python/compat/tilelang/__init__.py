@@ -42,9 +42,8 @@ _ABSENT = {
 }
 
 # Products of float32 are TileLang's.
-compile = functools.partial(_compiler.compile, allow_tf32=True)
-par_compile = functools.partial(_compiler.par_compile, allow_tf32=True)
-jit = functools.partial(_functions.jit, allow_tf32=True)
+compile, par_compile, jit = (functools.update_wrapper(functools.partial(function, allow_tf32=True), function)
+                             for function in (_compiler.compile, _compiler.par_compile, _functions.jit))
 
 _modules.install(keep_attribute=["jit"])
 

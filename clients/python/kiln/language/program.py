@@ -25,6 +25,25 @@ class Stmt:
     location: Location = field(default_factory=Location)
 
 
+def _with_tf32(module):
+    """A copy of the module of a function that was unpickled, whose statements stayed behind."""
+    from .. import _proto
+
+    copy, float32 = type(module).FromString(module.SerializeToString()), _proto.messages().enums["DType"].values_by_name["F32"].number
+
+    def allow(message):
+        if message.DESCRIPTOR.name == "Gemm":
+            message.allow_tf32 |= all(copy.buffers[side.buffer].dtype == float32 for side in (message.a, message.b))
+        for part, value in message.ListFields():
+            if part.message_type is not None:
+                for inner in [value] if hasattr(value, "DESCRIPTOR") else value:
+                    allow(inner)
+
+    for kernel in copy.kernels:
+        allow(kernel)
+    return copy
+
+
 def expressions(stmt: Stmt):
     """The operands of a statement, without those of statements within it."""
     for part in fields(stmt):
@@ -355,7 +374,7 @@ class PrimFunc:
             return self
         other = PrimFunc(self.name)
         other.__dict__.update(self.__dict__)
-        other.allow_tf32, other._module = True, None
+        other.allow_tf32, other._module = True, None if self.kernels else _with_tf32(self.module)
         return other
 
     def script(self, show_meta: bool = False) -> str:

@@ -27,7 +27,8 @@ def elements_of(dtype, meta_dtype) -> int:
 
 def _check_metadata(a: Region, e: Region, transpose_a: bool, transpose_e: bool) -> None:
     if e.dtype.kind not in "iu" or e.dtype.bits not in (8, 16, 32) or a.dtype.bits not in (8, 16, 32):
-        raise error(f"T.gemm_sp of {a.dtype} with metadata of {e.dtype}: elements have 8, 16 or 32 bits, and metadata are integers of as many")
+        raise error(f"T.gemm_sp of {a.dtype} with metadata of {e.dtype}: elements have 8, 16 or 32 bits, and so have "
+                    f"metadata, which are integers")
     (m, kept), (rows, columns) = matrix_of("T.gemm_sp", "A_sparse", a, transpose_a), matrix_of("T.gemm_sp", "E", e, transpose_e)
     k, each = 2 * kept, elements_of(a.dtype, e.dtype)
     if (rows, columns * each) != (m, k):
@@ -43,8 +44,9 @@ def gemm_sp(A_sparse, E, B, C, transpose_A=False, transpose_E=False, transpose_B
     elements must be 0, as they are beyond a tensor's end. ``transpose_A`` says that A_sparse holds k × m, ``transpose_E`` the same of E,
     ``transpose_B`` that B holds n × k. kiln.sparse.compress makes A_sparse and E on the host. NVIDIA GPUs from sm_80 on multiply such tiles of
     16-bit floats, tf32 and 8-bit integers by their sparse instructions, which take half of a dense product's time; 8-bit floats on sm_89, sm_90a
-    and sm_120a. So do AMD's gfx942 and gfx950, but of tf32. Elsewhere the tile becomes dense in shared memory and is multiplied as T.gemm does;
-    `kiln explain` shows the choice. ``allow_tf32``: as of T.gemm. ``k_pack``, ``wg_wait`` and ``annotations``: no effect, with a warning.
+    and sm_120a. So do AMD's gfx942 and gfx950, except tf32. Elsewhere the tile becomes dense in shared memory and is multiplied as T.gemm does;
+    `kiln explain` shows the choice. Where B is not finite beside a place that is left out, the first give a number and the second NaN.
+    ``allow_tf32``: as of T.gemm. ``k_pack``, ``wg_wait`` and ``annotations``: no effect, with a warning.
     Shapes: A_sparse is m × k/2, E is m × k/e with e the elements that one of E is for, B is k × n, C is m × n. Memory: as T.gemm; E is in shared
     memory or a fragment. Dtypes: as T.gemm, of 8, 16 or 32 bits, with E of int8, int16, int32 or their unsigned kin. Targets: all. Errors:
     TraceError where shapes or dtypes do not fit. CompileError as T.gemm."""

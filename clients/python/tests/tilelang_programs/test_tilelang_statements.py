@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statements as TileLang's programs write them, on the emulator with its checks."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -353,9 +355,9 @@ def test_products_of_float32_are_in_tf32_as_tilelangs_are(client):
     x, y = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(2))
     exact = x.astype(np.float64) @ y.T.astype(np.float64)
     errors = []
-    for compiled in (tilelang.compile, kiln.compile):
+    for compiled, function in ((tilelang.compile, main), (tilelang.compile, pickle.loads(pickle.dumps(main))), (kiln.compile, main)):
         z = np.zeros((64, 64), np.float32)
-        compiled(main, target="emu:sm_90a", client=client)(x, y, z)
+        compiled(function, target="emu:sm_90a", client=client)(x, y, z)
         errors.append(np.linalg.norm(z - exact) / np.linalg.norm(exact))
-    assert 1e-5 < errors[0] < 2e-3 and errors[1] < 1e-6, errors
+    assert 1e-5 < errors[0] < 2e-3 and errors[1] == errors[0] and errors[2] < 1e-6, errors
     assert tilelang.jit.keywords == {"allow_tf32": True}

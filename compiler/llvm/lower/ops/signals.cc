@@ -110,7 +110,7 @@ Value* Signals::Of(ir::BufferId barriers, const std::vector<ir::ExprId>& indices
 void Signals::Lower(const ir::Arrive& arrive) {
   if (async_ && !fenced_.contains(&arrive)) device().FenceAsyncProxy();
   Value* barrier = Of(arrive.buffer, arrive.indices);
-  if (arrive.after_copies) return device().PhaseArriveAfterCopies(barrier, arrive.after_stores);
+  if (arrive.after_copies) return device().PhaseArriveAfterCopies(barrier, arrive.after_accesses);
   if (!arrive.block) return device().PhaseArrive(barrier, nullptr);
   Value* rank = b().CreateTrunc(evaluator_.EvalIndex(*arrive.block), b().getInt32Ty());
   device().PhaseArriveAt(barrier, rank, nullptr, /*releases=*/true);
