@@ -234,7 +234,8 @@ def rows(program: str, n: int, target=None, dtype="float16") -> dict:
     """Sizes of a program of ``kiln.library.programs`` that the memory bounds, for rows of n elements. Rows in registers: see ``row_threads``;
     several short ones to a block. Strips of columns: 128 wide where four blocks come on each multiprocessor, else 64 wide, with twice the
     threads and twice the loads of each. Rows in shared memory: the part in registers is the larger, the fewer float32 the program keeps
-    beside it. Clusters that share the rows: as many as there are at once, whose threads have 32 elements each."""
+    beside it. Clusters that share the rows: as many as there are at once; threads have
+    at most 32 elements each, in whole warps."""
     if program == "cross_entropy_short" and n > SHORT:
         return {"threads": 128, "rows": 4 if 4 * n <= 40 * 128 else 2}
     if program in SHORT_PROGRAMS or (program == "softmax" and n < 2 * SHORT):

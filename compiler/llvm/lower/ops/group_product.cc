@@ -5,7 +5,7 @@
 // A descriptor (PTX ISA, "Matrix Descriptor Format") holds addresses in units of 16 bytes: bits 0–13 the start, 16–29 the leading and
 // 32–45 the stride dimension byte offset, 62–63 the swizzle (1, 2, 3: 128, 64, 32 bytes). For tiles laid out by WgmmaSharedLayout:
 //   k contiguous:    stride offset: 8 rows; the leading one is ignored. Further k: along the row, then the next column of the tile
-//   rows contiguous: stride offset: 8 steps of k; leading offset: the next column. Further k: 16 rows of the buffer
+//   rows contiguous: stride offset: 8 steps of k; leading offset: the next column. Further k: rows of the buffer, as many as the step has
 #include <optional>
 
 #include "compiler/analysis/threads/thread_loop.h"
