@@ -20,7 +20,6 @@ void CompilesEverywhere(const std::string& text) {
   }
 }
 
-// A bool is a bit to LLVM and a byte to programs.
 // Where a warp multiplies sparse tiles, it does not make them dense; Blackwell's instruction wants the indices in order, and says so.
 TEST(CompileForms, SparseProductsOfWarps) {
   const std::string text = golden::ReadFile("tests/golden/instructions/gemm_sparse.sm_80.kiln");
@@ -33,6 +32,7 @@ TEST(CompileForms, SparseProductsOfWarps) {
   EXPECT_GT(Count(turing, "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"), 0u);
 }
 
+// A bool is a bit to LLVM and a byte to programs.
 TEST(CompileForms, BoolsAreReinterpreted) {
   CompilesEverywhere(R"(kiln 1
 func @f(%A: global f8e4m3[64], %B: global bool[64], %C: global u8[64]) thread(%t) {
@@ -243,6 +243,38 @@ func @f(%A: global f32[128, 96], %C: global f32[64, 3, 64]) {{
   };
   EXPECT_EQ(Count(CompileText(text("(%j * 128 + %i) // 64 // 3"), "cuda:sm_90a"), "mul.wide.u32 wide"), 0u);
   EXPECT_GT(Count(CompileText(text("%j // 2"), "cuda:sm_90a"), "mul.wide.u32 wide"), 0u) << "of another number";
+}
+
+// LLVM 22's InstCombine would crash.
+TEST(CompileForms, HalvesReadAsTheOtherKindAreComparedWithZero) {
+  CompilesEverywhere(R"(kiln 1
+func @f(%n: i32, %A: global bf16[64], %C: global u32[64]) outputs(2) thread(%t) {
+  kernel @k grid(1) threads 64 blocks(%b) {
+    %x = alloc local bf16[1]
+    store %x[0] = bf16(%n) / bf16(%n)
+    store %C[%t] = u32(%n) / select(0.0 <= f32(%n) + f32(masked(reinterpret.f16(%x[0]) != 0.0:f16, %A[%t], 0.0:bf16)), 1:u32, u32(%t) + 2:u32)
+  }
+}
+)");
+}
+
+// Outside of the condition there is no fragment to move to shared memory; within it, the threads cannot wait for each other.
+TEST(CompileForms, ThreadsOfAConditionHaveAFragmentOfTheirOwn) {
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f(%A: global f32[64], %B: global f16[64]) outputs(1) thread(%t) {
+  kernel @k grid(1) threads 64 blocks(%b) {
+    if %A[%t] != 0.0 {
+      %x = alloc fragment f16[128, 7]
+      for serial %i in 8 {
+        store %x[%i, 0] = %x[%i, 0] + 1.0:f16
+      }
+      store %B[%t] = %x[0, 0]
+    }
+  }
+}
+)",
+                                              "cuda:sm_90a");
+  EXPECT_NE(FirstError(result).find("threads exchange data here"), std::string::npos);
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <llvm/IR/InstIterator.h>
 #include <llvm/IR/IntrinsicInst.h>
 #include <llvm/IR/PatternMatch.h>
-#include <llvm/IR/Verifier.h>
 #include <llvm/Passes/PassBuilder.h>
 #include <llvm/Transforms/IPO/AlwaysInliner.h>
 #include <llvm/Transforms/IPO/GlobalDCE.h>
@@ -19,14 +18,12 @@
 #include <llvm/Transforms/Scalar/LoopPassManager.h>
 #include <llvm/Transforms/Scalar/SROA.h>
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
-#include <llvm/Transforms/Utils/Cloning.h>
 #include <llvm/Transforms/Utils/Local.h>
 #include <llvm/Transforms/Utils/Mem2Reg.h>
 #pragma GCC diagnostic pop
 
 #include <algorithm>
 #include <map>
-#include <memory>
 
 #include "compiler/llvm/faults/accumulators.h"
 #include "compiler/llvm/faults/array_bounds.h"
@@ -62,8 +59,11 @@ struct GiveExitsPass : llvm::PassInfoMixin<GiveExitsPass> {
   }
 };
 
+// Whether InstCombine may run, or only InstSimplify, which makes no instructions.
+enum class Combine { kYes, kNo };
+
 // Kiln has already unrolled the loops to be unrolled; LLVM folds, hoists and removes.
-llvm::ModulePassManager Pipeline(Effort effort, CodeMotion motion) {
+llvm::ModulePassManager Pipeline(Effort effort, CodeMotion motion, Combine combine) {
   llvm::FunctionPassManager functions;
   if (effort != Effort::kFull) {
     if (effort == Effort::kInMemory) {
@@ -88,11 +88,15 @@ llvm::ModulePassManager Pipeline(Effort effort, CodeMotion motion) {
     functions.addPass(llvm::SimplifyCFGPass());
     return InModule(std::move(functions));
   }
-  functions.addPass(llvm::InstCombinePass());
+  const auto simplify = [&] {
+    if (combine == Combine::kYes) functions.addPass(llvm::InstCombinePass());
+    else functions.addPass(llvm::InstSimplifyPass());
+  };
+  simplify();
   functions.addPass(llvm::SimplifyCFGPass());
   functions.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), true));
   functions.addPass(llvm::GVNPass());
-  functions.addPass(llvm::InstCombinePass());
+  simplify();
   functions.addPass(llvm::ADCEPass());
   functions.addPass(llvm::SimplifyCFGPass());
   return InModule(std::move(functions));
@@ -342,7 +346,7 @@ bool NeedsLibrary(const llvm::Function& function) {
   }
 }
 
-void Run(llvm::Module& module, llvm::TargetMachine& machine, Effort effort, CodeMotion motion) {
+void Run(llvm::Module& module, llvm::TargetMachine& machine, Effort effort, CodeMotion motion, Combine combine) {
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
   llvm::CGSCCAnalysisManager components;
@@ -353,12 +357,12 @@ void Run(llvm::Module& module, llvm::TargetMachine& machine, Effort effort, Code
   builder.registerFunctionAnalyses(functions);
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, components, modules);
-  Pipeline(effort, motion).run(module, modules);
+  Pipeline(effort, motion, combine).run(module, modules);
 }
 
-bool IsNarrow(const llvm::Type& type) { return type.getScalarType()->isHalfTy() || type.getScalarType()->isBFloatTy(); }
-
-// Whether an f16 may be compared as a bf16, or a bf16 as an f16.
+// Where a program reads an f16 as a bf16, or the other way round, and asks whether that is zero, LLVM 22's InstCombine takes the bits for an
+// integer: the types of the instructions that it makes do not match, and it crashes where it folds them. A comparison of f32 may become one of
+// the two types, and the bits may come through memory or integers. So any comparison counts in a module with both.
 bool MayMistakeHalves(const llvm::Module& module) {
   bool compares = false, has_half = false, has_bfloat = false;
   const auto see = [&](const llvm::Type& type) {
@@ -369,19 +373,10 @@ bool MayMistakeHalves(const llvm::Module& module) {
     for (const llvm::Instruction& instruction : llvm::instructions(function)) {
       see(*instruction.getType());
       for (const llvm::Use& operand : instruction.operands()) see(*operand->getType());  // also a parameter of the kernel
-      compares |= llvm::isa<llvm::FCmpInst>(instruction) && IsNarrow(*instruction.getOperand(0)->getType());
+      compares |= llvm::isa<llvm::FCmpInst>(instruction);
     }
   }
   return compares && has_half && has_bfloat;
-}
-
-// LLVM 22's InstCombine takes the bits of an f16 for an integer where a program reads it as a bf16 and asks whether that is zero, and the other way
-// round: the instructions that it makes do not have matching types. Nothing in the program tells whether it comes to this, so it is tried.
-bool IsCombinedWrongly(const llvm::Module& module, llvm::TargetMachine& machine) {
-  if (!MayMistakeHalves(module)) return false;
-  const std::unique_ptr<llvm::Module> trial = llvm::CloneModule(module);
-  Run(*trial, machine, Effort::kFull, CodeMotion::kYes);
-  return llvm::verifyModule(*trial);
 }
 
 std::string Problem(const llvm::Function& function) {
@@ -410,10 +405,9 @@ size_t CodeOf(const llvm::Module& module) {
 std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMachine& machine, CodeMotion motion) {
   const Effort effort = EffortFor(module);
   if (effort != Effort::kFull) machine.setOptLevel(llvm::CodeGenOptLevel::None);
-  if (effort == Effort::kFull && motion == CodeMotion::kYes && IsCombinedWrongly(module, machine)) motion = CodeMotion::kNo;
   if (effort != Effort::kFull)
     for (llvm::Function& function : module) PartConditions(function);
-  Run(module, machine, effort, motion);
+  Run(module, machine, effort, motion, MayMistakeHalves(module) ? Combine::kNo : Combine::kYes);
   for (llvm::Function& function : module) {
     if (machine.getTargetTriple().isNVPTX()) {
       WidenBf16Comparisons(function);

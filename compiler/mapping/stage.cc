@@ -147,9 +147,11 @@ class Stager {
     std::map<BufferId, bool> exchanged;
     const std::vector<ir::Block*> bodies = BodiesOfSingleThreads(stmt);
     for (const ir::Block* body : bodies) ir::Walk(*body, [&](const ir::Stmt& inner) { AddExchanged(inner, exchanged); });
-    // What a statement reads of others' elements before it writes its own needs a barrier within the body, which `synchronize` refuses there.
+    // Two exchanges need a barrier within the body, which `synchronize` refuses there: of a fragment that only the body has, and of what a
+    // statement reads of others' elements before it writes its own.
     for (const ir::Block* body : bodies) {
       ir::Walk(*body, [&](const ir::Stmt& inner) {
+        if (const auto* alloc = std::get_if<ir::Alloc>(&inner.op)) exchanged.erase(alloc->buffer);
         if (ReadsOthers(inner)) exchanged.erase(std::get<ir::Store>(inner.op).buffer);
       });
     }
