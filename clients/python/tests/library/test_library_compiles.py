@@ -13,7 +13,7 @@ from library_testing import needs_kilnd
 from kiln import library
 from kiln.client import Client
 from kiln.errors import CompileError
-from kiln.library import plans, sizes
+from kiln.library import Spec, plans, sizes
 from kiln.library.operation import OPERATIONS
 from kiln.library.programs import layer_norm, norm_gradients
 
@@ -83,3 +83,13 @@ def test_clusters_are_of_as_many_blocks_as_the_compiler_makes_them(client, n):
         if blocks > 1:
             reply = client.compile(program(M=512, N=n, dtype="bfloat16", **sizes.rows(name, n)), "cuda:sm_90a")
             assert reply.artifact.launch.launches[0].cluster_x == blocks
+
+
+@pytest.mark.parametrize("n", (41784, 49152, 131072))
+@pytest.mark.parametrize("name", ("softmax", "rms_norm", "quantize_rows"))
+def test_parts_of_long_rows_are_copied_asynchronously(client, name, n):
+    x, w = Spec((512, n), "bfloat16"), Spec((n,), "bfloat16")
+    plan = library.plan(name, *{"rms_norm": (x, w, 1e-6)}.get(name, (x,)), target="cuda:sm_90a")
+    code = client.compile(plan.program.trace(), "cuda:sm_90a", options=dict(plan.options)).artifact.code.decode()
+    assert "cp.async" in code
+    assert "st.shared.v4" not in code, "a part of the row goes through registers"

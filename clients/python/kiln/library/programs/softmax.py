@@ -44,7 +44,6 @@ def softmax_long(M, N, dtype="bfloat16", columns=16384, threads=1024):
     @T.prim_func
     def softmax_long(x: T.Tensor((M, N), dtype), y: T.Tensor((M, N), dtype)):
         with T.Kernel(M, threads=threads) as bx:
-            T.annotate_safe_value({x: -T.infinity(dtype)})
             row = [T.alloc_shared((columns,), dtype) for _ in parts]
             last = T.alloc_fragment((steps, lanes, RUN), dtype)
             seen = T.alloc_fragment((steps, lanes, RUN), dtype)
@@ -76,7 +75,7 @@ def softmax_long(M, N, dtype="bfloat16", columns=16384, threads=1024):
             for k in parts:
                 T.copy(x[bx, k * columns:(k + 1) * columns], row[k])
             for s, l, r in T.Parallel(steps, lanes, RUN):
-                last[s, l, r] = x[bx, kept + place(s, l, r)]
+                last[s, l, r] = T.if_then_else(place(s, l, r) < columns, x[bx, kept + place(s, l, r)], -T.infinity(dtype))
             T.fill(high, T.min_value("float32"))
             T.clear(sums)
             for k in parts:
