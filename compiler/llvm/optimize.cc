@@ -59,7 +59,7 @@ struct GiveExitsPass : llvm::PassInfoMixin<GiveExitsPass> {
   }
 };
 
-// Whether InstCombine may run, or only InstSimplify, which makes no instructions.
+// Whether InstCombine may run where all is optimized and code moves, or only InstSimplify, which makes no instructions.
 enum class Combine { kYes, kNo };
 
 // Kiln has already unrolled the loops to be unrolled; LLVM folds, hoists and removes.
@@ -422,6 +422,7 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
     }
     if (machine.getTargetTriple().isAMDGPU()) {
       DropAccessesOutsideArrays(function);
+      KeepArraysInMemory(function);
       FoldConstantBits(function);
       KeepWmmaInItsBlock(function);
       ChooseByVectorUnit(function);

@@ -147,8 +147,8 @@ class Stager {
     std::map<BufferId, bool> exchanged;
     const std::vector<ir::Block*> bodies = BodiesOfSingleThreads(stmt);
     for (const ir::Block* body : bodies) ir::Walk(*body, [&](const ir::Stmt& inner) { AddExchanged(inner, exchanged); });
-    // Two exchanges need a barrier within the body, which `synchronize` refuses there: of a fragment that only the body has, and of what a
-    // statement reads of others' elements before it writes its own.
+    // Two kinds of exchange need a barrier within the body, which `synchronize` refuses there: those of a fragment that is allocated in the body, and
+    // those where a statement reads others' elements before it writes its own.
     for (const ir::Block* body : bodies) {
       ir::Walk(*body, [&](const ir::Stmt& inner) {
         if (const auto* alloc = std::get_if<ir::Alloc>(&inner.op)) exchanged.erase(alloc->buffer);
