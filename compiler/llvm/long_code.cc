@@ -8,6 +8,7 @@
 #include <llvm/ADT/SmallPtrSet.h>
 #include <llvm/IR/CFG.h>
 #include <llvm/IR/InlineAsm.h>
+#include <llvm/IR/InstIterator.h>
 #include <llvm/IR/IntrinsicInst.h>
 #include <llvm/IR/IntrinsicsAMDGPU.h>
 #pragma GCC diagnostic pop
@@ -44,33 +45,41 @@ class Ending {
   llvm::SmallPtrSet<const BasicBlock*, 32> blocks_;
 };
 
-bool IsThreadsNumber(const llvm::Value* value) {
-  const auto* call = llvm::dyn_cast<llvm::IntrinsicInst>(value);
+bool IsThreadsNumber(const llvm::Instruction& instruction) {
+  const auto* call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
   if (call == nullptr) return false;
   const llvm::Intrinsic::ID id = call->getIntrinsicID();
   return id == llvm::Intrinsic::amdgcn_workitem_id_x || id == llvm::Intrinsic::amdgcn_workitem_id_y || id == llvm::Intrinsic::amdgcn_workitem_id_z;
 }
 
-// Whether a value is made from the thread's number, and so is no condition of the scalar unit.
-bool IsOfThread(const llvm::Value& value) {
-  llvm::SmallPtrSet<const llvm::Value*, 32> seen;
-  std::vector<const llvm::Value*> left = {&value};
+// The values that are made from the thread's number. The scalar unit makes no other.
+llvm::SmallPtrSet<const llvm::Value*, 32> OfThreads(llvm::Function& function) {
+  llvm::SmallPtrSet<const llvm::Value*, 32> values;
+  std::vector<const llvm::Value*> left;
+  for (const llvm::Instruction& instruction : llvm::instructions(function))
+    if (IsThreadsNumber(instruction)) left.push_back(&instruction);
   while (!left.empty()) {
     const llvm::Value* next = left.back();
     left.pop_back();
-    if (IsThreadsNumber(next)) return true;
-    const auto* instruction = llvm::dyn_cast<llvm::Instruction>(next);
-    if (instruction != nullptr && seen.insert(next).second) left.insert(left.end(), instruction->op_begin(), instruction->op_end());
+    if (values.insert(next).second) left.insert(left.end(), next->user_begin(), next->user_end());
   }
-  return false;
+  return values;
+}
+
+// The value of 32 or 64 bits, in a vector register.
+llvm::Value* InVectorRegister(llvm::IRBuilder<>& b, llvm::Value* value) {
+  auto* type = llvm::FunctionType::get(value->getType(), {value->getType()}, false);
+  return b.CreateCall(type, llvm::InlineAsm::get(type, "", "=v,0", /*hasSideEffects=*/false), {value});
 }
 
 // The condition, as a comparison of what is in a vector register.
-llvm::Value* OfVectorUnit(llvm::Value* condition, llvm::Instruction& before) {
-  llvm::IRBuilder<> b(&before);
-  auto* type = llvm::FunctionType::get(b.getInt32Ty(), {b.getInt32Ty()}, false);
-  llvm::Value* word = b.CreateCall(type, llvm::InlineAsm::get(type, "", "=v,0", /*hasSideEffects=*/false), {b.CreateZExt(condition, b.getInt32Ty())});
-  return b.CreateICmpNE(word, b.getInt32(0));
+llvm::Value* OfVectorUnit(llvm::Instruction& condition) {
+  llvm::IRBuilder<> b(condition.getParent(), *condition.getInsertionPointAfterDef());
+  if (const auto* compare = llvm::dyn_cast<llvm::CmpInst>(&condition)) {
+    const unsigned bits = compare->getOperand(0)->getType()->getScalarSizeInBits();  // 0 for a pointer
+    if (bits == 32 || bits == 64) return b.CreateCmp(compare->getPredicate(), InVectorRegister(b, compare->getOperand(0)), compare->getOperand(1));
+  }
+  return b.CreateICmpNE(InVectorRegister(b, b.CreateZExt(&condition, b.getInt32Ty())), b.getInt32(0));
 }
 
 }  // namespace
@@ -93,15 +102,20 @@ void GiveExits(llvm::Function& function) {
 }
 
 void ChooseByVectorUnit(llvm::Function& function) {
+  const auto of_threads = OfThreads(function);
   for (BasicBlock& block : function) {
-    llvm::MapVector<llvm::Value*, std::vector<llvm::SelectInst*>> chosen;
+    llvm::MapVector<llvm::Instruction*, std::vector<llvm::SelectInst*>> chosen;
+    size_t count = 0;
     for (llvm::Instruction& instruction : block) {
       auto* select = llvm::dyn_cast<llvm::SelectInst>(&instruction);
-      if (select != nullptr && select->getType()->isPointerTy()) chosen[select->getCondition()].push_back(select);
+      auto* condition = select == nullptr ? nullptr : llvm::dyn_cast<llvm::Instruction>(select->getCondition());
+      if (condition == nullptr || !condition->getType()->isIntegerTy(1) || of_threads.contains(condition)) continue;
+      chosen[condition].push_back(select);
+      ++count;
     }
+    if (count <= kMostChosen) continue;
     for (auto& [condition, selects] : chosen) {
-      if (selects.size() <= kMostChosen || IsOfThread(*condition)) continue;
-      llvm::Value* other = OfVectorUnit(condition, *selects.front());
+      llvm::Value* other = OfVectorUnit(*condition);
       for (llvm::SelectInst* select : selects) select->setCondition(other);
     }
   }

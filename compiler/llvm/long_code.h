@@ -17,10 +17,11 @@ void GiveExits(llvm::Function& function);
 constexpr size_t kMostOfBlock = 512;
 void CutLongBlocks(llvm::Function& function);
 
-// AMD's selection keeps a condition that is the same in all threads in the scalar unit's flag from its first use to its last of a block. As every sum
-// of that unit changes the flag, it makes all sums before. A condition that chooses between more addresses of a block than there are scalar
-// registers for, becomes one of the vector unit's, whose sums leave it alone.
-constexpr size_t kMostChosen = 48;
+// AMD's selection keeps a condition that is the same in all threads in the scalar unit's flag from its comparison to its last use of a block. Every
+// sum of that unit changes the flag, so selection looks for one instruction that does not, and makes all sums before it. This takes time and
+// scalar registers without end. Where such conditions choose more values of a block than this, they become the vector unit's, whose sums leave
+// the flag alone.
+constexpr size_t kMostChosen = 96;
 void ChooseByVectorUnit(llvm::Function& function);
 
 }  // namespace kiln::llvm_ir

@@ -71,6 +71,30 @@ void BuildChoices(TestKernel& k, int count) {
   for (Value* element : elements) k.Store(element);
 }
 
+// Conditions of all threads by the hundred, each on what the threads read at one address, with the sums of each behind it.
+void BuildConversions(TestKernel& k, int count) {
+  llvm::IRBuilderBase& b = k.builder;
+  std::vector<Value*> results;
+  for (int i = 0; i < count; ++i) {
+    Value* word = b.CreateLoad(b.getInt32Ty(), b.CreateConstGEP1_64(b.getInt32Ty(), k.kernel->getArg(0), uint64_t(i * 33)));
+    Value* small = b.CreateSelect(b.CreateICmpULT(word, b.getInt32(8)), b.CreateMul(word, b.getInt32(3)), b.CreateShl(word, 2));
+    results.push_back(b.CreateAdd(b.CreateSelect(b.CreateICmpEQ(word, b.getInt32(128)), b.getInt32(77), small), b.getInt32(i + 1)));
+  }
+  for (Value* result : results) k.Store(result);
+}
+
+bool IsAssembly(const llvm::Instruction& i) { return llvm::isa<llvm::CallInst>(i) && llvm::cast<llvm::CallInst>(i).isInlineAsm(); }
+
+// What hip:gfx942 runs of the kernel that `build` makes `count` times, and whether the vector unit has its conditions.
+std::string TextOf(void (*build)(TestKernel&, int), int count, bool by_vector_unit) {
+  TestKernel k(Of("hip:gfx942"));
+  build(k, count);
+  EXPECT_EQ(k.Finish(), "");
+  EXPECT_EQ(k.machine->getOptLevel(), llvm::CodeGenOptLevel::Default);
+  EXPECT_EQ(llvm::any_of(llvm::instructions(*k.kernel), IsAssembly), by_vector_unit);
+  return EmitAssembly(k.module, *k.machine).value_or("");
+}
+
 TEST(LongCode, OfAnEndlessLoopEndsSomewhere) {
   for (const char* target : {"cuda:sm_80", "hip:gfx942"}) {
     TestKernel k(Of(target));
@@ -149,18 +173,13 @@ TEST(LongCode, OfBranchesOnOneValueKeepsThem) {
   EXPECT_EQ(llvm::count_if(*k.kernel, branches), 1600);
 }
 
-// Loads from addresses that a condition of all threads chooses.
-TEST(LongCode, ThatChoosesBetweenManyAddressesHasRoomForThem) {
-  for (const bool many : {false, true}) {
-    TestKernel k(Of("hip:gfx942"));
-    BuildChoices(k, many ? 256 : 40);
-    ASSERT_EQ(k.Finish(), "");
-    ASSERT_EQ(k.machine->getOptLevel(), llvm::CodeGenOptLevel::Default);
-    const auto is_assembly = [](const llvm::Instruction& i) { return llvm::isa<llvm::CallInst>(i) && llvm::cast<llvm::CallInst>(i).isInlineAsm(); };
-    EXPECT_EQ(llvm::any_of(llvm::instructions(*k.kernel), is_assembly), many) << "the vector unit's condition";
-    const auto text = EmitAssembly(k.module, *k.machine);
-    ASSERT_TRUE(text);
-    EXPECT_EQ(text->find("v_writelane"), std::string::npos) << "scalar registers are spilled";
+TEST(LongCode, ThatChoosesByConditionsOfAllThreadsHasRoomForWhatItChooses) {
+  for (const auto build : {BuildChoices, BuildConversions}) {
+    for (const bool many : {false, true}) {
+      const std::string text = TextOf(build, many ? 256 : 40, many);
+      EXPECT_NE(text, "");
+      EXPECT_EQ(text.find("v_writelane"), std::string::npos) << "scalar registers are spilled";
+    }
   }
 }
 
