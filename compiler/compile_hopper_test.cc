@@ -112,6 +112,50 @@ TEST(CompileHopper, CopiesArriveThemselves) {
   EXPECT_LT(code.find("fence.proxy.async", waits), product);
 }
 
+// Nobody waits for reads of a tensor that nothing writes, nor for copies that a barrier of their threads has passed: the copies alone are announced.
+TEST(CompileHopper, ArrivalsOfCopiesReleaseNothingElse) {
+  const auto code = [](std::string_view before) {
+    return CompileText(fmt::format(R"(kiln 1
+func @f(%A: global f16[64, 128], %T: global i32[64], %B: global f16[8, 128]) outputs(2) thread(%t) {{
+  kernel @k grid(1) threads 256 blocks(%b) {{
+    %s = alloc shared f16[2, 8, 128]
+    %seen = alloc shared f32[128]
+    %full = alloc barrier i64[2] arrivals(128, 128)
+    %free = alloc barrier i64[2] arrivals(128, 128)
+    if %t < 128 {{
+      for serial %k in 8 {{
+        await %free[%k & 1] parity (%k // 2 + 1) & 1
+        {}
+        for parallel %i, %j in 8, 128 {{
+          store %s[%k & 1, %i, %j] = %A[%T[%k * 8 + %i], %j]
+        }}
+        arrive %full[%k & 1]
+      }}
+    }}
+    if %t >= 128 {{
+      %x = alloc fragment f16[8, 128]
+      fill %x[0, 0; 8, 128] = 0.0:f16
+      for serial %k in 8 {{
+        await %full[%k & 1] parity (%k // 2) & 1
+        for parallel %i, %j in 8, 128 {{
+          store %x[%i, %j] = %x[%i, %j] + %s[%k & 1, %i, %j]
+        }}
+        arrive %free[%k & 1]
+      }}
+      copy %x[0, 0; 8, 128] -> %B[0, 0; 8, 128]
+    }}
+  }}
+}}
+)",
+                                   before),
+                       "cuda:sm_90a");
+  };
+  const v1::WorkerResult copies = code(""), stores = code("store %seen[%t] = f32(%k)");
+  EXPECT_EQ(Count(copies, "cp.async.mbarrier.arrive.noinc"), 1u);
+  EXPECT_EQ(Count(copies, "fence.acq_rel.cta"), 0u);
+  EXPECT_EQ(Count(stores, "fence.acq_rel.cta; cp.async.mbarrier.arrive.noinc"), 1u);
+}
+
 // ptxas of CUDA 13.0 drops the upper word where a 64-bit constant is added to a product: of the group's part of the tile (three groups), of
 // the version of a tile (a loop whose copies go through registers).
 TEST(CompileHopper, UpperHalvesOfDescriptorsTakeNoPartInSums) {

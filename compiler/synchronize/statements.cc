@@ -26,9 +26,11 @@ void Find(const ir::Block& block, size_t depth, ByDepth& all) {
 
 }  // namespace
 
-Special FindSpecial(const ir::Block& body) {
+Special FindSpecial(const ir::Module& module, const ir::Block& body) {
   Special special;
+  std::set<ir::BufferId> written;
   ir::Walk(body, [&](const ir::Stmt& stmt) {
+    for (const Access& access : AccessesOf(module, stmt)) (access.write ? written : special.read_only).insert(access.buffer);
     special.signals |= IsSignal(stmt);
     if (Acquires(stmt)) special.acquire.insert(&stmt);
     if (Releases(stmt)) special.release.insert(&stmt);
@@ -37,6 +39,9 @@ Special FindSpecial(const ir::Block& body) {
     if (copy != nullptr && copy->plan && copy->plan->groups_m != 0) special.by_group.insert(copy->src.buffer);
     const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
     if (gemm != nullptr && gemm->plan && gemm->plan->in_flight) special.in_flight[gemm->c.buffer].push_back(&stmt);
+  });
+  std::erase_if(special.read_only, [&](ir::BufferId id) {
+    return module[id].space != ir::Space::kGlobal || written.contains(id) || !special.release.empty();
   });
   return special;
 }

@@ -27,9 +27,11 @@ struct Special {
   std::map<ir::BufferId, std::vector<const ir::Stmt*>> in_flight;  // products that run on until a wait for their sum
   std::set<ir::BufferId> by_group;                                 // each group of warps stores the part that it wrote
   std::set<const ir::Stmt*> acquire, release;                      // statements whose atomics do, or those of blocks within
-  bool signals = false;                                            // the program has barriers of its own
+  // Tensors that nothing in the kernel writes, where it tells no other block of its reads: nobody waits for these.
+  std::set<ir::BufferId> read_only;
+  bool signals = false;  // the program has barriers of its own
 };
-Special FindSpecial(const ir::Block& body);
+Special FindSpecial(const ir::Module& module, const ir::Block& body);
 
 bool IsTensor(const ir::Stmt& stmt);  // a tensor copy that signals none of the program's barriers
 

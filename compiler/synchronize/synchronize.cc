@@ -54,7 +54,7 @@ class Analysis {
   // Finds what each statement needs, then drops the needs that others cover. Within one pass in program order no need covers another, since
   // a barrier stands as late as it can. But in a loop, a need that a later iteration finds further up may cover one found earlier.
   void Run(const Block& body) {
-    special_ = FindSpecial(body);
+    special_ = FindSpecial(module_, body);
     visited_.Find(body);
     limit_ = std::max(kMostVisited, kMostOfEach * visited_.Statements());
     most_exact_ = limit_ / kPartExact;
@@ -373,7 +373,7 @@ class Analysis {
 
   void Record(const Stmt& stmt, const Access& access, State& state) {
     const Space space = module_[access.buffer].space;
-    if (!IsMemory(space) || IsSignallingLoad(stmt)) return;
+    if (!IsMemory(space) || IsSignallingLoad(stmt) || special_.read_only.contains(access.buffer)) return;
     const int age = IsTensor(stmt) ? kStoring : access.async ? -1 : kDone;
     // Nothing else touches what a tensor store leaves in global memory (mapping/tensor_copies.h).
     if (age == kStoring && space == Space::kGlobal) return;
