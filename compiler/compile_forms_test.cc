@@ -284,5 +284,25 @@ func @f(%A: global f32[64], %B: global f16[64]) outputs(1) thread(%t) {
   EXPECT_NE(FirstError(result).find("threads exchange data here"), std::string::npos);
 }
 
+// A value for elements outside of a tensor costs nothing where all are inside.
+TEST(CompileForms, PadValuesOfTensorsThatAreNeverLeft) {
+  const auto copies = [](int column) {
+    return Count(CompileText(fmt::format(R"(kiln 1
+func @f[%m](%A: global f16[%m, 1024] pad(1.0), %B: global f16[%m, 1024]) outputs(1) {{
+  kernel @k grid(%m) threads 128 blocks(%b) {{
+    %s = alloc shared f16[1024]
+    copy %A[%b, {}; 1, 1024] -> %s[0; 1024]
+    copy %s[0; 1024] -> %B[%b, 0; 1, 1024]
+  }}
+}}
+)",
+                                         column),
+                             "cuda:sm_90a"),
+                 "cp.async.");
+  };
+  EXPECT_GT(copies(0), 0u);
+  EXPECT_EQ(copies(8), 0u);
+}
+
 }  // namespace
 }  // namespace kiln::compiler

@@ -86,7 +86,7 @@ void Facts::EnterLoop(const ir::For& loop) {
 
 void Facts::Index(ir::VarId var, ExprId extent) {
   memo_.Clear();
-  vars_.Set(ir::Index(var), {{0, std::max<int64_t>(0, SatAdd(RangeOf(extent).max, -1))}, 1});
+  vars_.Set(ir::Index(var), {{0, std::max<int64_t>(0, SatAdd(RangeOf(extent).max, -1))}, 1, Uncast(module_->exprs, extent)});
 }
 
 void Facts::Bind(const ir::Let& let) {
@@ -270,8 +270,13 @@ bool Facts::Inside(ExprId index, int64_t extent, ExprId size) const {
   const Range at = RangeOf(index), limit = RangeOf(size);
   if (at.min < 0) return false;
   if (at.max < kUnbounded && SatAdd(at.max, extent) <= limit.min) return true;
-  const std::vector<ExprId>* above = above_.Find(ir::Index(Uncast(module_->exprs, index)));
-  return extent == 1 && above != nullptr && std::ranges::find(*above, Uncast(module_->exprs, size)) != above->end();
+  if (extent != 1) return false;
+  const ExprId lower = Uncast(module_->exprs, index), upper = Uncast(module_->exprs, size);
+  const ExprNode& node = module_->exprs[lower];
+  const VarFact* var = node.op == ExprOp::kVar ? vars_.Find(node.ref) : nullptr;
+  if (var != nullptr && var->end == upper) return true;
+  const std::vector<ExprId>* above = above_.Find(ir::Index(lower));
+  return above != nullptr && std::ranges::find(*above, upper) != above->end();
 }
 
 int64_t Linear::Coefficient(ExprId term) const {

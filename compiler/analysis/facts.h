@@ -36,13 +36,15 @@ class Facts {
   Range RangeOf(ir::ExprId id) const;
   // The largest known divisor; 0 for a constant 0.
   int64_t DivisorOf(ir::ExprId id) const;
-  // True if 0 ≤ index and index + extent ≤ size whatever the variables. What a condition compared counts for an extent of 1.
+  // True if 0 ≤ index and index + extent ≤ size whatever the variables. What a condition compared, or a loop or the grid counts to, counts for an
+  // extent of 1.
   bool Inside(ir::ExprId index, int64_t extent, ir::ExprId size) const;
 
  private:
   struct VarFact {
     Range range;
     int64_t divisor;
+    std::optional<ir::ExprId> end = std::nullopt;  // the variable is less than this
   };
   // `var` counts from 0 to `extent`.
   void Index(ir::VarId var, ir::ExprId extent);

@@ -55,6 +55,12 @@ class Checker {
     Visit(kernel.body, facts);
   }
 
+  // Of tensors that nothing reads outside of their shape: copies need not look for it.
+  void DropPads() {
+    for (uint32_t id = 0; id < module_.buffers.size(); ++id)
+      if (module_.buffers[id].pad_value && !padded_.contains(BufferId(id))) module_.buffers[id].pad_value.reset();
+  }
+
  private:
   void Visit(const ir::Block& block, Facts facts) {
     for (const ir::Stmt& stmt : block) {
@@ -139,7 +145,10 @@ class Checker {
 
   void Check(const Reach& reach, const Facts& facts) {
     const ir::Buffer& buffer = module_[reach.buffer];
-    if (buffer.space == ir::Space::kGlobal) return CheckWidth(reach, facts);
+    if (buffer.space == ir::Space::kGlobal) {
+      if (buffer.pad_value && !facts.Inside(reach.first, reach.count, buffer.shape[reach.dim])) padded_.insert(reach.buffer);
+      return CheckWidth(reach, facts);
+    }
     if (buffer.space == ir::Space::kBarrier) return;
     if (facts.Inside(reach.first, reach.count, buffer.shape[reach.dim]) || Grows(reach)) return;
     if (!certain_) return;
@@ -311,6 +320,7 @@ class Checker {
   std::unordered_set<uint32_t> seen_;
   std::map<uint32_t, bool> holds_load_;
   std::set<const ir::Stmt*> reported_;
+  std::set<BufferId> padded_;  // tensors with a pad value that some access may read
 };
 
 }  // namespace
@@ -320,6 +330,7 @@ ir::Result Bounds(ir::Module& module, const Context&, ir::Diagnostics& diagnosti
   Checker checker(module, diagnostics);
   for (ir::Kernel& kernel : module.kernels) checker.Run(kernel);
   if (diagnostics.errors() > errors) return std::unexpected(ir::Failed{});
+  checker.DropPads();
   return {};
 }
 

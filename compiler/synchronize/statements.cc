@@ -40,9 +40,8 @@ Special FindSpecial(const ir::Module& module, const ir::Block& body) {
     const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
     if (gemm != nullptr && gemm->plan && gemm->plan->in_flight) special.in_flight[gemm->c.buffer].push_back(&stmt);
   });
-  std::erase_if(special.read_only, [&](ir::BufferId id) {
-    return module[id].space != ir::Space::kGlobal || written.contains(id) || !special.release.empty();
-  });
+  std::erase_if(special.read_only,
+                [&](ir::BufferId id) { return module[id].space != ir::Space::kGlobal || written.contains(id) || !special.release.empty(); });
   return special;
 }
 
