@@ -31,6 +31,7 @@
 #include "compiler/loops/split_operands.h"
 #include "compiler/loops/split_ranges.h"
 #include "compiler/loops/tile_reads.h"
+#include "compiler/mapping/align_runs.h"
 #include "compiler/mapping/decouple.h"
 #include "compiler/mapping/depths.h"
 #include "compiler/mapping/instructions.h"
@@ -78,6 +79,7 @@ constexpr Pass kPasses[] = {
     {"hand_over", HandOver},              // needs: which threads reach what, and fragments of their last shapes
     {"regions", Each<Regions>},           // needs: folded offsets; before anything is chosen: pointers and masks become copies
     {"split_rows", Inferred<SplitRows>},  // before anything is chosen: tiles become parts
+    {"align_runs", Inferred<AlignRuns>},  // needs: which rows a block keeps; before layouts follow from how memory is accessed
     {"decouple", Inferred<Decouple>},     // before instructions are chosen: statements get threads of their own
     {"instructions", Instructions},
     {"split_k", Inferred<SplitK>},                // needs: each gemm's instruction

@@ -26,8 +26,6 @@
 namespace kiln::compiler {
 namespace {
 
-constexpr int64_t kMostViews = 128;  // of a program, of the 256 that the launcher takes
-
 using ir::BufferId;
 using ir::ExprId;
 using ir::ExprOp;
@@ -270,7 +268,7 @@ class Rewriter {
       if (var) tile.push_back(elements.extents[*var]);
     }
     const size_t buffers = module_.buffers.size();
-    if (!HasRoomForViews()) return std::nullopt;
+    if (!HasRoomForViews(module_)) return std::nullopt;
     region.buffer = ViewOf(root, box);
     const auto fits = stores_ ? TensorStoreFits : TensorFits;
     if (fits(module_, facts, region, tile, context_.pointer_alignment())) return region;
@@ -279,11 +277,6 @@ class Rewriter {
   }
 
   // A tensor that several loops take boxes of has one view.
-  // The launcher takes a limited number of views and of tensor maps of them.
-  bool HasRoomForViews() const {
-    return std::ranges::count_if(module_.buffers, [](const ir::Buffer& buffer) { return buffer.view.has_value(); }) < kMostViews;
-  }
-
   BufferId ViewOf(BufferId root, const Box& box) {
     for (uint32_t id = 0; id < module_.buffers.size(); ++id) {
       ir::Buffer& known = module_.buffers[id];

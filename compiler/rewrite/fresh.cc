@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/rewrite/fresh.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -21,6 +22,11 @@ ir::BufferId FreshCopy(ir::Module& module, ir::BufferId of, std::string_view suf
 
 ir::BufferId FreshOfShape(ir::Module& module, ir::BufferId of, ir::Space space, std::span<const int64_t> shape, std::string_view suffix) {
   return FreshBuffer(module, {space, module[of].dtype, ShapeOfConstants(module, shape)}, module[of].name + std::string(suffix));
+}
+
+bool HasRoomForViews(const ir::Module& module) {
+  constexpr int64_t kMost = 128;
+  return std::ranges::count_if(module.buffers, [](const ir::Buffer& buffer) { return buffer.view.has_value(); }) < kMost;
 }
 
 ir::VarId FreshVar(ir::Module& module, ir::VarKind kind, ir::DType type, std::string_view stem, uint8_t axis) {
