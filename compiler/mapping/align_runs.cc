@@ -152,6 +152,9 @@ class Aligner {
 
   // Whether neighbours in the tensor are moved together as it is, but for what the program masks.
   bool IsMovedWell(const ir::For& loop, const struct Run& run, size_t along, const Access& access, Facts facts) const {
+    // Where only the tensor's end is in the way, loads of single elements still take whole lines.
+    const int64_t neighbours = std::gcd(facts.DivisorOf(run.start), ExtentsOf(module_, loop)[along]);
+    if (neighbours % run.unit == 0) return true;
     if (access.mask) facts.Assume(*access.mask);
     const int64_t width = VectorWidthIn(module_, facts, loop, along, access.buffer, access.indices, run.unit, context_.pointer_alignment());
     return width * ir::Bytes(module_[access.buffer].dtype) >= kGoodAccess;
