@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -20,6 +22,7 @@
 #include "compiler/analysis/threads/vector_width.h"
 #include "compiler/rewrite/elementwise.h"
 #include "compiler/rewrite/fresh.h"
+#include "compiler/rewrite/versions.h"
 #include "ir/op.h"
 #include "ir/visit.h"
 
@@ -66,7 +69,9 @@ class Aligner {
 
   void Visit(ir::Block& block, Facts facts) {
     ir::Block result;
-    for (ir::Stmt& stmt : block) {
+    for (size_t i = 0; i < block.size(); ++i) {
+      ir::Stmt& stmt = block[i];
+      bool in_place = false;
       loc_ = stmt.loc;
       if (const auto* let = std::get_if<ir::Let>(&stmt.op)) facts.Bind(*let);
       if (const auto* assume = std::get_if<ir::Assume>(&stmt.op)) facts.Assume(assume->cond);
@@ -76,14 +81,46 @@ class Aligner {
         else if (ComesTogether(*loop)) VisitLoop(*loop, facts);
       } else if (const auto* copy = std::get_if<ir::Copy>(&stmt.op); copy != nullptr && MayBeOdd(*copy, facts)) {
         ir::Stmt by_elements{CopyLoop(module_, *copy), stmt.loc};
-        if (Replace(by_elements, std::get<ir::For>(by_elements.op), facts)) stmt = std::move(by_elements);
+        auto& loop_of_copy = std::get<ir::For>(by_elements.op);
+        if (Replace(by_elements, loop_of_copy, facts)) {
+          in_place = ReadInPlace(loop_of_copy, std::span(block).subspan(i + 1));
+          stmt = std::move(by_elements);
+        }
       }
       std::ranges::move(before_, std::back_inserter(result));
-      result.push_back(std::move(stmt));
+      if (!in_place) result.push_back(std::move(stmt));
       std::ranges::move(after_, std::back_inserter(result));
     }
     before_.clear(), after_.clear();
     block = std::move(result);
+  }
+
+  // Where a copy fills a whole tile of shared memory, and only loads of its elements in the statements behind read it, these read the run.
+  bool ReadInPlace(const ir::For& copy, std::span<ir::Stmt> behind) {
+    const auto* store = std::get_if<ir::Store>(&copy.body[0].op);
+    if (store == nullptr || copy.body.size() != 1 || module_[store->buffer].space != Space::kShared) return false;
+    const BufferId tile = store->buffer;
+    const ExprId element = store->value;
+    if (module_.exprs[element].op != ExprOp::kLoad || !IsOwnElement(module_, copy, store->indices) || !CoversElements(module_, copy, tile)) return false;
+    ir::Block rest(std::make_move_iterator(behind.begin()), std::make_move_iterator(behind.end()));
+    bool by_elements = true;
+    ir::Walk(rest, [&](const ir::Stmt& stmt) {
+      for (const Access& access : AccessesOf(module_, stmt)) by_elements &= access.buffer != tile || (!access.write && !access.tile);
+    });
+    const AccessCounts later = CountAllAccesses(module_, rest);
+    const AccessCount& all = uses_.at(tile);
+    const bool in_place = by_elements && all.writes == 1 && later.contains(tile) && later.at(tile).reads == all.reads;
+    if (in_place) {
+      ir::Walk(rest, [&](ir::Stmt& stmt) {
+        RewriteLoads(module_, stmt, tile, [&](const ir::ExprNode& load) {
+          ExprId at = element;
+          for (size_t v = 0; v < copy.vars.size(); ++v) at = module_.exprs.Substitute(at, copy.vars[v], Narrow(load.Args()[v]));
+          return at;
+        });
+      });
+    }
+    std::ranges::move(rest, behind.begin());
+    return in_place;
   }
 
   bool ComesTogether(const ir::For& loop) const {
