@@ -178,13 +178,22 @@ class Aligner {
     const AccessCount& count = uses_.at(access.buffer);
     if (access.write ? count.all() != 1 : count.writes != 0) return std::nullopt;
     std::optional<struct Run> run = Flat(loop, access);
-    if (!run || !IsDense(loop, *run, access.write)) return std::nullopt;
+    if (!run || !IsDense(loop, *run, access.write) || !IsOneForAll(run->start)) return std::nullopt;
     const auto along = std::ranges::find(run->steps, 1);
     if (along == run->steps.end()) return std::nullopt;
     if (IsMovedWell(loop, *run, size_t(along - run->steps.begin()), access, facts)) return std::nullopt;
     run->inside = Inside(access, facts);
     if (access.write && (run->inside || facts.RangeOf(access.indices[0]).min < 0)) return std::nullopt;
     return run;
+  }
+
+  // Whether all threads have it, wherever between the loop's beginning and its end they compute it.
+  bool IsOneForAll(ExprId start) const {
+    const auto stays = [&](ExprId load) {
+      const BufferId from(module_.exprs[load].ref);
+      return module_[from].space == Space::kGlobal && uses_.at(from).writes == 0;
+    };
+    return !divergence_.Differs(start) && std::ranges::all_of(ir::LoadsOf(module_.exprs, start), stays);
   }
 
   // Whether neighbours in the tensor are moved together as it is, but for what the program masks.

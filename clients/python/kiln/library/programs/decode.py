@@ -4,7 +4,7 @@
 import kiln.language as T
 
 from .rows import LOG2_E
-from .running import LOWEST, running_softmax, weigh
+from .running import LOWEST, add_sums, running_softmax, weigh
 from .splits import combine, share
 
 
@@ -62,7 +62,7 @@ def decode(batch, tokens, heads, kv_heads, kv_len, dim, scale, dtype, splits, pa
             scores = T.alloc_fragment((block_m, block_n), "float32")
             weights = T.alloc_shared((block_m, block_n), dtype)
             output = T.alloc_fragment((block_m, dim), "float32")
-            running = running_softmax(block_m)
+            running = running_softmax(block_m, block_n)
 
             T.assume(batch > 0)
             T.assume(kv_len > 0)
@@ -101,6 +101,7 @@ def decode(batch, tokens, heads, kv_heads, kv_len, dim, scale, dtype, splits, pa
                     scores[i, j] = T.if_then_else(k + j <= length - tokens + (row + i) // group, scores[i, j], -T.infinity("float32"))
                 weigh(running, scores, weights, output, power, block_m, block_n, dim)
                 T.gemm(weights, v_last, output)
+            add_sums(running, block_m)
             for i, j in T.Parallel(block_m, dim):
                 output[i, j] = T.if_then_else(running.total[i] > 0, output[i, j] / running.total[i], 0)
             for i, j in T.Parallel(block_m, dim):
