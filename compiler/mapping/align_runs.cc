@@ -190,8 +190,8 @@ class Aligner {
   // Whether all threads have it, wherever between the loop's beginning and its end they compute it.
   bool IsOneForAll(ExprId start) const {
     const auto stays = [&](ExprId load) {
-      const BufferId from(module_.exprs[load].ref);
-      return module_[from].space == Space::kGlobal && uses_.at(from).writes == 0;
+      const auto from = BufferId(module_.exprs[load].ref);
+      return module_[from].space == Space::kGlobal && (!uses_.contains(from) || uses_.at(from).writes == 0);
     };
     return !divergence_.Differs(start) && std::ranges::all_of(ir::LoadsOf(module_.exprs, start), stays);
   }
