@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/contains.h"
@@ -150,7 +151,11 @@ class Aligner {
     Facts facts = outside;
     facts.EnterLoop(loop);
     bool any = false;
-    for (const Access& access : AccessesOf(module_, stmt)) {
+    const std::vector<Access> accesses = AccessesOf(module_, stmt);
+    // Threads wait for what they put in shared memory anyway. What goes to registers would wait for the run alone.
+    const bool fills_shared = std::ranges::all_of(accesses, [&](const Access& a) { return !a.write || module_[a.buffer].space == Space::kShared; });
+    for (const Access& access : accesses) {
+      if (!access.write && !fills_shared) continue;
       const std::optional<struct Run> run = RunOf(loop, access, facts);
       if (!run) continue;
       if (access.write ? !StoreOf(loop, *run) : replaced_.contains(access.load)) continue;

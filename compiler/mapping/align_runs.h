@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Elements of one or two bytes that lie behind each other in memory and begin anywhere, as rows do of a tensor with an odd number of columns. A warp
-// that moves them one by one moves a fraction of what it can. So the aligned vectors around them move between memory and shared memory, and the
-// elements between there and the loop that uses them. What is stored at either end of the run, in vectors that hold others' elements, too, goes
-// element by element.
+// that moves them one by one moves a fraction of what it can. So the aligned vectors around them move between memory and shared memory. What is
+// stored at either end of the run, in vectors that hold others' elements, too, goes element by element.
 //
-//   for i, j in m, n { t[i, j] = x[r + i, j] }    →    first, phase = (r · n) divided by 8
-//                                                      for c, e { s[c · 8 + e] = (x as [size / 8, 8])[first + c, e] }
-//                                                      for i, j in m, n { t[i, j] = s[phase + i · n + j] }
+//   for i, j in m, n { y[r + i, j] = t[i, j] }    →    first, phase = (r · n) divided by 8
+//                                                      for i, j in m, n { s[phase + i · n + j] = t[i, j] }
+//                                                      for c, e { (y as [size / 8, 8])[first + c, e] = s[c · 8 + e] }
+//
+// What a loop loads moves so if it is for shared memory. Registers would wait for the run, which costs more than loads of single elements.
 #pragma once
 
 #include "compiler/options.h"

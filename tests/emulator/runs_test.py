@@ -44,11 +44,14 @@ def parts(n, dtype):
     def program(A: T.Tensor((5, n), dtype), B: T.Tensor((5, 128), "float32")):
         with T.Kernel(5, threads=64) as b:
             T.annotate_safe_value({A: 3})
+            s = T.alloc_shared((128,), dtype)
             t = T.alloc_fragment((128,), "float32")
             T.clear(t)
             for k in T.serial(T.ceildiv(n, 128) + 1):
                 for j in T.Parallel(128):
-                    t[j] += T.cast(A[b, k * 128 + j], "float32")
+                    s[j] = A[b, k * 128 + j]
+                for j in T.Parallel(128):
+                    t[j] += T.cast(s[127 - j], "float32")
             for j in T.Parallel(128):
                 t[j] += T.cast(A[4, n - 1 - j % 8], "float32")
             T.copy(t, B[b, 0])
@@ -72,9 +75,12 @@ def masked(n, dtype):
     @T.prim_func
     def program(A: T.Tensor((4, n), dtype), B: T.Tensor((4, n), dtype), C: T.Tensor((4, n), dtype)):
         with T.Kernel(4, threads=32) as b:
+            s = T.alloc_shared((n,), dtype)
+            for j in T.Parallel(n):
+                s[j] = T.if_then_else(j > 5, A[b, j - 5], A[b, j])
             for j in T.Parallel(n):
                 if j % 3 != 1:
-                    B[b, j] = T.if_then_else(j > 5, A[b, j - 5], A[b, j])
+                    B[b, j] = s[n - 1 - j]
                 C[b, j] = A[b, n - 1 - j]
 
     return program
