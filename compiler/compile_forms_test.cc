@@ -32,6 +32,27 @@ TEST(CompileForms, SparseProductsOfWarps) {
   EXPECT_GT(Count(turing, "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"), 0u);
 }
 
+// No instruction of gfx90a multiplies the sparse operand, and the product is refused before that is of interest.
+TEST(CompileForms, ASparseProductIsRefusedForItsSums) {
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f(%A: global f16[64, 32], %M: global u16[64, 4], %B: global f16[64, 16], %C: global f32[64, 16]) outputs(3) {
+  kernel @k grid(1) threads 128 blocks(%b) {
+    %a = alloc shared f16[64, 32]
+    %m = alloc shared u16[64, 4]
+    %w = alloc shared f16[64, 16]
+    %c = alloc fragment f32[64, 32]
+    copy %A[0, 0; 64, 32] -> %a[0, 0; 64, 32]
+    copy %M[0, 0; 64, 4] -> %m[0, 0; 64, 4]
+    copy %B[0, 0; 64, 16] -> %w[0, 0; 64, 16]
+    gemm %a[0, 0; 64, 32], %w[0, 0; 64, 16] -> %c[0, 0; 64, 16] metadata %m[0, 0; 64, 4] clear
+    copy %c[0, 0; 64, 16] -> %C[0, 0; 64, 16]
+  }
+}
+)",
+                                              "hip:gfx90a");
+  EXPECT_NE(FirstError(result).find("accumulates into a part of 'c'"), std::string::npos) << FirstError(result);
+}
+
 // A bool is a bit to LLVM and a byte to programs.
 TEST(CompileForms, BoolsAreReinterpreted) {
   CompilesEverywhere(R"(kiln 1

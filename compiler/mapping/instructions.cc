@@ -97,12 +97,12 @@ class Chooser {
     while (FindMixed(kernel.body)) Choose(kernel);
   }
 
-  // Each sparse operand that no instruction takes becomes a dense one before its product.
+  // Each sparse operand that no instruction takes becomes a dense one before its product. A product that is refused has no plan.
   void MakeDenseIn(ir::Block& block) {
     for (size_t i = 0; i < block.size(); ++i) {
       ir::ForEachBody(block[i].op, [&](ir::Block& body) { MakeDenseIn(body); });
       auto* gemm = std::get_if<ir::Gemm>(&block[i].op);
-      if (gemm == nullptr || !gemm->metadata || RowOf(*gemm, *context_.target).IsSparse()) continue;
+      if (gemm == nullptr || !gemm->metadata || !gemm->plan || RowOf(*gemm, *context_.target).IsSparse()) continue;
       const ir::SourceLoc loc = block[i].loc;
       kernel_->decisions.push_back({"instructions", gemm->a.buffer, "becomes dense in shared memory",
                                     fmt::format("no instruction of {} multiplies such a sparse tile", context_.target->name), loc});

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elements that begin anywhere and move in whole vectors (compiler/mapping/align_runs.h): rows of odd lengths, tensors that end in the middle of a vector,
-values for what lies outside."""
+"""Elements that begin anywhere and move in whole vectors (compiler/rows/align_runs.h): rows of odd lengths, tensors that end in the middle of
+a vector, values for what lies outside."""
 
 import kiln.language as T
 import numpy as np

@@ -3,6 +3,7 @@
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/ADT/STLExtras.h>
 #include <llvm/IR/InstIterator.h>
 #include <llvm/Transforms/Utils/BasicBlockUtils.h>
 #include <llvm/Transforms/Utils/LowerAtomic.h>
@@ -155,8 +156,9 @@ void WriteSpins(llvm::Function& function) {
     auto* exchange = llvm::dyn_cast<llvm::AtomicCmpXchgInst>(&instruction);
     if (exchange != nullptr && BitsOf(exchange->getNewValOperand()->getType()) < kWord) exchanges.push_back(exchange);
   }
-  for (llvm::AtomicRMWInst* update : updates) Write(*update);
-  for (llvm::AtomicCmpXchgInst* exchange : exchanges) Write(*exchange);
+  // The last first: a loop parts its block, and what is behind it moves to another one.
+  for (llvm::AtomicRMWInst* update : llvm::reverse(updates)) Write(*update);
+  for (llvm::AtomicCmpXchgInst* exchange : llvm::reverse(exchanges)) Write(*exchange);
 }
 
 }  // namespace kiln::llvm_ir

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ctime>
+
 #include "compiler/llvm/emit.h"
 #include "compiler/llvm/test_support.h"
 
@@ -94,6 +96,18 @@ TEST(Spins, WhatTheGpuHasStays) {
   for (const AtomicOp op : {AtomicOp::kAdd, AtomicOp::kMin, AtomicOp::kXor})
     EXPECT_THAT(Emit(Hopper(), DType::kI32, op, kSharedSpace, true), Not(ContainsRegex(kLoop))) << "an instruction of the GPU";
   EXPECT_THAT(Emit(Hopper(), DType::kI64, AtomicOp::kExchange, kSharedSpace, true), Not(ContainsRegex(kLoop))) << "an exchange";
+}
+
+TEST(Spins, OfALongBlockTakeTimeInProportion) {
+  TestKernel k(Hopper());
+  Value* value = k.Load(k.builder.getFloatTy());
+  for (int i = 0; i < 160'000; ++i)
+    k.builder.CreateAtomicRMW(llvm::AtomicRMWInst::FAdd, k.shared, value, llvm::Align(4), llvm::AtomicOrdering::Monotonic);
+  k.builder.CreateRetVoid();
+  const std::clock_t before = std::clock();
+  WriteSpins(*k.kernel);
+  EXPECT_LT(std::clock() - before, 5 * CLOCKS_PER_SEC);
+  EXPECT_EQ(k.kernel->size(), 320'001u);
 }
 
 }  // namespace

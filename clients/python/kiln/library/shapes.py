@@ -8,7 +8,7 @@ from .plans import Dynamic, View
 
 M = Dynamic("M")
 LONGEST = 131072  # elements of two bytes that a block's registers and shared memory, or a cluster's, hold together
-UNIT = 8  # neighbours in a row that stay in one block (compiler/mapping/split_rows.cc)
+UNIT = 8  # neighbours in a row that stay in one block (compiler/rows/split_rows.cc)
 
 
 def flat(spec) -> tuple:

@@ -275,7 +275,7 @@ def row_part(n: int) -> int:
 
 def row_blocks(program: str, n: int) -> int:
     """How many blocks of a cluster the compiler gives a row of n elements to, of a program that keeps it in a float32 each, and its weights: half of
-    a multiprocessor's registers, 128 KiB, hold them, and a quarter holds a part of the float32 (compiler/mapping/split_rows.cc)."""
+    a multiprocessor's registers, 128 KiB, hold them, and a quarter holds a part of the float32 (compiler/rows/split_rows.cc)."""
     values, kept = 4 * n, (8 if program == "layer_norm_long" else 6) * n
     if kept <= 1 << 17:
         return 1

@@ -21,8 +21,8 @@ class Running(NamedTuple):
 
 @T.macro
 def running_softmax(block_m, block_n=0):
-    """Of as many rows; their maxima and totals are the caller's to begin. ``block_n``: of steps of as many keys, whose weights are added up only where
-    ``add_sums`` stands: warps that share a row then meet once less in each step."""
+    """Of as many rows; their maxima and totals are the caller's to begin. ``block_n``: the keys of a step, whose weights are added up only where
+    ``add_sums`` stands. Warps that share a row then meet once less in each step."""
     row_max = T.alloc_fragment((block_m,), "float32")
     row_max_before = T.alloc_fragment((block_m,), "float32")
     rescale = T.alloc_fragment((block_m,), "float32")

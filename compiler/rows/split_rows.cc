@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/mapping/split_rows.h"
+#include "compiler/rows/split_rows.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/mapping/align_runs.h"
+#include "compiler/rows/align_runs.h"
 
 #include <fmt/format.h>
 
@@ -102,7 +102,8 @@ class Aligner {
     if (store == nullptr || copy.body.size() != 1 || module_[store->buffer].space != Space::kShared) return false;
     const BufferId tile = store->buffer;
     const ExprId element = store->value;
-    if (module_.exprs[element].op != ExprOp::kLoad || !IsOwnElement(module_, copy, store->indices) || !CoversElements(module_, copy, tile)) return false;
+    if (module_.exprs[element].op != ExprOp::kLoad || !IsOwnElement(module_, copy, store->indices) || !CoversElements(module_, copy, tile))
+      return false;
     ir::Block rest(std::make_move_iterator(behind.begin()), std::make_move_iterator(behind.end()));
     bool by_elements = true;
     ir::Walk(rest, [&](const ir::Stmt& stmt) {
