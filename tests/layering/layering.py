@@ -66,8 +66,8 @@ RANK = {
 }
 # Under these a folder is a room: at most so many files, and a sentence at the head of its CMakeLists.txt that says what it is.
 ROOMS = ("cache/", "clients/cli/page/", "clients/common/", "clients/manifest/", "compiler/accesses/", "compiler/analysis/", "compiler/emulator/",
-         "compiler/front/", "compiler/grid/", "compiler/llvm/", "compiler/loops/", "compiler/mapping/", "compiler/plan/", "compiler/regions/", "compiler/rewrite/",
-         "compiler/rows/", "compiler/rules/", "compiler/synchronize/", "compiler/target/", "ir/", "server/")
+         "compiler/front/", "compiler/grid/", "compiler/llvm/", "compiler/loops/", "compiler/mapping/", "compiler/plan/", "compiler/regions/",
+         "compiler/rewrite/", "compiler/rows/", "compiler/rules/", "compiler/synchronize/", "compiler/target/", "ir/", "server/")
 MAX_FILES = 30
 ROOTS = ("cache/", "ir/", "compiler/", "clients/", "server/", "tests/")
 
