@@ -112,7 +112,8 @@ TEST(CompileHopper, CopiesArriveThemselves) {
   EXPECT_LT(code.find("fence.proxy.async", waits), product);
 }
 
-// Nobody waits for reads of a tensor that nothing writes, nor for copies that a barrier of their threads has passed: the copies alone are announced.
+// Nobody waits for reads of a tensor that nothing writes, nor for copies that have been announced: the copies under way alone are announced. What the
+// threads wrote is, too, though they have met since: others have not met them.
 TEST(CompileHopper, ArrivalsOfCopiesReleaseNothingElse) {
   const auto code = [](std::string_view before) {
     return CompileText(fmt::format(R"(kiln 1
@@ -150,10 +151,12 @@ func @f(%A: global f16[64, 128], %T: global i32[64], %B: global f16[8, 128]) out
                                    before),
                        "cuda:sm_90a");
   };
-  const v1::WorkerResult copies = code(""), stores = code("store %seen[%t] = f32(%k)");
+  const v1::WorkerResult copies = code(""), stores = code("store %seen[%t] = f32(%k)"),
+                         met = code("store %seen[%t] = f32(%k)\n        store %s[%k & 1, 0, %t] = 0.0:f16");
   EXPECT_EQ(Count(copies, "cp.async.mbarrier.arrive.noinc"), 1u);
   EXPECT_EQ(Count(copies, "fence.acq_rel.cta"), 0u);
   EXPECT_EQ(Count(stores, "fence.acq_rel.cta; cp.async.mbarrier.arrive.noinc"), 1u);
+  EXPECT_EQ(Count(met, "fence.acq_rel.cta; cp.async.mbarrier.arrive.noinc"), 1u);
 }
 
 // ptxas of CUDA 13.0 drops the upper word where a 64-bit constant is added to a product: of the group's part of the tile (three groups), of

@@ -40,7 +40,7 @@
 #include "compiler/mapping/tensor_copies.h"
 #include "compiler/mapping/threads.h"
 #include "compiler/regions/regions.h"
-#include "compiler/rows/align_runs.h"
+#include "compiler/rows/align_stores.h"
 #include "compiler/rows/split_rows.h"
 #include "compiler/stage_timer.h"
 #include "compiler/synchronize/chain.h"
@@ -79,7 +79,7 @@ constexpr Pass kPasses[] = {
     {"hand_over", HandOver},              // needs: which threads reach what, and fragments of their last shapes
     {"regions", Each<Regions>},           // needs: folded offsets; before anything is chosen: pointers and masks become copies
     {"split_rows", Inferred<SplitRows>},  // before anything is chosen: tiles become parts
-    {"align_runs", Inferred<AlignRuns>},  // needs: which rows a block keeps; before layouts follow from how memory is accessed
+    {"align_stores", Inferred<AlignStores>},  // needs: which rows a block keeps; before layouts follow from how memory is accessed
     {"decouple", Inferred<Decouple>},     // before instructions are chosen: statements get threads of their own
     {"instructions", Instructions},
     {"split_k", Inferred<SplitK>},                // needs: each gemm's instruction

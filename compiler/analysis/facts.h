@@ -26,7 +26,7 @@ class Facts {
  public:
   explicit Facts(const ir::Module& module) : module_(&module) {}
 
-  // Facts that hold for the whole kernel: block indices below a constant grid, thread index below the block size.
+  // Facts that hold for the whole kernel: block indices below the grid, thread index below the block size.
   void EnterKernel(const ir::Kernel& kernel);
   void EnterLoop(const ir::For& loop);
   void Bind(const ir::Let& let);
@@ -36,8 +36,8 @@ class Facts {
   Range RangeOf(ir::ExprId id) const;
   // The largest known divisor; 0 for a constant 0.
   int64_t DivisorOf(ir::ExprId id) const;
-  // True if 0 ≤ index and index + extent ≤ size whatever the variables. What a condition compared, or a loop or the grid counts to, counts for an
-  // extent of 1.
+  // True if 0 ≤ index and index + extent ≤ size whatever the variables. For an extent of 1, three things also count:
+  // comparisons that hold, and the ends of loops and of the grid.
   bool Inside(ir::ExprId index, int64_t extent, ir::ExprId size) const;
 
  private:

@@ -20,7 +20,7 @@ ir::BufferId FreshCopy(ir::Module& module, ir::BufferId of, std::string_view suf
 // Adds a buffer named after `of`, with elements of the same type and a shape of its own.
 ir::BufferId FreshOfShape(ir::Module& module, ir::BufferId of, ir::Space space, std::span<const int64_t> shape, std::string_view suffix);
 
-// Whether a pass may add views of tensors: a launcher takes 256, and the tensor maps of them.
+// Whether a pass may add views of tensors. A launcher takes 256, and may need a tensor map of each that passes add.
 bool HasRoomForViews(const ir::Module& module);
 
 ir::VarId FreshVar(ir::Module& module, ir::VarKind kind, ir::DType type, std::string_view stem, uint8_t axis = 0);

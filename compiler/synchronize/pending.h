@@ -123,7 +123,7 @@ inline Need WaitFor(const Pending& p) {
 // waits for its group alone.
 struct Arrival {
   Need need;
-  // Of the threads' own: copies under way, and accesses that are done for them, but for others in the block only behind a barrier.
+  // Of the threads' own: copies under way, and accesses that no arrival has released before.
   bool copies = false, accesses = false;
 };
 inline Arrival ArrivalAfter(const State& state, const ir::ThreadRange& threads, bool by_copies) {
@@ -132,7 +132,7 @@ inline Arrival ArrivalAfter(const State& state, const ir::ThreadRange& threads, 
     if (!IsBy(p, threads)) continue;
     const bool arrives = by_copies && p.age < kStoring;
     arrival.copies |= arrives;
-    arrival.accesses |= p.age == kDone && p.met == 0;
+    arrival.accesses |= p.age == kDone && !p.released;
     arrival.need.Add(arrives ? Need{p.age < 0 ? Need::kCommit : 0} : WaitFor(p));
   }
   return arrival;

@@ -12,7 +12,7 @@ TARGETS = ["emu:sm_80", "emu:sm_90a", "emu:gfx942", "emu:gfx1100"]
 
 
 def check(emulator, program, target):
-    """All parameters start with small integers, and end as numpy says."""
+    """All parameters start with small integers, and end as numpy says. Returns the emulator's answer."""
     rng, given = np.random.default_rng(7), []
     for parameter in program.params:
         least = 0 if parameter.buffer.dtype == "uint4" else -4
@@ -26,6 +26,7 @@ def check(emulator, program, target):
     assert answer["finished"] and not answer["findings"], [finding["message"] for finding in answer["findings"]]
     for parameter, array, dtype in zip(program.params, after, types):
         assert np.array_equal(decode(array, dtype), run.memory[parameter.buffer].astype(np.float64)), parameter.name
+    return answer
 
 
 @pytest.mark.parametrize("target", TARGETS)

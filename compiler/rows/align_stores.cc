@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/rows/align_runs.h"
-
-#include <fmt/format.h>
+#include "compiler/rows/align_stores.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +7,6 @@
 #include <numeric>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,15 +36,15 @@ constexpr int64_t kVector = 16;        // bytes
 constexpr int64_t kGoodAccess = 4;     // bytes of a lane: those of a warp are a line of memory
 constexpr int64_t kLeastRun = 64;      // elements: of shorter ones, most are near an end
 constexpr int64_t kMostBytes = 36864;  // of a run in shared memory: several blocks still share a multiprocessor
+constexpr int64_t kMostElements = kMostBytes;
 
-// The elements of a tensor that a parallel loop accesses, all between start and start + length in the tensor's order, most of which it accesses.
+// The elements of a tensor that a parallel loop stores: start … start + length − 1 in the tensor's order, each once.
 struct Run {
   BufferId tensor;
   ExprId start;                // i64
   std::vector<int64_t> steps;  // of each variable of the loop
   int64_t length;
-  int64_t unit;                  // elements of a vector
-  std::optional<ExprId> inside;  // where the element is one of the tensor's row; none: everywhere
+  int64_t unit;  // elements of a vector
   int64_t Vectors(bool aligned) const { return (length + unit - 1 + (aligned ? 0 : unit - 1)) / unit; }
 };
 
@@ -59,7 +56,7 @@ class Aligner {
       if (module[buffer].space == Space::kShared) shared_bytes_ += Elements(module.ShapeOf(buffer)) * ir::Bytes(module[buffer].dtype);
   }
 
-  void Run() {
+  void Align() {
     Facts facts(module_);
     facts.EnterKernel(kernel_);
     Visit(kernel_.body, facts);
@@ -70,9 +67,7 @@ class Aligner {
 
   void Visit(ir::Block& block, Facts facts) {
     ir::Block result;
-    for (size_t i = 0; i < block.size(); ++i) {
-      ir::Stmt& stmt = block[i];
-      bool in_place = false;
+    for (ir::Stmt& stmt : block) {
       loc_ = stmt.loc;
       if (const auto* let = std::get_if<ir::Let>(&stmt.op)) facts.Bind(*let);
       if (const auto* assume = std::get_if<ir::Assume>(&stmt.op)) facts.Assume(assume->cond);
@@ -82,47 +77,14 @@ class Aligner {
         else if (ComesTogether(*loop)) VisitLoop(*loop, facts);
       } else if (const auto* copy = std::get_if<ir::Copy>(&stmt.op); copy != nullptr && MayBeOdd(*copy, facts)) {
         ir::Stmt by_elements{CopyLoop(module_, *copy), stmt.loc};
-        auto& loop_of_copy = std::get<ir::For>(by_elements.op);
-        if (Replace(by_elements, loop_of_copy, facts)) {
-          in_place = ReadInPlace(loop_of_copy, std::span(block).subspan(i + 1));
-          stmt = std::move(by_elements);
-        }
+        if (Replace(by_elements, std::get<ir::For>(by_elements.op), facts)) stmt = std::move(by_elements);
       }
       std::ranges::move(before_, std::back_inserter(result));
-      if (!in_place) result.push_back(std::move(stmt));
+      result.push_back(std::move(stmt));
       std::ranges::move(after_, std::back_inserter(result));
     }
     before_.clear(), after_.clear();
     block = std::move(result);
-  }
-
-  // Where a copy fills a whole tile of shared memory, and only loads of its elements in the statements behind read it, these read the run.
-  bool ReadInPlace(const ir::For& copy, std::span<ir::Stmt> behind) {
-    const auto* store = std::get_if<ir::Store>(&copy.body[0].op);
-    if (store == nullptr || copy.body.size() != 1 || module_[store->buffer].space != Space::kShared) return false;
-    const BufferId tile = store->buffer;
-    const ExprId element = store->value;
-    if (module_.exprs[element].op != ExprOp::kLoad || !IsOwnElement(module_, copy, store->indices) || !CoversElements(module_, copy, tile))
-      return false;
-    ir::Block rest(std::make_move_iterator(behind.begin()), std::make_move_iterator(behind.end()));
-    bool by_elements = true;
-    ir::Walk(rest, [&](const ir::Stmt& stmt) {
-      for (const Access& access : AccessesOf(module_, stmt)) by_elements &= access.buffer != tile || (!access.write && !access.tile);
-    });
-    const AccessCounts later = CountAllAccesses(module_, rest);
-    const AccessCount& all = uses_.at(tile);
-    const bool in_place = by_elements && all.writes == 1 && later.contains(tile) && later.at(tile).reads == all.reads;
-    if (in_place) {
-      ir::Walk(rest, [&](ir::Stmt& stmt) {
-        RewriteLoads(module_, stmt, tile, [&](const ir::ExprNode& load) {
-          ExprId at = element;
-          for (size_t v = 0; v < copy.vars.size(); ++v) at = module_.exprs.Substitute(at, copy.vars[v], Narrow(load.Args()[v]));
-          return at;
-        });
-      });
-    }
-    std::ranges::move(rest, behind.begin());
-    return in_place;
   }
 
   bool ComesTogether(const ir::For& loop) const {
@@ -136,60 +98,65 @@ class Aligner {
     Visit(loop.body, inner);
   }
 
-  // A copy between a tensor and a tile, of which the tensor's rows may begin anywhere.
+  // A copy from a tile to a tensor whose rows may begin anywhere.
   bool MayBeOdd(const ir::Copy& copy, const Facts& facts) const {
     if (copy.plan || copy.signals || copy.coalesced_width != 0) return false;
-    const bool load = module_[copy.src.buffer].space == Space::kGlobal, store = module_[copy.dst.buffer].space == Space::kGlobal;
-    if (load == store) return false;
-    const ir::Buffer& tensor = module_[load ? copy.src.buffer : copy.dst.buffer];
-    const ir::Space tile = module_[load ? copy.dst.buffer : copy.src.buffer].space;
-    if (tile == Space::kLocal || tensor.shape.empty() || ir::Bits(tensor.dtype) % 8 != 0) return false;
+    const ir::Space from = module_[copy.src.buffer].space;
+    const ir::Buffer& tensor = module_[copy.dst.buffer];
+    if (tensor.space != Space::kGlobal || from == Space::kGlobal || from == Space::kLocal) return false;
+    if (tensor.shape.empty() || ir::Bits(tensor.dtype) % 8 != 0) return false;
     return facts.DivisorOf(tensor.shape.back()) * ir::Bytes(tensor.dtype) % kGoodAccess != 0;
   }
 
-  // Puts runs in shared memory in the place of the tensors that the loop accesses in such runs. Whether there are any.
+  // Puts runs in shared memory in the place of the tensors that the loop stores in such runs. Whether there are any. What the loop tells other
+  // threads in an ordered atomic would come before the stores.
   bool Replace(ir::Stmt& stmt, ir::For& loop, const Facts& outside) {
+    if (HasOrder(loop.body)) return false;
     Facts facts = outside;
     facts.EnterLoop(loop);
     bool any = false;
-    const std::vector<Access> accesses = AccessesOf(module_, stmt);
-    // Threads wait for what they put in shared memory anyway. What goes to registers would wait for the run alone.
-    const bool fills_shared = std::ranges::all_of(accesses, [&](const Access& a) { return !a.write || module_[a.buffer].space == Space::kShared; });
-    for (const Access& access : accesses) {
-      if (!access.write && !fills_shared) continue;
-      const std::optional<struct Run> run = RunOf(loop, access, facts);
+    for (const Access& access : AccessesOf(module_, stmt)) {
+      ir::Store* store = access.write ? StoreOf(loop, access.buffer) : nullptr;
+      const std::optional<Run> run = store == nullptr ? std::nullopt : RunOf(loop, access, facts);
       if (!run) continue;
-      if (access.write ? !StoreOf(loop, *run) : replaced_.contains(access.load)) continue;
       const bool aligned = facts.DivisorOf(run->start) % run->unit == 0;
       const int64_t bytes = run->Vectors(aligned) * kVector;
       if (bytes > kMostBytes || shared_bytes_ + bytes > int64_t(context_.target->max_shared_bytes) / 2) continue;
       shared_bytes_ += bytes;
-      access.write ? Store(loop, *run, aligned) : Load(loop, *run, aligned, access);
-      kernel_.decisions.push_back({"align_runs", run->tensor, "moves through shared memory in whole vectors", "its rows begin anywhere", loc_});
+      StoreByVectors(loop, *store, *run, aligned);
+      kernel_.decisions.push_back({"align_stores", run->tensor, "moves through shared memory in whole vectors",
+                                   aligned ? "its rows are no whole vectors" : "its rows begin anywhere", loc_});
       any = true;
     }
-    replaced_.clear();
     return any;
+  }
+
+  static bool HasOrder(const ir::Block& body) {
+    bool has = false;
+    ir::Walk(body, [&](const ir::Stmt& stmt) { has |= Acquires(stmt) || Releases(stmt); });
+    return has;
+  }
+
+  // The statement of the loop's body that stores to the tensor, whatever else holds.
+  static ir::Store* StoreOf(ir::For& loop, BufferId tensor) {
+    for (ir::Stmt& stmt : loop.body)
+      if (auto* store = std::get_if<ir::Store>(&stmt.op); store != nullptr && store->buffer == tensor) return store;
+    return nullptr;
   }
 
   // --- what is a run ---
 
-  std::optional<struct Run> RunOf(const ir::For& loop, const Access& access, const Facts& facts) {
+  std::optional<Run> RunOf(const ir::For& loop, const Access& access, const Facts& facts) {
     const ir::Buffer& buffer = module_[access.buffer];
     const bool is_parameter = std::ranges::find(module_.params, ir::Param(access.buffer)) != module_.params.end();
     if (!is_parameter || !HasRoomForViews(module_) || access.tile || access.indices.empty() || !buffer.strides.empty() || buffer.may_alias ||
-        HasGaps(module_, access.buffer))
+        HasGaps(module_, access.buffer) || uses_.at(access.buffer).all() != 1)
       return std::nullopt;
-    if (ir::Bits(buffer.dtype) % 8 != 0 || ir::Bytes(buffer.dtype) >= kGoodAccess) return std::nullopt;
-    const AccessCount& count = uses_.at(access.buffer);
-    if (access.write ? count.all() != 1 : count.writes != 0) return std::nullopt;
-    std::optional<struct Run> run = Flat(loop, access);
-    if (!run || !IsDense(loop, *run, access.write) || !IsOneForAll(run->start)) return std::nullopt;
+    if (ir::Bits(buffer.dtype) % 8 != 0 || ir::Bytes(buffer.dtype) >= kGoodAccess || !IsInside(access, facts)) return std::nullopt;
+    std::optional<Run> run = Flat(loop, access);
+    if (!run || !IsDense(loop, *run) || !IsOneForAll(run->start)) return std::nullopt;
     const auto along = std::ranges::find(run->steps, 1);
-    if (along == run->steps.end()) return std::nullopt;
-    if (IsMovedWell(loop, *run, size_t(along - run->steps.begin()), access, facts)) return std::nullopt;
-    run->inside = Inside(access, facts);
-    if (access.write && (run->inside || facts.RangeOf(access.indices[0]).min < 0)) return std::nullopt;
+    if (along == run->steps.end() || IsMovedWell(loop, *run, size_t(along - run->steps.begin()), access, facts)) return std::nullopt;
     return run;
   }
 
@@ -203,20 +170,19 @@ class Aligner {
   }
 
   // Whether neighbours in the tensor are moved together as it is, but for what the program masks.
-  bool IsMovedWell(const ir::For& loop, const struct Run& run, size_t along, const Access& access, Facts facts) const {
-    // Where only the tensor's end is in the way, loads of single elements still take whole lines.
+  bool IsMovedWell(const ir::For& loop, const Run& run, size_t along, const Access& access, const Facts& facts) const {
+    // Where only the tensor's end is in the way, stores of single elements still fill whole lines.
     const int64_t neighbours = std::gcd(facts.DivisorOf(run.start), ExtentsOf(module_, loop)[along]);
     if (neighbours % run.unit == 0) return true;
-    if (access.mask) facts.Assume(*access.mask);
     const int64_t width = VectorWidthIn(module_, facts, loop, along, access.buffer, access.indices, run.unit, context_.pointer_alignment());
     return width * ir::Bytes(module_[access.buffer].dtype) >= kGoodAccess;
   }
 
   // The access as sums of the loop's variables by constants, from a start that does not depend on them.
-  std::optional<struct Run> Flat(const ir::For& loop, const Access& access) {
+  std::optional<Run> Flat(const ir::For& loop, const Access& access) {
     const ir::Buffer& buffer = module_[access.buffer];
     const std::set<ir::VarId> bound = BoundIn(loop);
-    struct Run run{access.buffer, Number(0), std::vector<int64_t>(loop.vars.size()), 1, kVector / ir::Bytes(buffer.dtype), {}};
+    Run run{access.buffer, Number(0), std::vector<int64_t>(loop.vars.size()), 1, kVector / ir::Bytes(buffer.dtype)};
     int64_t stride = 1;  // 0: not a constant
     ExprId elements = Number(1);
     for (size_t d = access.indices.size(); d-- > 0;) {
@@ -234,7 +200,7 @@ class Aligner {
       run.start = module_.exprs.Add(run.start, module_.exprs.Mul(Wide(first), elements));
       elements = module_.exprs.Mul(elements, Wide(buffer.shape[d]));
       const std::optional<int64_t> extent = module_.exprs.ConstInt(buffer.shape[d]);
-      stride = extent && *extent > 0 && *extent < kMostBytes ? stride * *extent : 0;
+      stride = extent && *extent > 0 && *extent <= kMostElements ? stride * *extent : 0;
     }
     return run;
   }
@@ -249,37 +215,26 @@ class Aligner {
     return bound;
   }
 
-  // Sets the run's length. Whether most of it is accessed; of what is stored, each element once.
-  bool IsDense(const ir::For& loop, struct Run& run, bool stored) {
+  // Sets the run's length. Whether each element of it is stored once.
+  bool IsDense(const ir::For& loop, Run& run) {
     const std::vector<int64_t> extents = ExtentsOf(module_, loop);
     std::vector<std::pair<int64_t, int64_t>> steps;
-    int64_t iterations = 1;
-    for (size_t v = 0; v < extents.size(); ++v) {
-      if (extents[v] <= 1) continue;
-      if (run.steps[v] > kMostBytes || extents[v] > kMostBytes || (stored && run.steps[v] == 0)) return false;
-      run.length += run.steps[v] * (extents[v] - 1);
-      if (run.steps[v] > 0) iterations *= extents[v], steps.emplace_back(run.steps[v], extents[v]);
-    }
+    for (size_t v = 0; v < extents.size(); ++v)
+      if (extents[v] > 1) steps.emplace_back(run.steps[v], extents[v]);
     std::ranges::sort(steps);
-    int64_t next = 1;
-    bool once = true;
-    for (const auto& [step, extent] : steps) once &= step == next, next = step * extent;
-    return run.length >= kLeastRun && run.length <= kMostBytes && (once || (!stored && run.length <= iterations + iterations / 4));
+    for (const auto& [step, extent] : steps) {
+      if (step != run.length || extent > kMostElements / run.length) return false;
+      run.length *= extent;
+    }
+    return run.length >= kLeastRun;
   }
 
-  // In which rows the element lies: the run would give the next row's.
-  std::optional<ExprId> Inside(const Access& access, const Facts& facts) {
+  // Whether the element is one of the tensor's row, or lies behind the tensor.
+  bool IsInside(const Access& access, const Facts& facts) const {
     const ir::Buffer& buffer = module_[access.buffer];
-    std::optional<ExprId> inside;
-    const auto need = [&](ExprId cond) { inside = inside ? module_.exprs.Make(ExprOp::kAnd, {*inside, cond}) : cond; };
-    for (size_t d = 0; d < access.indices.size(); ++d) {
-      const ExprId index = access.indices[d];
-      // Before and behind the tensor are zeros.
-      if ((d == 0 && buffer.pad_value.value_or(0) == 0) || facts.Inside(index, 1, buffer.shape[d])) continue;
-      if (facts.RangeOf(index).min < 0) need(module_.exprs.Make(ExprOp::kLe, {module_.exprs.Int(0, module_.exprs.Type(index)), index}));
-      need(Less(Wide(index), Wide(buffer.shape[d])));
-    }
-    return inside;
+    for (size_t d = 1; d < access.indices.size(); ++d)
+      if (!facts.Inside(access.indices[d], 1, buffer.shape[d])) return false;
+    return facts.RangeOf(access.indices[0]).min >= 0;
   }
 
   // --- expressions ---
@@ -312,7 +267,7 @@ class Aligner {
     ExprId phase;                        // the run's place there, i32
   };
 
-  Places PlacesOf(const struct Run& run, bool aligned) {
+  Places PlacesOf(const Run& run, bool aligned) {
     Places places{};
     places.count = run.Vectors(aligned);
     places.size = Number(1);
@@ -338,12 +293,12 @@ class Aligner {
     return FreshBuffer(module_, std::move(view), module_[tensor].name + std::string(suffix));
   }
 
-  ExprId PlaceIn(const struct Run& run, ExprId vector, ExprId element) {
+  ExprId PlaceIn(const Run& run, ExprId vector, ExprId element) {
     return module_.exprs.Add(module_.exprs.Mul(vector, module_.exprs.Int(run.unit)), element);
   }
 
   // Of the loop's own element.
-  ExprId PlaceOf(const ir::For& loop, const struct Run& run, const Places& places) {
+  ExprId PlaceOf(const ir::For& loop, const Run& run, const Places& places) {
     ExprId place = places.phase;
     for (size_t v = 0; v < loop.vars.size(); ++v) {
       const ExprId step = module_.exprs.Int(run.steps[v]);
@@ -353,14 +308,14 @@ class Aligner {
   }
 
   // for c, e in vectors, elements of each { body(c, e) }
-  ir::Stmt EachElement(const struct Run& run, const Places& places, auto body) {
+  ir::Stmt EachElement(const Run& run, const Places& places, auto body) {
     ElementLoop each = MakeElementLoop(module_, std::array{places.count, run.unit}, "v");
     each.loop.body.push_back(body(each.indices[0], each.indices[1]));
     return {std::move(each.loop), loc_};
   }
 
   // for e in elements of a vector { if cond(e) { body(e) } }
-  ir::Stmt EachOfVector(const struct Run& run, auto cond, auto body) {
+  ir::Stmt EachOfVector(const Run& run, auto cond, auto body) {
     ElementLoop each = MakeElementLoop(module_, std::array{run.unit}, "e");
     each.loop.body.push_back(When(cond(each.indices[0]), {body(each.indices[0]), loc_}));
     return {std::move(each.loop), loc_};
@@ -372,46 +327,10 @@ class Aligner {
     return {std::move(branch), loc_};
   }
 
-  // --- loads ---
+  // --- the stores ---
 
-  void Load(ir::For& loop, const struct Run& run, bool aligned, const Access& access) {
+  void StoreByVectors(const ir::For& loop, ir::Store& store, const Run& run, bool aligned) {
     const Places places = PlacesOf(run, aligned);
-    before_.push_back(EachElement(run, places, [&](ExprId vector, ExprId element) -> ir::Stmt {
-      const ExprId value = Element(places.vectors, {module_.exprs.Add(places.first, Wide(vector)), Wide(element)});
-      return {ir::Store{places.shared, {PlaceIn(run, vector, element)}, value}, loc_};
-    }));
-    // The tensor's last elements are no whole vector.
-    const ExprId whole = Over(places.size, run.unit), last = module_.exprs.Sub(whole, places.first);
-    const ExprId comes = Both(UpTo(Number(0), last), Less(last, Number(places.count)));
-    const auto element = [&](ExprId e) { return module_.exprs.Add(module_.exprs.Mul(whole, Number(run.unit)), Wide(e)); };
-    before_.push_back(When(
-        comes, EachOfVector(
-                   run, [&](ExprId e) { return Less(element(e), places.size); },
-                   [&](ExprId e) { return ir::Store{places.shared, {PlaceIn(run, Narrow(last), e)}, Element(places.elements, {element(e)})}; })));
-    ExprId value = Element(places.shared, {PlaceOf(loop, run, places)});
-    if (run.inside) {
-      const ExprId pad = module_.exprs.Cast(module_[run.tensor].dtype, module_.exprs.Float(module_[run.tensor].pad_value.value_or(0)));
-      value = module_.exprs.Make(ExprOp::kMasked, {*run.inside, value, pad});
-    }
-    replaced_.insert(access.load);
-    const auto rewrite = [&](ExprId& id) {
-      id = module_.exprs.Rewrite(id, [&](ExprId leaf) { return leaf == access.load ? std::optional(value) : std::nullopt; });
-    };
-    ir::Walk(loop.body, [&](ir::Stmt& stmt) { ir::ForEachExpr(stmt.op, rewrite); });
-  }
-
-  // --- stores ---
-
-  // The statement of the loop's body that stores the run, whatever else holds.
-  ir::Store* StoreOf(ir::For& loop, const struct Run& run) {
-    for (ir::Stmt& stmt : loop.body)
-      if (auto* store = std::get_if<ir::Store>(&stmt.op); store != nullptr && store->buffer == run.tensor) return store;
-    return nullptr;
-  }
-
-  void Store(ir::For& loop, const struct Run& run, bool aligned) {
-    const Places places = PlacesOf(run, aligned);
-    ir::Store& store = *StoreOf(loop, run);
     store.buffer = places.shared, store.indices = {PlaceOf(loop, run, places)};
     const ExprId begin = module_.exprs.Add(module_.exprs.Mul(places.first, Number(run.unit)), Wide(places.phase));
     const ExprId end = Named(module_.exprs.Make(ExprOp::kMin, {module_.exprs.Add(begin, Number(run.length)), places.size}), "end", after_);
@@ -447,8 +366,7 @@ class Aligner {
   const Divergence divergence_;
   const AccessCounts uses_;
   ir::SourceLoc loc_;
-  ir::Block before_, after_;   // of the statement
-  std::set<ExprId> replaced_;  // loads of the loop
+  ir::Block before_, after_;  // of the statement
   int64_t shared_bytes_ = 0;
 };
 
@@ -460,9 +378,9 @@ bool HasProducts(const ir::Kernel& kernel) {
 
 }  // namespace
 
-void AlignRuns(ir::Module& module, ir::Kernel& kernel, const Context& context) {
+void AlignStores(ir::Module& module, ir::Kernel& kernel, const Context& context) {
   if (!context.target->Has(target::Feature::kCpAsync) || context.pointer_alignment() % kVector != 0 || HasProducts(kernel)) return;
-  Aligner(module, kernel, context).Run();
+  Aligner(module, kernel, context).Align();
 }
 
 }  // namespace kiln::compiler
