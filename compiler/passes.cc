@@ -72,15 +72,15 @@ ir::Result Inferred(ir::Module& module, const Context& context, ir::Diagnostics&
 constexpr Pass kPasses[] = {
     {"verify", Verify},
     {"canonicalize", Canonicalize},
-    {"unpack", Unpack},                   // needs: folded indices; from here on elements are whole bytes
-    {"together", Together},               // which threads reach what; needs: folded conditions
-    {"bounds", Bounds},                   // needs: folded expressions, lets in their places
-    {"conflicts", Conflicts},             // needs: the same, and indices that are inside
-    {"hand_over", HandOver},              // needs: which threads reach what, and fragments of their last shapes
-    {"regions", Each<Regions>},           // needs: folded offsets; before anything is chosen: pointers and masks become copies
-    {"split_rows", Inferred<SplitRows>},  // before anything is chosen: tiles become parts
+    {"unpack", Unpack},                       // needs: folded indices; from here on elements are whole bytes
+    {"together", Together},                   // which threads reach what; needs: folded conditions
+    {"bounds", Bounds},                       // needs: folded expressions, lets in their places
+    {"conflicts", Conflicts},                 // needs: the same, and indices that are inside
+    {"hand_over", HandOver},                  // needs: which threads reach what, and fragments of their last shapes
+    {"regions", Each<Regions>},               // needs: folded offsets; before anything is chosen: pointers and masks become copies
+    {"split_rows", Inferred<SplitRows>},      // before anything is chosen: tiles become parts
     {"align_stores", Inferred<AlignStores>},  // needs: which rows a block keeps; before layouts follow from how memory is accessed
-    {"decouple", Inferred<Decouple>},     // before instructions are chosen: statements get threads of their own
+    {"decouple", Inferred<Decouple>},         // before instructions are chosen: statements get threads of their own
     {"instructions", Instructions},
     {"split_k", Inferred<SplitK>},                // needs: each gemm's instruction
     {"split_pairs", Inferred<SplitPairs>},        // needs: what split_k left undivided
