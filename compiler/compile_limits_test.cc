@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <ctime>
+
 #include "compiler/compile.h"
 #include "compiler/compile_testing.h"
 #include "compiler/target/target.h"
@@ -174,6 +176,30 @@ func @f(%A: global f32[{0}], %B: global f32[{0}]) {{
   const v1::WorkerResult small = CompileText(text(1 << 15), "cuda:sm_80"), large = CompileText(text((1 << 22) + 1), "cuda:sm_80");
   ASSERT_TRUE(small.has_artifact() && large.has_artifact());
   EXPECT_LT(large.artifact().code().size(), 8 * small.artifact().code().size());
+}
+
+// Hundreds of branches that share what they compare.
+TEST(CompileLimits, StoresUnderBranchesTakeTimeInProportion) {
+  const std::clock_t before = std::clock();
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f[%n](%A: global f8e4m3fnuz[65, min(%n, 151), 2, %n, %n] strides(1024, 100, 64, %n, 1),
+            %B: global bool[(%n + 99) // 100, 64, (%n + 15) // 16]) thread(%t) {
+  kernel @k grid(%n + 8, 3, 132) threads 1024 blocks(%a, %b, %c) {
+    store %B[%b + 56, floormod(%t, 64), floormod(%a, 64)] = bool(%c)
+    for parallel %i, %j, %k in 64, 64, 16 {
+      if 1687552.0:tf32 > tf32(%t) {
+        for vectorized %l in 8 {
+          store %A[%i, %j, %k, %l, floormod(%t, 64)] = f8e4m3fnuz(%b)
+        }
+      }
+      store %B[%i, %j, %k] = bool(%i)
+    }
+  }
+}
+)",
+                                              "cuda:sm_90");
+  EXPECT_TRUE(result.has_artifact()) << FirstError(result);
+  EXPECT_LT(std::clock() - before, 4 * CLOCKS_PER_SEC);
 }
 
 }  // namespace

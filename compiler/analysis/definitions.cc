@@ -5,6 +5,7 @@
 #include <ranges>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/leaves.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -44,8 +45,10 @@ bool CoversElements(const ir::Module& module, const ir::For& loop, ir::BufferId 
 }
 
 const ir::Stmt* ZeroedBy(const ir::Module& module, std::span<const ir::Stmt> before, ir::BufferId buffer) {
-  for (const ir::Stmt& stmt : std::views::reverse(before))
+  for (const ir::Stmt& stmt : std::views::reverse(before)) {
+    if (HoldsExit<ir::Break, ir::Continue>(std::span(&stmt, 1))) return nullptr;
     if (CountAccesses(module, stmt, buffer) > 0) return SetsToZero(module, stmt, buffer) ? &stmt : nullptr;
+  }
   return nullptr;
 }
 

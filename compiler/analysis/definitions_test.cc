@@ -33,5 +33,22 @@ TEST(ZeroedBy, IsTheLastStatementThatTouchesTheBuffer) {
 
 TEST(ZeroedBy, IsNoStatementThatOnlyReadsTheBuffer) { EXPECT_EQ(ZeroingOfC("fill %c[0, 0; 4, 8] = 1\nfill %d[%c[0, 0], 0; 4, 8] = 0\n"), -1); }
 
+TEST(ZeroedBy, IsNoStatementThatALoopMayBeLeftBehind) {
+  for (const std::string exit : {"break", "continue"}) {
+    ir::Diagnostics diagnostics;
+    const auto module = ir::Parse(
+        "kiln 1\nfunc @f() {\n  kernel @main grid(1) threads 32 blocks(%bx) {\n    %c = alloc fragment i32[4, 8]\n    for serial %k in 4 {\n"
+        "      fill %c[0, 0; 4, 8] = 0\n      if %k < 2 {\n        " +
+            exit + "\n      }\n      for serial %l in 2 {\n        if %l < 1 {\n          continue\n        }\n      }\n    }\n  }\n}\n",
+        diagnostics);
+    ASSERT_TRUE(module) << diagnostics.all().front().message;
+    const ir::Block& body = module->kernels[0].body;
+    const ir::BufferId c = std::get<ir::Alloc>(body[0].op).buffer;
+    const auto& loop = std::get<ir::For>(body[1].op);
+    EXPECT_EQ(ZeroedBy(*module, loop.body, c), nullptr) << exit;
+    EXPECT_EQ(ZeroedBy(*module, std::span(loop.body).first(1), c), &loop.body[0]);
+  }
+}
+
 }  // namespace
 }  // namespace kiln::compiler

@@ -30,7 +30,22 @@ namespace kiln::llvm_ir {
 
 using target::Family;
 
+namespace {
+
+// Of a function with more blocks than this, CodeGenPrepare looks again at the blocks that it changes alone. Else each change of a branch begins it
+// again at the first block. It makes the same code.
+constexpr llvm::StringRef kMostBlocksAgain = "512";
+
+void SetOptions() {
+  auto& options = llvm::cl::getRegisteredOptions();
+  const auto found = options.find("cgpp-huge-func");
+  if (found != options.end()) found->second->addOccurrence(1, found->first, kMostBlocksAgain);
+}
+
+}  // namespace
+
 void InitializeTargets() {
+  [[maybe_unused]] static const bool set = (SetOptions(), true);
   LLVMInitializeNVPTXTargetInfo();
   LLVMInitializeNVPTXTarget();
   LLVMInitializeNVPTXTargetMC();

@@ -17,6 +17,7 @@ REFUSALS = {
     "deep loops": "the loops are nested too deeply",
     "clusters": " blocks; emu:",
     "halves of bytes": " store elements that share bytes",
+    "length": ", the limit of max_code",
 }
 LEAST_SHARE = 0.5  # of the programs of a generator, and of those that have a form
 # Of a generator: on AMD GPUs ranges of several waves have no barrier. Of programs whose threads always exchange data, two fifths run.
