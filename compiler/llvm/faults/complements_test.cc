@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/faults/complements.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "compiler/llvm/emit.h"
+#include "compiler/llvm/test_support.h"
+
+namespace kiln::llvm_ir {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(Complements, AloneAreChanged) {
+  EXPECT_EQ(WithoutComplements("\tnot.b32 \t%r1, %r2;\n\t@%p1 not.b64 \t%rd1, %rd2;\n\tnot.b16 \t%rs1, 3;\n"),
+            "\tsub.s32 \t%r1, -1, %r2;\n\t@%p1 sub.s64 \t%rd1, -1, %rd2;\n\tsub.s16 \t%rs1, -1, 3;\n");
+  for (const char* text : {"", "\tnot.pred \t%p1, %p2;\n", "\txor.b32 \t%r1, %r2, 1;\n", "not.b32"}) EXPECT_EQ(WithoutComplements(text), text);
+}
+
+TEST(Complements, AreNotInThePtx) {
+  for (const target::Target& target : target::All()) {
+    if (target.family != target::Family::kNvptx || target.emulated) continue;
+    TestKernel k(target);
+    for (llvm::Type* type : {k.builder.getInt16Ty(), k.builder.getInt32Ty(), k.builder.getInt64Ty()})
+      k.Store(k.builder.CreateAnd(k.builder.CreateNot(k.Load(type)), k.Load(type)));
+    ASSERT_EQ(k.Finish(), "");
+    const auto code = EmitAssembly(k.module, *k.machine);
+    ASSERT_TRUE(code) << code.error();
+    EXPECT_THAT(*code, Not(HasSubstr("not.b"))) << target.arch;
+    EXPECT_THAT(*code, HasSubstr("sub.s32")) << target.arch;
+  }
+}
+
+// A kernel that stores `operations` on %r2, which is 4.
+std::string Behind(std::string_view operations) {
+  return fmt::format(R"(.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 .ptr .global .align 4 p) {{
+  .reg .pred %p<2>;
+  .reg .b32 %r<5>;
+  .reg .b64 %rd<4>;
+  ld.param.b64 %rd1, [p];
+  mov.u32 %r1, %tid.x;
+  shr.u32 %r2, %r1, 4;
+  setp.ne.b32 %p1, %r2, 4;
+  @%p1 bra END;
+  {}
+  mul.wide.u32 %rd2, %r1, 4;
+  add.s64 %rd3, %rd1, %rd2;
+  st.global.b32 [%rd3], %r4;
+END:
+  ret;
+}}
+)",
+                     operations);
+}
+
+// Where ptxas forgets the complement, its code is that of the kernel without one.
+TEST(Complements, ReachTheMachineCode) {
+  const std::string ptxas = FindPtxas();
+  if (ptxas.empty()) GTEST_SKIP() << "SKIPPED, NO MACHINE CODE WAS LOOKED AT: there is no ptxas";
+  const target::Target& target = **target::Find("cuda:sm_90a");
+  const auto code = [&](std::string_view operations) {
+    const auto made = RunPtxas(ptxas, target, WithoutComplements(Behind(operations)));
+    EXPECT_TRUE(made) << made.error().text;
+    return made->cubin;
+  };
+  EXPECT_NE(code("not.b32 %r3, %r2; and.b32 %r4, %r3, 1;"), code("mov.b32 %r3, %r2; and.b32 %r4, %r3, 1;"));
+  EXPECT_NE(code("not.b32 %r3, %r2; xor.b32 %r4, %r3, %r1;"), code("mov.b32 %r3, %r2; xor.b32 %r4, %r3, %r1;"));
+}
+
+}  // namespace
+}  // namespace kiln::llvm_ir
