@@ -422,6 +422,7 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
     }
     if (machine.getTargetTriple().isAMDGPU()) {
       DropAccessesOutsideArrays(function);
+      StoreZerosForUndefined(function);
       KeepArraysInMemory(function);
       FoldConstantBits(function);
       KeepWmmaInItsBlock(function);

@@ -3,6 +3,7 @@
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/IR/Constants.h>
 #include <llvm/IR/InstIterator.h>
 #pragma GCC diagnostic pop
 
@@ -66,6 +67,15 @@ void DropAccessesOutsideArrays(llvm::Function& function) {
     if (pointer == nullptr || !IsOutside(layout, *pointer, llvm::getLoadStoreType(&instruction))) continue;
     if (llvm::isa<llvm::LoadInst>(instruction)) instruction.replaceAllUsesWith(llvm::Constant::getNullValue(instruction.getType()));
     instruction.eraseFromParent();
+  }
+}
+
+void StoreZerosForUndefined(llvm::Function& function) {
+  for (llvm::Instruction& instruction : llvm::instructions(function)) {
+    auto* store = llvm::dyn_cast<llvm::StoreInst>(&instruction);
+    auto* value = store == nullptr ? nullptr : llvm::dyn_cast<llvm::Constant>(store->getValueOperand());
+    if (value == nullptr || value->getType()->isAggregateType()) continue;
+    store->setOperand(0, llvm::Constant::replaceUndefsWith(value, llvm::Constant::getNullValue(value->getType()->getScalarType())));
   }
 }
 

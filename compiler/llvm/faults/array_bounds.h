@@ -10,6 +10,9 @@ namespace kiln::llvm_ir {
 // known to be outside give zeros, and stores there are dropped.
 void DropAccessesOutsideArrays(llvm::Function& function);
 
+// It does so, too, where a value that may be anything is stored (undef, poison), as of an element that was never written. Zeros are stored instead.
+void StoreZerosForUndefined(llvm::Function& function);
+
 // An element of such a vector, at a place that is known only when the kernel runs, is chosen by as many comparisons as there are elements. The
 // largest arrays of a function that would take thousands of them stay in memory.
 void KeepArraysInMemory(llvm::Function& function);

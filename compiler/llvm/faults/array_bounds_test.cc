@@ -35,5 +35,34 @@ TEST(ArrayBounds, ArraysOfThousandsOfChoicesStayInMemory) {
   EXPECT_LT(Choices(100), 100u);
 }
 
+// Stores of elements that were never written, each in a block of its own, before loads. InstCombine would drop the stores; a module with f16, bf16 and
+// a comparison goes past it.
+TEST(ArrayBounds, UndefinedElementsAreStored) {
+  for (const bool vectors : {false, true}) {
+    TestKernel k(**target::Find("hip:gfx950"));
+    llvm::IRBuilderBase& b = k.builder;
+    llvm::Type* array = llvm::ArrayType::get(b.getInt64Ty(), 4);
+    llvm::Value* own = b.CreateAlloca(array, k.module.getDataLayout().getAllocaAddrSpace());
+    for (int i = 0; i < 3; ++i) {
+      llvm::Constant* value = llvm::PoisonValue::get(b.getInt64Ty());
+      if (vectors) value = llvm::ConstantVector::get({value, b.getInt64(uint64_t(i))});
+      b.CreateStore(value, b.CreateConstGEP2_32(array, own, 0, unsigned(i)));
+      auto* next = llvm::BasicBlock::Create(k.context, "next", k.kernel);
+      auto* then = llvm::BasicBlock::Create(k.context, "then", k.kernel);
+      b.CreateCondBr(b.CreateICmpSLT(k.kernel->getArg(2), b.getInt32(uint32_t(i))), then, next);
+      b.SetInsertPoint(then);
+      k.device->Barrier();
+      b.CreateBr(next);
+      b.SetInsertPoint(next);
+    }
+    llvm::Value* half = b.CreateFPExt(k.Load(b.getHalfTy()), b.getFloatTy());
+    k.Store(b.CreateFCmpOLT(half, b.CreateFPExt(k.Load(b.getBFloatTy()), b.getFloatTy())));
+    llvm::Value* element = b.CreateLoad(b.getInt64Ty(), b.CreateGEP(array, own, {b.getInt32(0), b.CreateAnd(k.kernel->getArg(2), 3)}));
+    k.Store(b.CreateBinaryIntrinsic(llvm::Intrinsic::umin, element, b.getInt64(131072)));
+    ASSERT_EQ(k.Finish(), "");
+    EXPECT_TRUE(EmitAssembly(k.module, *k.machine));
+  }
+}
+
 }  // namespace
 }  // namespace kiln::llvm_ir
