@@ -35,8 +35,8 @@ TEST(ArrayBounds, ArraysOfThousandsOfChoicesStayInMemory) {
   EXPECT_LT(Choices(100), 100u);
 }
 
-// Stores of elements that were never written, each in a block of its own, before loads. InstCombine would drop the stores; a module with f16, bf16 and
-// a comparison goes past it.
+// Stores of elements that were never written, each in a block of its own, before loads. InstCombine would drop the stores; a module with f16, bf16
+// and a comparison goes past it.
 TEST(ArrayBounds, UndefinedElementsAreStored) {
   for (const bool vectors : {false, true}) {
     TestKernel k(**target::Find("hip:gfx950"));

@@ -28,6 +28,8 @@ FAILED_ONCE = [
     ("ranges", 3332037, "emu:gfx1100"),  # a byte that a buffer of a loop's body shares with others
     ("ranges", 8430056, "cuda:sm_90a"),  # right here: ptxas made it wrong (compiler/llvm/faults/spins.h)
     ("threads", 9350211, "cuda:sm_90a"),  # the same, in global memory
+    ("ranges", 9460959, "cuda:sm_90a"),  # right here: ptxas made it wrong (compiler/llvm/faults/complements.h)
+    ("tiles", 9441439, "emu:sm_90a"),  # continue between a fill and the product that took the fill's place
     ("tiles", 149, "emu:sm_90a"), ("tiles", 1477, "emu:gfx90a"), ("tiles", 1805, "emu:gfx1100"),  # tiles allocated in pipelined loops
 ]
 

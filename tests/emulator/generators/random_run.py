@@ -11,6 +11,7 @@ import numpy as np
 from data import FP8, SHORT, STORED, decode, fp8_values, packed
 from emulated import Stopped
 from random_edges import RandomEdges
+from random_facts import RandomFacts
 from random_kernels import RandomKernels
 from random_products import RandomProduct
 from random_ranges import RandomRanges
@@ -21,7 +22,7 @@ from random_threads import RandomThreads
 from random_tiles import RandomTiles
 
 GENERATORS = {"tiles": RandomTiles, "products": RandomProduct, "threads": RandomThreads, "kernels": RandomKernels,
-              "edges": RandomEdges, "ranges": RandomRanges, "short": RandomShort}
+              "edges": RandomEdges, "ranges": RandomRanges, "short": RandomShort, "facts": RandomFacts}
 TARGETS = ("emu:sm_90a", "emu:sm_90a", "emu:sm_80", "emu:sm_75", "emu:gfx942", "emu:gfx90a", "emu:gfx1100")
 PTX = ("cuda:sm_90a", "cuda:sm_80", "cuda:sm_75")  # whose PTX tests/ptx runs
 STORAGE = {**STORED, "bool": np.bool_, "int16": np.int16, "uint16": np.uint16, "uint32": np.uint32, "int64": np.int64, "uint64": np.uint64}
