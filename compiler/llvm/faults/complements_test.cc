@@ -17,7 +17,11 @@ using ::testing::Not;
 TEST(Complements, AloneAreChanged) {
   EXPECT_EQ(WithoutComplements("\tnot.b32 \t%r1, %r2;\n\t@%p1 not.b64 \t%rd1, %rd2;\n\tnot.b16 \t%rs1, 3;\n"),
             "\tsub.s32 \t%r1, -1, %r2;\n\t@%p1 sub.s64 \t%rd1, -1, %rd2;\n\tsub.s16 \t%rs1, -1, 3;\n");
-  for (const char* text : {"", "\tnot.pred \t%p1, %p2;\n", "\txor.b32 \t%r1, %r2, 1;\n", "not.b32"}) EXPECT_EQ(WithoutComplements(text), text);
+  EXPECT_EQ(WithoutComplements("\t{xor.b32 %r1, %r2, -1;} xor.b16 %rs1, %rs2, -1; not.b32 %r3, %r4;"),
+            "\t{sub.s32 %r1, -1, %r2;} sub.s16 %rs1, -1, %rs2; sub.s32 %r3, -1, %r4;");
+  for (const char* text : {"", "\tnot.pred \t%p1, %p2;\n", "\txor.b32 \t%r1, %r2, 1;\n", "xor.b32 %r1, -1;", "mov.b32 %r1, -1;", "not.b32",
+                           "not.b32 %r1;", "\tredux.sync.xor.b32 \t%r1, %r2, -1;\n", "\tatom.global.xor.b32 \t%r1, [%rd1], -1;\n"})
+    EXPECT_EQ(WithoutComplements(text), text);
 }
 
 TEST(Complements, AreNotInThePtx) {
@@ -71,6 +75,7 @@ TEST(Complements, ReachTheMachineCode) {
   };
   EXPECT_NE(code("not.b32 %r3, %r2; and.b32 %r4, %r3, 1;"), code("mov.b32 %r3, %r2; and.b32 %r4, %r3, 1;"));
   EXPECT_NE(code("not.b32 %r3, %r2; xor.b32 %r4, %r3, %r1;"), code("mov.b32 %r3, %r2; xor.b32 %r4, %r3, %r1;"));
+  EXPECT_NE(code("xor.b32 %r3, %r2, -1; or.b32 %r4, %r3, %r1;"), code("mov.b32 %r3, %r2; or.b32 %r4, %r3, %r1;"));
 }
 
 }  // namespace
