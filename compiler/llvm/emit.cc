@@ -37,16 +37,16 @@ namespace {
 // again at the first block. It makes the same code.
 constexpr llvm::StringRef kMostBlocksAgain = "512";
 
+// Again for each module: lld takes options of LLVM back.
 void SetOptions() {
   auto& options = llvm::cl::getRegisteredOptions();
   const auto found = options.find("cgpp-huge-func");
-  if (found != options.end()) found->second->addOccurrence(1, found->first, kMostBlocksAgain);
+  if (found != options.end() && found->second->getNumOccurrences() == 0) found->second->addOccurrence(1, found->first, kMostBlocksAgain);
 }
 
 }  // namespace
 
 void InitializeTargets() {
-  [[maybe_unused]] static const bool set = (SetOptions(), true);
   LLVMInitializeNVPTXTargetInfo();
   LLVMInitializeNVPTXTarget();
   LLVMInitializeNVPTXTargetMC();
@@ -142,6 +142,7 @@ void Prepare(llvm::Module& module, llvm::TargetMachine& machine, const target::T
 std::expected<llvm::SmallVector<char, 0>, std::string> Generate(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType type) {
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream stream(bytes);
+  SetOptions();
   LeaveOut(module);
   llvm::legacy::PassManager passes;
   if (machine.addPassesToEmitFile(passes, stream, nullptr, type)) {
