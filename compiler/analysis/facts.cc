@@ -270,13 +270,14 @@ bool Facts::Inside(ExprId index, int64_t extent, ExprId size) const {
   const Range at = RangeOf(index), limit = RangeOf(size);
   if (at.min < 0) return false;
   if (at.max < kUnbounded && SatAdd(at.max, extent) <= limit.min) return true;
-  if (extent != 1) return false;
-  const ExprId lower = Uncast(module_->exprs, index), upper = Uncast(module_->exprs, size);
-  const ExprNode& node = module_->exprs[lower];
+  const std::vector<ExprId>* above = above_.Find(ir::Index(Uncast(module_->exprs, index)));
+  return extent == 1 && above != nullptr && std::ranges::find(*above, Uncast(module_->exprs, size)) != above->end();
+}
+
+bool Facts::CountsTo(ExprId index, ExprId size) const {
+  const ExprNode& node = module_->exprs[Uncast(module_->exprs, index)];
   const VarFact* var = node.op == ExprOp::kVar ? vars_.Find(node.ref) : nullptr;
-  if (var != nullptr && var->end == upper) return true;
-  const std::vector<ExprId>* above = above_.Find(ir::Index(lower));
-  return above != nullptr && std::ranges::find(*above, upper) != above->end();
+  return var != nullptr && var->end == Uncast(module_->exprs, size);
 }
 
 int64_t Linear::Coefficient(ExprId term) const {

@@ -36,9 +36,11 @@ class Facts {
   Range RangeOf(ir::ExprId id) const;
   // The largest known divisor; 0 for a constant 0.
   int64_t DivisorOf(ir::ExprId id) const;
-  // True if 0 ≤ index and index + extent ≤ size whatever the variables. For an extent of 1, three things also count:
-  // comparisons that hold, and the ends of loops and of the grid.
+  // True if 0 ≤ index and index + extent ≤ size whatever the variables. What a condition compared counts for an extent of 1.
   bool Inside(ir::ExprId index, int64_t extent, ir::ExprId size) const;
+  // Whether the index is a variable of a loop or of the grid that counts from 0 to just below the size. No part of Inside: without the checks that it
+  // would save, ptxas spills in kernels that use all registers.
+  bool CountsTo(ir::ExprId index, ir::ExprId size) const;
 
  private:
   struct VarFact {

@@ -143,10 +143,15 @@ class Checker {
     return holds_load_[ir::Index(id)] = holds;
   }
 
+  bool IsInside(const Reach& reach, const Facts& facts) const {
+    const ExprId size = module_[reach.buffer].shape[reach.dim];
+    return facts.Inside(reach.first, reach.count, size) || (reach.count == 1 && facts.CountsTo(reach.first, size));
+  }
+
   void Check(const Reach& reach, const Facts& facts) {
     const ir::Buffer& buffer = module_[reach.buffer];
     if (buffer.space == ir::Space::kGlobal) {
-      if (buffer.pad_value && !facts.Inside(reach.first, reach.count, buffer.shape[reach.dim])) padded_.insert(reach.buffer);
+      if (buffer.pad_value && !IsInside(reach, facts)) padded_.insert(reach.buffer);
       return CheckWidth(reach, facts);
     }
     if (buffer.space == ir::Space::kBarrier) return;
