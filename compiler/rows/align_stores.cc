@@ -183,7 +183,7 @@ class Aligner {
     const ir::Buffer& buffer = module_[access.buffer];
     const std::set<ir::VarId> bound = BoundIn(loop);
     Run run{access.buffer, Number(0), std::vector<int64_t>(loop.vars.size()), 1, kVector / ir::Bytes(buffer.dtype)};
-    int64_t stride = 1;  // 0: not a constant
+    int64_t stride = 1;  // 0: not a constant, or beyond all memory
     ExprId elements = Number(1);
     for (size_t d = access.indices.size(); d-- > 0;) {
       ExprId first = access.indices[d];
@@ -200,7 +200,7 @@ class Aligner {
       run.start = module_.exprs.Add(run.start, module_.exprs.Mul(Wide(first), elements));
       elements = module_.exprs.Mul(elements, Wide(buffer.shape[d]));
       const std::optional<int64_t> extent = module_.exprs.ConstInt(buffer.shape[d]);
-      stride = extent && *extent > 0 && *extent <= kMostElements ? stride * *extent : 0;
+      stride = extent && *extent > 0 && *extent <= kMostElements && stride < int64_t{1} << 40 ? stride * *extent : 0;
     }
     return run;
   }
