@@ -44,6 +44,15 @@ bool CoversElements(const ir::Module& module, const ir::For& loop, ir::BufferId 
                             [&](ir::ExprId extent, int64_t size) { return module.exprs.IsConst(extent, size); });
 }
 
+std::set<ir::VarId> BoundIn(const ir::For& loop) {
+  std::set<ir::VarId> bound(loop.vars.begin(), loop.vars.end());
+  ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
+    if (const auto* let = std::get_if<ir::Let>(&stmt.op)) bound.insert(let->var);
+    if (const auto* inner = std::get_if<ir::For>(&stmt.op)) bound.insert(inner->vars.begin(), inner->vars.end());
+  });
+  return bound;
+}
+
 const ir::Stmt* ZeroedBy(const ir::Module& module, std::span<const ir::Stmt> before, ir::BufferId buffer) {
   for (const ir::Stmt& stmt : std::views::reverse(before)) {
     if (HoldsExit<ir::Break, ir::Continue>(std::span(&stmt, 1))) return nullptr;

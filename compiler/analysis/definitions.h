@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <span>
 
 #include "ir/module.h"
@@ -33,7 +34,11 @@ bool IsOwnElement(const ir::Module& module, const ir::For& loop, std::span<const
 // Whether the loop has an iteration for each element of the buffer, and no others.
 bool CoversElements(const ir::Module& module, const ir::For& loop, ir::BufferId buffer);
 
-// The last of the statements `before` a place to touch the buffer, where it sets the whole buffer to zero; else nullptr.
+// Variables that exist only within the loop.
+std::set<ir::VarId> BoundIn(const ir::For& loop);
+
+// The last of the statements `before` a place to touch the buffer, where it sets the whole buffer to zero, and no break or continue stands between it
+// and the place; else nullptr.
 const ir::Stmt* ZeroedBy(const ir::Module& module, std::span<const ir::Stmt> before, ir::BufferId buffer);
 
 }  // namespace kiln::compiler

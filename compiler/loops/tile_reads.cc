@@ -11,6 +11,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/contains.h"
+#include "compiler/analysis/definitions.h"
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/threads/register_map.h"
 #include "compiler/rewrite/fresh.h"
@@ -111,16 +112,6 @@ class Reader {
       region.extents.push_back(moves ? extents[next++] : 1);
     }
     return next == 2 ? std::optional(std::move(region)) : std::nullopt;
-  }
-
-  // Variables that exist only within the loop.
-  static std::set<ir::VarId> BoundIn(const ir::For& loop) {
-    std::set<ir::VarId> bound(loop.vars.begin(), loop.vars.end());
-    ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
-      if (const auto* let = std::get_if<ir::Let>(&stmt.op)) bound.insert(let->var);
-      if (const auto* inner = std::get_if<ir::For>(&stmt.op)) bound.insert(inner->vars.begin(), inner->vars.end());
-    });
-    return bound;
   }
 
   int64_t BytesOf(BufferId id) const {

@@ -169,7 +169,7 @@ class Aligner {
     return !divergence_.Differs(start) && std::ranges::all_of(ir::LoadsOf(module_.exprs, start), stays);
   }
 
-  // Whether neighbours in the tensor are moved together as it is, but for what the program masks.
+  // Whether neighbours in the tensor are stored together as it is.
   bool IsMovedWell(const ir::For& loop, const Run& run, size_t along, const Access& access, const Facts& facts) const {
     // Where only the tensor's end is in the way, stores of single elements still fill whole lines.
     const int64_t neighbours = std::gcd(facts.DivisorOf(run.start), ExtentsOf(module_, loop)[along]);
@@ -203,16 +203,6 @@ class Aligner {
       stride = extent && *extent > 0 && *extent <= kMostElements && stride < int64_t{1} << 40 ? stride * *extent : 0;
     }
     return run;
-  }
-
-  // Variables that exist only within the loop.
-  static std::set<ir::VarId> BoundIn(const ir::For& loop) {
-    std::set<ir::VarId> bound(loop.vars.begin(), loop.vars.end());
-    ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
-      if (const auto* let = std::get_if<ir::Let>(&stmt.op)) bound.insert(let->var);
-      if (const auto* inner = std::get_if<ir::For>(&stmt.op)) bound.insert(inner->vars.begin(), inner->vars.end());
-    });
-    return bound;
   }
 
   // Sets the run's length. Whether each element of it is stored once.
