@@ -202,5 +202,32 @@ func @f[%n](%A: global f8e4m3fnuz[65, min(%n, 151), 2, %n, %n] strides(1024, 100
   EXPECT_LT(std::clock() - before, 4 * CLOCKS_PER_SEC);
 }
 
+// Hundreds of loops that are left at once, while an array of as many elements waits for its next reader.
+TEST(CompileLimits, WhatStandsBehindABreakTakesNoTime) {
+  const std::clock_t before = std::clock();
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f[%n](%X: global f32[%n], %Y: global f32[%n]) outputs(1) {
+  kernel @k grid(%n) threads 128 blocks(%a) {
+    %b = alloc fragment f8e5m2[256]
+    %c = alloc fragment f8e5m2[]
+    for parallel %i in 256 {
+      for serial %j in %n {
+        store %Y[%a] = %X[%j]
+        break
+      }
+      store %b[%i] = f8e5m2(%i)
+    }
+    for serial %j in %n {
+      reduce absmax %b[0; 256] -> %c[; ] dim 0 accumulate
+    }
+    store %Y[%a] = f32(%b[max(min(%a, 255), 0)]) + f32(%c[])
+  }
+}
+)",
+                                              "cuda:sm_100a");
+  EXPECT_TRUE(result.has_artifact()) << FirstError(result);
+  EXPECT_LT(std::clock() - before, 2 * CLOCKS_PER_SEC);
+}
+
 }  // namespace
 }  // namespace kiln::compiler

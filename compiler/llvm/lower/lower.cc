@@ -5,6 +5,11 @@
 
 #include <set>
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/Transforms/Utils/BasicBlockUtils.h>
+#pragma GCC diagnostic pop
+
 #include "compiler/analysis/access.h"
 #include "compiler/artifact.h"
 #include "compiler/llvm/emit.h"
@@ -53,7 +58,12 @@ bool KernelLowering::Run(std::string_view entry) {
   reductions_.Init();
   LowerBody();
   b().CreateRetVoid();
-  return !context().diagnostics().HasErrors();
+  b().ClearInsertionPoint();
+  if (context().diagnostics().HasErrors()) return false;
+  // What stands behind a break or continue. SROA (LLVM 22) counts it in: where an element of an array comes to it, each loop around gets a phi for
+  // that element, which it compares with those of all the others.
+  llvm::EliminateUnreachableBlocks(*function);
+  return true;
 }
 
 void KernelLowering::LowerBody() {
