@@ -12,9 +12,7 @@
 #include <vector>
 
 #include "compiler/llvm/emit_base.h"
-#include "compiler/llvm/faults/complements.h"
-#include "compiler/llvm/faults/merged_halves.h"
-#include "compiler/llvm/high_products.h"
+#include "compiler/llvm/ptx/for_ptxas.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
@@ -164,7 +162,7 @@ std::expected<std::string, std::string> EmitAssembly(llvm::Module& module, llvm:
   const auto text = Generate(module, machine, llvm::CodeGenFileType::AssemblyFile);
   if (!text) return std::unexpected(text.error());
   const std::string_view assembly(text->data(), text->size());
-  return machine.getTargetTriple().isNVPTX() ? WithoutComplements(WithoutMergedHalves(WithoutHighProducts(assembly))) : std::string(assembly);
+  return machine.getTargetTriple().isNVPTX() ? ForPtxas(assembly) : std::string(assembly);
 }
 
 MemoryFile::MemoryFile(const char* name, bool inherited) : fd_(memfd_create(name, inherited ? 0 : MFD_CLOEXEC)) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The last steps: optimise a module and turn it into PTX or a code object. No file is written and no text is edited.
+// The last steps: optimise a module and turn it into PTX or a code object. No file is written.
 #pragma once
 
 #include <expected>

@@ -10,7 +10,7 @@
 
 #include <fstream>
 
-#include "compiler/llvm/high_products.h"
+#include "compiler/llvm/ptx/high_products.h"
 #include "compiler/llvm/test_support.h"
 
 namespace kiln::llvm_ir {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/llvm/high_products.h"
+#include "compiler/llvm/ptx/high_products.h"
 
 namespace kiln::llvm_ir {
 

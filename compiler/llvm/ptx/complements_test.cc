@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/llvm/faults/complements.h"
+#include "compiler/llvm/ptx/complements.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

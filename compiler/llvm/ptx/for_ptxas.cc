@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/ptx/for_ptxas.h"
+
+#include "compiler/llvm/ptx/complements.h"
+#include "compiler/llvm/ptx/high_halves.h"
+#include "compiler/llvm/ptx/high_products.h"
+#include "compiler/llvm/ptx/packed_halves.h"
+#include "compiler/llvm/ptx/stored_bytes.h"
+#include "compiler/llvm/ptx/taken_bytes.h"
+
+namespace kiln::llvm_ir {
+
+std::string ForPtxas(std::string_view ptx) {
+  const std::string words = WithMaskedBytes(WithoutComplements(WithoutHighProducts(ptx)));
+  return WithoutStoredBytesOfFloats(WithoutSharedPairs(WithoutHighHalvesOfShortValues(words)));
+}
+
+}  // namespace kiln::llvm_ir

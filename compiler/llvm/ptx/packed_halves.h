@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace kiln::llvm_ir {
+
+// `ptx` in which ptxas packs two halves in one instruction only where it does so rightly. Of a conversion to f16, bf16 or two 8-bit floats and the
+// packing of its result as the low half of a word, ptxas (13.0, with -O1 to -O3, on every GPU) makes one instruction.
+// - It looks for the conversion through masks and selections, which it then drops.
+// - With 8-bit floats, that instruction takes the high half along from another register. ptxas counts it as overwritten, and does not restore it
+//   where that half is the low half of a word.
+// - ptxas crashes where such halves stand in several pairs.
+// - It packs operands of two minima of 16 bits itself, to compute them together.
+// So a low half is packed as it is if it is loaded or comes straight from floats; one of 8-bit floats, if neither half has another reader. All other
+// pairs of a kernel that converts are put together by a shift and an or, and its minima and maxima of integers are of 32 bits.
+std::string WithoutSharedPairs(std::string_view ptx);
+
+}  // namespace kiln::llvm_ir
