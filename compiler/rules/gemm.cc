@@ -279,8 +279,7 @@ bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_la
 
 bool WgmmaReadsParts(const ir::Module& module, const ir::Gemm& gemm, int64_t deep) {
   const auto reads = [&](const ir::Region& region, bool k_is_last, int64_t columns) {
-    const ir::Buffer& buffer = module[region.buffer];
-    if (buffer.space != ir::Space::kShared || !k_is_last) return true;
+    if (!k_is_last) return true;
     const int64_t span = PanelOf(module, region.buffer);
     if (module.ShapeOf(region.buffer).back() <= span) return true;
     return columns % span == 0 || span % columns == 0;

@@ -477,3 +477,26 @@ def test_iterations_store_the_halves_of_their_own_bytes(emulator, target, kind):
                 D[i * 2 + 1] = T.cast(A[i, 0], "int4")
 
     check(emulator, program, target)
+
+
+@pytest.mark.parametrize("depth", (96, 160, 192))
+def test_groups_of_warps_take_parts_of_k_from_panels(emulator, depth):
+    """The first product decides how A lies in registers, so the second one's groups read A from shared memory: half of its columns each, and no
+    group may begin within a panel there and end beyond it."""
+    @T.prim_func
+    def program(A: T.Tensor((64, 2 * depth), "bfloat16"), B: T.Tensor((2 * depth, 96), "bfloat16"), C: T.Tensor((64, 96), "float32")):
+        with T.Kernel(1, threads=256):
+            a, first, second = T.alloc_shared((64, depth), "bfloat16"), T.alloc_shared((depth, 96), "bfloat16"), T.alloc_shared((depth, 96), "bfloat16")
+            own = T.alloc_fragment((64, depth), "bfloat16")
+            part, total = T.alloc_fragment((64, 96), "float32"), T.alloc_fragment((64, 96), "float32")
+            T.clear(total)
+            for k in T.serial(2):
+                T.copy(A[0, k * depth], a)
+                T.copy(B[0, 0], first)
+                T.copy(B[k * depth, 0], second)
+                T.copy(a, own)
+                T.gemm(own, first, part, policy=T.GemmWarpPolicy.FullCol, clear_accum=True)
+                T.gemm(own, second, total, policy=T.GemmWarpPolicy.FullCol)
+            T.copy(total, C)
+
+    check(emulator, program, "emu:sm_90a")
