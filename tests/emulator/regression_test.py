@@ -486,7 +486,8 @@ def test_groups_of_warps_take_parts_of_k_from_panels(emulator, depth):
     @T.prim_func
     def program(A: T.Tensor((64, 2 * depth), "bfloat16"), B: T.Tensor((2 * depth, 96), "bfloat16"), C: T.Tensor((64, 96), "float32")):
         with T.Kernel(1, threads=256):
-            a, first, second = T.alloc_shared((64, depth), "bfloat16"), T.alloc_shared((depth, 96), "bfloat16"), T.alloc_shared((depth, 96), "bfloat16")
+            a, first = T.alloc_shared((64, depth), "bfloat16"), T.alloc_shared((depth, 96), "bfloat16")
+            second = T.alloc_shared((depth, 96), "bfloat16")
             own = T.alloc_fragment((64, depth), "bfloat16")
             part, total = T.alloc_fragment((64, 96), "float32"), T.alloc_fragment((64, 96), "float32")
             T.clear(total)
