@@ -60,7 +60,7 @@ class Splitter {
     const GemmShape shape = ShapeOf(gemm);
     // The sums pass through shared memory; half of it stays for the tiles.
     const bool fits = parts * shape.m * shape.n * ir::Bits(mma.c) / 8 <= int64_t(context_.target->max_shared_bytes) / 2;
-    return fits && shape.k / mma.k % parts == 0 && WgmmaReadsParts(module_, gemm, shape.k / parts) ? parts : 1;
+    return fits && shape.k / mma.k % parts == 0 && WgmmaReadsParts(module_, gemm, shape.k / parts, /*staged=*/true) ? parts : 1;
   }
 
   // The statement of `block` that sets the whole buffer to zero, the last to touch it before statement `end`.

@@ -277,10 +277,11 @@ bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_la
   return ir::Bits(buffer.dtype) == 16 && region.extents[rank - 2] == shape[rank - 2] && (size == columns || size % width == 0 || width % size == 0);
 }
 
-bool WgmmaReadsParts(const ir::Module& module, const ir::Gemm& gemm, int64_t deep) {
+bool WgmmaReadsParts(const ir::Module& module, const ir::Gemm& gemm, int64_t deep, bool staged) {
   const auto reads = [&](const ir::Region& region, bool k_is_last, int64_t columns) {
-    if (!k_is_last) return true;
+    if ((module[region.buffer].space != ir::Space::kShared && !staged) || !k_is_last) return true;
     const int64_t span = PanelOf(module, region.buffer);
+    if (span == 0) return false;
     if (module.ShapeOf(region.buffer).back() <= span) return true;
     return columns % span == 0 || span % columns == 0;
   };

@@ -67,9 +67,9 @@ WarpGrid GridOf(const ir::Gemm& gemm, uint32_t threads, const target::Target& ta
 // `size`: of an instruction, or of what a group of warps takes, along the last dimension; an instruction's k lies in one panel.
 bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_last, int64_t size);
 bool WgmmaTile(std::span<const int64_t> extents, int64_t element_bits);  // the part that concerns the shape
-// Whether wgmma may take k in parts of `deep`: no part may begin within a panel and end beyond it. An operand in a fragment counts as well: where
-// another product has chosen its layout, it goes through shared memory.
-bool WgmmaReadsParts(const ir::Module& module, const ir::Gemm& gemm, int64_t deep);
+// Whether wgmma may take k in parts of `deep`: no part may begin within a panel and end beyond it. `staged`: nor of an operand in a fragment, as
+// it would lie in shared memory, through which it goes where another product has chosen its layout.
+bool WgmmaReadsParts(const ir::Module& module, const ir::Gemm& gemm, int64_t deep, bool staged = false);
 
 // Whether the warps of a group should compute its product one by one, each its own rows. That pays where one operand is in registers anyway
 // and the tile has few columns, for which the group takes as long as for more.

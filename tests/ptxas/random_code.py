@@ -152,6 +152,12 @@ class Kernel:
         else:
             self.bfloats.append((self.make(f"fptrunc float {x} to bfloat"), number))
 
+    def word_bits(self):
+        """An f32's low part."""
+        (x, a), (y, b), width = self.recent(self.floats), self.recent(self.floats), self.random.choice((8, 16))
+        word = self.make(f"bitcast float {self.make(f'fadd float {x}, {y}')} to i32")
+        self.keep(width, struct.unpack("<I", struct.pack("<f", a + b))[0], f"trunc i32 {word} to i{width}")
+
     def bits(self):
         """The bits of a float, and their number."""
         if self.bfloats and self.random.random() < 0.4:
@@ -339,6 +345,7 @@ class Kernel:
         self.place += size
 
 
-STEPS = (*("convert",) * 5, *("pack",) * 8, *("shorten",) * 4, *("take_bits",) * 3, "unpack", "unpack", "cut", "cut", "extend", "extend", "extend",
-         *("calculate",) * 4, "shift", "shift", "bound", "choose", "choose", "choose_float", "choose_float", "widen", "widen", "compute_half",
-         "compute_half", "compute_halves", "swap", "through_memory", "through_memory", "branch", "branch", "branch", "repeat", "store", "store")
+STEPS = (
+    *("convert",) * 5, *("pack",) * 8, *("shorten",) * 4, *("take_bits",) * 3, "word_bits", "unpack", "unpack", "cut", "cut", *("extend",) * 3,
+    *("calculate",) * 4, "shift", "shift", "bound", "choose", "choose", "choose_float", "choose_float", "widen", "widen",
+    "compute_half", "compute_half", "compute_halves", "swap", "through_memory", "through_memory", *("branch",) * 3, "repeat", "store", "store")

@@ -22,8 +22,9 @@ def test_bytes_of_floats():
     assert [byte_bits(number, "e5m2") for number in (0.0, 1.0, -1.5, 16.0)] == [0, 0x3c, 0xbe, 0x4c]
 
 
-def test_the_ptx_is_right():
-    made = subprocess.run([sys.executable, TOOL, "--ptx", "--files", "2"], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("seed", ([], ["--seed", "1"]), ids=("fresh", "fixed"))
+def test_the_ptx_is_right(seed):
+    made = subprocess.run([sys.executable, TOOL, "--ptx", "--files", "2", *seed], capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stdout + made.stderr
     assert made.stdout.endswith("0 wrong\n")
 

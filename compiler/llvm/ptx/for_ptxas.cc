@@ -5,14 +5,14 @@
 #include "compiler/llvm/ptx/high_halves.h"
 #include "compiler/llvm/ptx/high_products.h"
 #include "compiler/llvm/ptx/packed_halves.h"
-#include "compiler/llvm/ptx/stored_bytes.h"
+#include "compiler/llvm/ptx/stored_parts.h"
 #include "compiler/llvm/ptx/taken_bytes.h"
 
 namespace kiln::llvm_ir {
 
 std::string ForPtxas(std::string_view ptx) {
   const std::string words = WithMaskedBytes(WithoutComplements(WithoutHighProducts(ptx)));
-  return WithoutStoredBytesOfFloats(WithoutSharedPairs(WithoutHighHalvesOfShortValues(words)));
+  return WithoutStoredPartsOfFloats(WithoutHighHalvesOfShortValues(WithoutSharedPairs(words)));
 }
 
 }  // namespace kiln::llvm_ir

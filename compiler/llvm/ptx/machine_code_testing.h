@@ -9,9 +9,13 @@
 
 namespace kiln::llvm_ir {
 
-constexpr unsigned kNoRegister = 255;        // RZ
-constexpr unsigned kFloatToInteger = 0x305;  // F2I
-constexpr unsigned kPackFloats = 0x23e;      // F2FP; of 8-bit floats, with the low half of C as the high half
+constexpr unsigned kNoRegister = 255;    // RZ
+constexpr unsigned kPackFloats = 0x23e;  // F2FP; of 8-bit floats, with the low half of C as the high half
+
+inline bool ConvertsToInteger(const SassInstruction& instruction) {
+  constexpr unsigned kOfFloat = 0x305, kOfDouble = 0x311, kPacked = 0x243;  // F2I, F2I of or to 64 bits, F2IP
+  return instruction.Opcode() == kOfFloat || instruction.Opcode() == kOfDouble || instruction.Opcode() == kPacked;
+}
 
 template <typename Matches>
 size_t CountInstructions(std::string_view cubin, const Matches& matches) {

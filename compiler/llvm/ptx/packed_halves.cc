@@ -90,7 +90,8 @@ class Pairs {
     const bool two = statement.name == "mov.b32" || statement.name.ends_with(".v2.b16");
     const bool four = statement.name == "mov.b64" || statement.name.ends_with(".v4.b16");
     const bool stores = statement.name.starts_with("st.");
-    if ((!two && !four) || (!stores && !statement.name.starts_with("mov.")) || !statement.last.starts_with('{')) return std::string(line);
+    if ((!two && !four) || (!stores && !statement.name.starts_with("mov.")) || !statement.last.starts_with('{') || !statement.last.ends_with('}'))
+      return std::string(line);
     const std::vector<std::string_view> halves = RegistersOf(statement.last);
     if (halves.size() != (two ? 2 : 4)) return std::string(line);  // a mov of two words
     std::string before;

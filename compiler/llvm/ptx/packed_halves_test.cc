@@ -36,7 +36,7 @@ TEST(PackedHalves, OfOthersAreJoined) {
   EXPECT_EQ(Mended("\tmov.b32 \t%r5, {%rs1, %rs2};\n"), "\t{ " + Joined(0, "%rs1", "%rs2") + "mov.b32 %r5, pair0; }\n");
   EXPECT_EQ(Mended("\tmov.b64 \t%rd5, {%rs5, %rs7, %rs4, %rs3};\n"),
             "\t{ .reg .b32 low0, high0, pair0; mov.b32 pair0, {%rs5, %rs7}; " + Joined(2, "%rs4", "%rs3") + "mov.b64 %rd5, {pair0, pair2}; }\n");
-  EXPECT_EQ(Mended("\t@%p1 st.global.v2.b16 \t[%rd1+4], {%rs3, %rs4};\n"), "\t{ " + Joined(0, "%rs3", "%rs4") + "st.global.b32 [%rd1+4], pair0; }\n");
+  EXPECT_EQ(Mended("\tst.global.v2.b16 \t[%rd1+4], {%rs3, %rs4};\n"), "\t{ " + Joined(0, "%rs3", "%rs4") + "st.global.b32 [%rd1+4], pair0; }\n");
   EXPECT_EQ(Mended("\tst.shared.v4.b16 \t[%rd1], {%rs1, %rs2, %rs3, %rs4};\n"),
             "\t{ " + Joined(0, "%rs1", "%rs2") + Joined(2, "%rs3", "%rs4") + "st.shared.v2.b32 [%rd1], {pair0, pair2}; }\n");
 }

@@ -17,9 +17,8 @@ std::string_view Trimmed(std::string_view text) {
 
 PtxStatement ParsedPtx(std::string_view line) {
   line = Trimmed(line);
-  if (!line.ends_with(';') || line.starts_with('{')) return {};
+  if (!line.ends_with(';') || line.starts_with('{') || line.starts_with('@')) return {};
   line.remove_suffix(1);
-  if (line.starts_with('@')) line = Trimmed(line.substr(std::min(line.find_first_of(kBlanks), line.size())));
   const size_t end = line.find_first_of(kBlanks);
   if (end == std::string_view::npos) return {};
   const std::string_view operands = Trimmed(line.substr(end));

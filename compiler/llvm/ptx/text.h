@@ -11,7 +11,7 @@
 
 namespace kiln::llvm_ir {
 
-// `name first, last;`. A line with anything else has no name.
+// `name first, last;`. A line with anything else has no name, nor has a statement under a predicate or one in braces.
 struct PtxStatement {
   std::string_view name, first, last;  // `last`: all operands behind the first
 };
