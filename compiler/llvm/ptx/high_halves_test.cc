@@ -35,33 +35,12 @@ TEST(HighHalves, OfWordsStay) {
   EXPECT_EQ(WithoutHighHalvesOfShortValues(low), low);
 }
 
-// What ptxas makes of a kernel for sm_90a; %p1 says whether its fourth word is 7.
-std::string MachineCode(const std::string& ptxas, std::string_view operations) {
-  const std::string ptx = fmt::format(R"(.version 8.0
-.target sm_90a
-.address_size 64
-.visible .entry k(.param .u64 .ptr .global .align 4 p) {{
-	.reg .pred %p<2>;
-	.reg .b16 %rs<9>;
-	.reg .b32 %r<9>;
-	.reg .b64 %rd<2>;
-	ld.param.b64 	%rd1, [p];
-	ld.global.b32 	%r4, [%rd1+12];
-	setp.eq.b32 	%p1, %r4, 7;
-{}	ret;
-}}
-)",
-                                      operations);
-  const auto made = RunPtxas(ptxas, **target::Find("cuda:sm_90a"), WithoutHighHalvesOfShortValues(ptx));
-  EXPECT_TRUE(made) << made.error().text;
-  return made->cubin;
-}
-
 // ptxas stores the value itself, without an instruction between.
 TEST(HighHalves, ReachTheMachineCode) {
   const std::string ptxas = FindPtxas();
   if (ptxas.empty()) GTEST_SKIP() << "SKIPPED, NO MACHINE CODE WAS LOOKED AT: there is no ptxas";
-  const std::string code = MachineCode(ptxas, "\tld.global.s16 \t%r1, [%rd1];\n\tmov.b32 \t{_, %rs1}, %r1;\n\tst.global.b16 \t[%rd1+4], %rs1;\n");
+  const std::string code = MachineCode(ptxas, WithoutHighHalvesOfShortValues,
+                                       "\tld.global.s16 \t%r1, [%rd1];\n\tmov.b32 \t{_, %rs1}, %r1;\n\tst.global.b16 \t[%rd1+4], %rs1;\n");
   constexpr unsigned kShift = 0x819;  // SHF
   EXPECT_EQ(CountInstructions(code, [](SassInstruction i) { return i.Opcode() == kShift; }), 1u);
 }

@@ -29,33 +29,11 @@ TEST(TakenBytes, AreMasked) {
     EXPECT_EQ(WithMaskedBytes(other), other);
 }
 
-// What ptxas makes of a kernel for sm_90a; %p1 says whether its fourth word is 7.
-std::string MachineCode(const std::string& ptxas, std::string_view operations) {
-  const std::string ptx = fmt::format(R"(.version 8.0
-.target sm_90a
-.address_size 64
-.visible .entry k(.param .u64 .ptr .global .align 4 p) {{
-	.reg .pred %p<2>;
-	.reg .b16 %rs<9>;
-	.reg .b32 %r<9>;
-	.reg .b64 %rd<2>;
-	ld.param.b64 	%rd1, [p];
-	ld.global.b32 	%r4, [%rd1+12];
-	setp.eq.b32 	%p1, %r4, 7;
-{}	ret;
-}}
-)",
-                                      operations);
-  const auto made = RunPtxas(ptxas, **target::Find("cuda:sm_90a"), WithMaskedBytes(ptx));
-  EXPECT_TRUE(made) << made.error().text;
-  return made->cubin;
-}
-
 // ptxas takes the byte a second time, from what the selection has written.
 TEST(TakenBytes, AreTakenOnce) {
   const std::string ptxas = FindPtxas();
   if (ptxas.empty()) GTEST_SKIP() << "SKIPPED, NO MACHINE CODE WAS LOOKED AT: there is no ptxas";
-  const std::string code = MachineCode(ptxas, R"(	ld.global.b32 	%r1, [%rd1];
+  const std::string code = MachineCode(ptxas, WithMaskedBytes, R"(	ld.global.b32 	%r1, [%rd1];
 	ld.global.b32 	%r2, [%rd1+4];
 	add.s32 	%r3, %r2, 5;
 	prmt.b32 	%r5, %r1, 0, 0x7771U;
