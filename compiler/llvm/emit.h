@@ -48,10 +48,11 @@ struct PtxasOutput {
 struct PtxasFailure {
   std::string text;           // ptxas's own, where it ran
   bool from_outside = false;  // it could not be started, or was killed: another run may do
-  bool crashed = false;       // its own code failed (SIGSEGV and the like): it may do with less optimization
+  // Its own code failed (SIGSEGV and the like), or took out of all proportion to the program: it may do with less optimization.
+  bool optimizer_failed = false;
 };
 // Runs `ptxas` (a path) on `ptx`; deterministic output. The time that its optimizer takes grows with the square of the code's length; not
-// `optimized`, it grows in proportion. Where the optimizer crashes, or its code has a fault of ptxas (sass/early_reads.h,
+// `optimized`, it grows in proportion. Where the optimizer crashes or takes too long, or its code has a fault of ptxas (sass/early_reads.h,
 // sass/lost_halves.h, sass/torn_registers.h), ptxas runs again with less optimization, and a warning says so. No such code is returned.
 std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, const target::Target& target, const std::string& ptx,
                                                   bool optimized = true);

@@ -28,7 +28,6 @@
 #include "compiler/llvm/faults/accumulators.h"
 #include "compiler/llvm/faults/array_bounds.h"
 #include "compiler/llvm/faults/constant_bits.h"
-#include "compiler/llvm/faults/negations.h"
 #include "compiler/llvm/faults/short_values.h"
 #include "compiler/llvm/faults/spins.h"
 #include "compiler/llvm/faults/split_halves.h"
@@ -412,7 +411,6 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
     if (machine.getTargetTriple().isNVPTX()) {
       WidenBf16Comparisons(function);
       HideConstantOperands(function);
-      HideNegations(function);
       WriteSpins(function);
       KeepHalvesWhole(function);
       KeepWrappedCounters(function);

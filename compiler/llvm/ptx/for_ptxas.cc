@@ -4,6 +4,7 @@
 #include "compiler/llvm/ptx/complements.h"
 #include "compiler/llvm/ptx/high_halves.h"
 #include "compiler/llvm/ptx/high_products.h"
+#include "compiler/llvm/ptx/negations.h"
 #include "compiler/llvm/ptx/packed_halves.h"
 #include "compiler/llvm/ptx/stored_parts.h"
 #include "compiler/llvm/ptx/taken_bytes.h"
@@ -11,7 +12,7 @@
 namespace kiln::llvm_ir {
 
 std::string ForPtxas(std::string_view ptx) {
-  const std::string words = WithMaskedBytes(WithoutComplements(WithoutHighProducts(ptx)));
+  const std::string words = WithMaskedBytes(WithoutComplements(WithoutNegations(WithoutHighProducts(ptx))));
   return WithoutStoredPartsOfFloats(WithoutHighHalvesOfShortValues(WithoutSharedPairs(words)));
 }
 
