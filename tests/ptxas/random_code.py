@@ -6,6 +6,8 @@ import math
 import random
 import struct
 
+from random_words import INTRINSICS, WORD_STEPS, Words, signed
+
 FLOATS = (0.0, 1.0, -1.0, 2.0, -2.0, 3.0, 4.0, -4.0, 5.0, -6.0, 6.0, 0.5, -0.5, 1.5, 8.0, -12.0, 16.0)
 SEVEN = 7  # what a kernel loads to decide its branches by
 MEMORY = 2048  # bytes of a kernel
@@ -13,13 +15,9 @@ STORED = 64  # where its results begin
 LAST = 1900
 WIDTHS = (8, 16, 32, 64)
 KINDS = ("e4m3", "e5m2")
-DECLARATIONS = "@shared = internal addrspace(3) global [64 x i8] poison, align 8\n" + "".join(
+DECLARATIONS = INTRINSICS + "@shared = internal addrspace(3) global [64 x i8] poison, align 8\n" + "".join(
     f"declare i16 @llvm.nvvm.ff.to.{kind}x2.rn(float, float)\ndeclare i16 @llvm.nvvm.f16x2.to.{kind}x2.rn(<2 x half>)\n"
     f"declare <2 x half> @llvm.nvvm.{kind}x2.to.f16x2.rn(i16)\n" for kind in KINDS)
-
-
-def signed(value, bits):
-    return value - (1 << bits) if value >> (bits - 1) & 1 else value
 
 
 def half_bits(number):
@@ -41,22 +39,30 @@ def byte_bits(number, kind):
     return sign | (exponent + 6) << 3 | int((2 * fraction - 1) * 8)
 
 
-class Kernel:
+class Kernel(Words):
     """Its ``text``, the ``memory`` it starts with, and ``stored``: each byte that it stores, by place."""
 
     def __init__(self, seed):
         self.random, self.lines, self.names = random.Random(seed), [], 0
         self.integers = {width: [] for width in WIDTHS}  # of each kind of value: its name and its number
-        self.floats, self.halves, self.bfloats, self.pairs = [], [], [], []  # pairs: 8-bit floats in an i16, with their kind and both numbers
+        # wide_floats: f32 that shorter types may not hold; pairs: 8-bit floats in an i16, with their kind and both numbers
+        self.floats, self.wide_floats, self.halves, self.bfloats, self.pairs = [], [], [], [], []
         self.stored, self.place, self.slots, self.blocks, self.depth = {}, STORED, 0, 0, 0
         memory = bytearray(STORED)
         self.load_all(memory)
         self.memory = bytes(memory)
-        steps = [getattr(self, name) for name in STEPS]
+        self.steps = self.random.choice((STEPS, WORD_STEPS + BOTH, STEPS + WORD_STEPS, self.few(STEPS + WORD_STEPS), self.few(WORD_STEPS)))
         for _ in range(self.random.randint(8, 40)):
-            self.random.choice(steps)()
+            self.step()
         for _ in range(self.random.randint(1, 5)):
             self.store()
+
+    def few(self, steps):
+        """Some of these alone, which then meet more often."""
+        return (*self.random.sample(sorted(set(steps)), self.random.randint(3, 9)), "store")
+
+    def step(self):
+        getattr(self, self.random.choice(self.steps))()
 
     def text(self, name):
         body = "\n".join(self.lines)
@@ -80,6 +86,7 @@ class Kernel:
                 self.integers[width].append((self.load(f"i{width}", at, width // 8), number))
         struct.pack_into("<I", memory, 60, SEVEN)
         self.seven = self.load("i32", 60, 4)
+        self.load_places()
         word, number = self.integers[32][0]
         self.keep(64, number, f"zext i32 {word} to i64")
 
@@ -277,7 +284,7 @@ class Kernel:
         if self.depth < 2:
             self.depth += 1
             for _ in range(self.random.randint(0, 3)):
-                getattr(self, self.random.choice(STEPS))()
+                self.step()
             self.depth -= 1
         width = self.random.choice((8, 16, 16, 32))
         (x, a), (h, f), inner = self.integer(width), self.recent(self.halves), self.block()
@@ -293,7 +300,7 @@ class Kernel:
             self.halves.append((self.make(f"phi half [ {h}, %{inner} ], [ {g}, %{before} ]"), f if holds else e))
 
     def all_values(self):
-        return (*self.integers.values(), self.floats, self.halves, self.bfloats, self.pairs)
+        return (*self.integers.values(), self.floats, self.wide_floats, self.halves, self.bfloats, self.pairs)
 
     def counts(self):
         return [len(values) for values in self.all_values()]
@@ -339,7 +346,7 @@ class Kernel:
         self.place = (self.place + size - 1) // size * size
         if self.place + size > LAST:
             return
-        address = self.make(f"getelementptr i8, ptr addrspace(1) %p, i64 {self.place}")
+        address = self.make(f"getelementptr i8, ptr addrspace(1) {self.base()}, i64 {self.place}")
         self.lines.append(f"store {kind} {value}, ptr addrspace(1) {address}, align {size}")
         self.stored |= {self.place + i: byte for i, byte in enumerate(number.to_bytes(size, "little"))}
         self.place += size
@@ -349,3 +356,4 @@ STEPS = (
     *("convert",) * 5, *("pack",) * 8, *("shorten",) * 4, *("take_bits",) * 3, "word_bits", "unpack", "unpack", "cut", "cut", *("extend",) * 3,
     *("calculate",) * 4, "shift", "shift", "bound", "choose", "choose", "choose_float", "choose_float", "widen", "widen",
     "compute_half", "compute_half", "compute_halves", "swap", "through_memory", "through_memory", *("branch",) * 3, "repeat", "store", "store")
+BOTH = (*("branch",) * 4, "repeat", *("store",) * 4, "through_memory", "extend", "extend", "cut", "choose", "calculate")
