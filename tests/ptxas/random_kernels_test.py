@@ -24,7 +24,7 @@ def test_bytes_of_floats():
 
 @pytest.mark.parametrize("seed", ([], ["--seed", "1"]), ids=("fresh", "fixed"))
 def test_the_ptx_is_right(seed):
-    made = subprocess.run([sys.executable, TOOL, "--ptx", "--files", "2", *seed], capture_output=True, text=True, check=False)
+    made = subprocess.run([sys.executable, TOOL, "--ptx", "--files", "10", *seed], capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stdout + made.stderr
     assert made.stdout.endswith("0 wrong\n")
 
@@ -33,7 +33,7 @@ def test_the_ptx_is_right(seed):
 def test_ptxas_takes_them(target):
     if find_ptxas() is None:
         pytest.skip("SKIPPED, NO MACHINE CODE WAS MADE: there is no ptxas")
-    command = [sys.executable, TOOL, "--assemble", "--files", "2", "--target", target]
+    command = [sys.executable, TOOL, "--assemble", "--files", "10", "--target", target]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stdout + made.stderr
     assert made.stdout.endswith("0 not assembled\n")

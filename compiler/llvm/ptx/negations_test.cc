@@ -18,7 +18,7 @@ using ::testing::Not;
 TEST(Negations, OfIntegersAreDifferences) {
   const std::string changed = WithoutNegations(".func f()\n{\n\tneg.s32 \t%r1, %r2;\n\tneg.s16 \t%rs1, %rs2;\n\tret;\n}\n");
   EXPECT_THAT(changed, HasSubstr("{\n\t.reg .b32 \tzero;\n"));
-  EXPECT_THAT(changed, HasSubstr("\tsub.s32 \t%r1, zero, %r2;\n\tsub.s16 \t%rs1, short_zero, %rs2;\n\tret;\n}\n"));
+  EXPECT_THAT(changed, HasSubstr("\tsub.s32 \t%r1, zero, %r2;\n\t{ .reg .b16 none; cvt.u16.u32 none, zero; sub.s16 %rs1, none, %rs2; }\n"));
   EXPECT_THAT(changed, HasSubstr("\tmov.u32 \tzero, %smid;\n"));
 }
 
@@ -47,7 +47,7 @@ TEST(Negations, AreNotInThePtx) {
       const auto code = EmitAssembly(k.module, *k.machine);
       ASSERT_TRUE(code) << code.error();
       EXPECT_THAT(*code, Not(HasSubstr("neg.s"))) << target.arch;
-      EXPECT_THAT(*code, ContainsRegex("sub.s(16|32) \t%rs?[0-9]+, (short_)?zero")) << target.arch;
+      EXPECT_THAT(*code, ContainsRegex("sub.s(16 %rs|32 \t%r)[0-9]+, (none|zero)")) << target.arch;
     }
   }
 }

@@ -5,8 +5,10 @@
 
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "compiler/llvm/ptx/text.h"
+#include "compiler/llvm/ptx/unknown_zero.h"
 
 namespace kiln::llvm_ir {
 namespace {
@@ -31,6 +33,18 @@ std::string ExtremeOfWords(const PtxStatement& statement) {
       which, sign, statement.last.substr(0, comma), statement.last.substr(comma), statement.first);
 }
 
+// The low halves of two words, for prmt: ptxas does not know that it is 0x5410.
+constexpr std::string_view kSelector = ".reg .b32 lows; or.b32 lows, zero, 0x5410; ";
+
+// Calls `body` with each register of 16 or 32 bits in `line`.
+template <typename Body>
+void ForEachRegister(std::string_view line, const Body& body) {
+  for (size_t at = line.find("%r"); at != std::string_view::npos; at = line.find("%r", at + 1)) {
+    const size_t number = at + (line.substr(at).starts_with("%rs") ? 3 : 2), end = line.find_first_not_of("0123456789", number);
+    if (end != number) body(line.substr(at, end - at));
+  }
+}
+
 // What a register of 16 bits is to ptxas.
 enum class Kind {
   kBytes,  // what ConvertsToBytes writes
@@ -43,19 +57,19 @@ Kind KindOf(const PtxStatement& statement) {
   return statement.name.starts_with("ld.") || statement.name.contains("f16") ? Kind::kHalf : Kind::kOther;
 }
 
-// One function, and what its registers of 16 bits are.
+// One function, and what its registers are.
 class Pairs {
  public:
   explicit Pairs(std::string_view text) {
     ForEachLine(text, [&](std::string_view line) {
       const PtxStatement statement = ParsedPtx(line);
-      for (size_t at = line.find("%rs"); at != std::string_view::npos; at = line.find("%rs", at + 1))
-        ++halves_[line.substr(at, line.find_first_not_of("0123456789", at + 3) - at)].mentions;
+      ForEachRegister(line, [&](std::string_view name) { ++values_[name].mentions; });
       if (statement.name.empty()) return;
       for (const std::string_view name : RegistersOf(statement.first)) {
-        const auto half = halves_.find(name);
-        if (half == halves_.end()) continue;
-        half->second.kind = half->second.kind ? Kind::kOther : KindOf(statement);
+        const auto value = values_.find(name);
+        if (value == values_.end()) continue;
+        value->second.kind = value->second.kind ? Kind::kOther : KindOf(statement);
+        if (statement.name == "cvt.u32.u16") value->second.half = statement.last;
         converts_ |= ConvertsToBytes(statement.name) || ConvertsToHalf(statement.name);
         converts_to_bytes_ |= ConvertsToBytes(statement.name);
       }
@@ -63,30 +77,50 @@ class Pairs {
   }
 
   std::string Mended(std::string_view text) const {
-    if (!converts_) return std::string(text);
     std::string result;
     ForEachLine(text, [&](std::string_view line) { result += Mend(line); });
-    return result;
+    return result.contains(kSelector) ? WithUnknownZero(std::move(result)) : result;
   }
 
  private:
-  struct Half {
+  struct Value {
     std::optional<Kind> kind;  // none before its first statement
     size_t mentions = 0;
+    std::string_view half;  // of a word: what it extends
   };
 
   // Whether ptxas packs {low, high} rightly.
   bool IsRight(std::string_view low, std::string_view high) const {
-    const auto first = halves_.find(low), second = halves_.find(high);
-    if (first == halves_.end()) return true;  // a constant
+    const auto first = values_.find(low), second = values_.find(high);
+    if (first == values_.end()) return true;  // a constant
     if (first->second.kind != Kind::kBytes) return first->second.kind == Kind::kHalf;
-    if (second == halves_.end() || !second->second.kind || second->second.kind == Kind::kOther) return false;
+    if (second == values_.end() || !second->second.kind || second->second.kind == Kind::kOther) return false;
     return first->second.mentions == 2 && second->second.mentions == 2;  // where they are made, and here
+  }
+
+  // Whether this is the only use of two 8-bit floats.
+  bool IsOnlyUseOfBytes(std::string_view word) const {
+    const auto value = values_.find(word);
+    if (value == values_.end() || value->second.mentions != 2) return false;
+    const auto half = values_.find(value->second.half);
+    return half != values_.end() && half->second.kind == Kind::kBytes && half->second.mentions == 2;
+  }
+
+  // `prmt.b32 d, a, b, 0x5410U`, where ptxas must not know that it packs.
+  std::optional<std::string> PackedWords(const PtxStatement& statement) const {
+    constexpr std::string_view kLows = "0x5410U";
+    if (statement.name != "prmt.b32" || !statement.last.ends_with(kLows)) return std::nullopt;
+    const size_t first = statement.last.find(", "), second = statement.last.rfind(", ");
+    if (IsOnlyUseOfBytes(statement.last.substr(0, first)) && IsOnlyUseOfBytes(statement.last.substr(first + 2, second - first - 2)))
+      return std::nullopt;
+    return fmt::format("{{ {}prmt.b32 {}, {}, lows; }}", kSelector, statement.first, statement.last.substr(0, second));
   }
 
   std::string Mend(std::string_view line) const {
     const PtxStatement statement = ParsedPtx(line);
     if (converts_to_bytes_ && IsShortExtreme(statement.name)) return WithStatement(line, ExtremeOfWords(statement));
+    if (const auto words = PackedWords(statement)) return WithStatement(line, *words);
+    if (!converts_) return std::string(line);
     const bool two = statement.name == "mov.b32" || statement.name.ends_with(".v2.b16");
     const bool four = statement.name == "mov.b64" || statement.name.ends_with(".v4.b16");
     const bool stores = statement.name.starts_with("st.");
@@ -95,7 +129,7 @@ class Pairs {
     const std::vector<std::string_view> halves = RegistersOf(statement.last);
     if (halves.size() != (two ? 2 : 4)) return std::string(line);  // a mov of two words
     std::string before;
-    bool right = true;
+    bool right = true, selects = false;
     for (size_t i = 0; i < halves.size(); i += 2) {
       const std::string_view low = halves[i], high = halves[i + 1];
       before += fmt::format(".reg .b32 low{0}, high{0}, pair{0}; ", i);
@@ -104,8 +138,9 @@ class Pairs {
         continue;
       }
       right = false;
-      before += fmt::format("cvt.u32.u16 low{0}, {1}; cvt.u32.u16 high{0}, {2}; shl.b32 high{0}, high{0}, 16; or.b32 pair{0}, low{0}, high{0}; ", i,
-                            low, high);
+      before += fmt::format("{3}cvt.u32.u16 low{0}, {1}; cvt.u32.u16 high{0}, {2}; prmt.b32 pair{0}, low{0}, high{0}, lows; ", i, low, high,
+                            selects ? "" : kSelector);
+      selects = true;
     }
     if (right) return std::string(line);
     const std::string_view space = statement.name.substr(0, statement.name.size() - std::string_view(".v2.b16").size());
@@ -114,14 +149,13 @@ class Pairs {
     return WithStatement(line, fmt::format("{{ {}{} {}, {}; }}", before, name, statement.first, two ? "pair0" : "{pair0, pair2}"));
   }
 
-  std::unordered_map<std::string_view, Half> halves_;
+  std::unordered_map<std::string_view, Value> values_;
   bool converts_ = false, converts_to_bytes_ = false;
 };
 
 }  // namespace
 
 std::string WithoutSharedPairs(std::string_view ptx) {
-  if (!ptx.contains("f16.") && !ptx.contains("e4m3x2.f") && !ptx.contains("e5m2x2.f")) return std::string(ptx);
   return WithFunctions(ptx, [](std::string_view function) { return Pairs(function).Mended(function); });
 }
 

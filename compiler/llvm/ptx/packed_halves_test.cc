@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+
 #include "compiler/llvm/emit.h"
 #include "compiler/llvm/ptx/machine_code_testing.h"
 #include "compiler/llvm/test_support.h"
@@ -25,11 +28,12 @@ std::string Mended(std::string_view statements) {
   return after.substr(std::string_view(kBefore).size());
 }
 
-std::string Joined(int number, std::string_view low, std::string_view high) {
+constexpr const char* kSelector = ".reg .b32 lows; or.b32 lows, zero, 0x5410; ";
+
+std::string Joined(int number, std::string_view low, std::string_view high, bool first = true) {
   return fmt::format(
-      ".reg .b32 low{0}, high{0}, pair{0}; cvt.u32.u16 low{0}, {1}; cvt.u32.u16 high{0}, {2}; shl.b32 high{0}, high{0}, 16; "
-      "or.b32 pair{0}, low{0}, high{0}; ",
-      number, low, high);
+      ".reg .b32 low{0}, high{0}, pair{0}; {3}cvt.u32.u16 low{0}, {1}; cvt.u32.u16 high{0}, {2}; prmt.b32 pair{0}, low{0}, high{0}, lows; ", number,
+      low, high, first ? kSelector : "");
 }
 
 TEST(PackedHalves, OfOthersAreJoined) {
@@ -38,7 +42,7 @@ TEST(PackedHalves, OfOthersAreJoined) {
             "\t{ .reg .b32 low0, high0, pair0; mov.b32 pair0, {%rs5, %rs7}; " + Joined(2, "%rs4", "%rs3") + "mov.b64 %rd5, {pair0, pair2}; }\n");
   EXPECT_EQ(Mended("\tst.global.v2.b16 \t[%rd1+4], {%rs3, %rs4};\n"), "\t{ " + Joined(0, "%rs3", "%rs4") + "st.global.b32 [%rd1+4], pair0; }\n");
   EXPECT_EQ(Mended("\tst.shared.v4.b16 \t[%rd1], {%rs1, %rs2, %rs3, %rs4};\n"),
-            "\t{ " + Joined(0, "%rs1", "%rs2") + Joined(2, "%rs3", "%rs4") + "st.shared.v2.b32 [%rd1], {pair0, pair2}; }\n");
+            "\t{ " + Joined(0, "%rs1", "%rs2") + Joined(2, "%rs3", "%rs4", false) + "st.shared.v2.b32 [%rd1], {pair0, pair2}; }\n");
 }
 
 TEST(PackedHalves, WithAnotherReaderAreJoined) {
@@ -52,6 +56,34 @@ TEST(PackedHalves, OfMinimaAreNotMade) {
   EXPECT_THAT(Mended("\tmin.u16 \t%rs9, %rs1, %rs2;\n"), HasSubstr("min.u32 word0, word0, word1; cvt.u16.u32 %rs9, word0; }\n"));
   for (const char* other : {"\tmin.f16 \t%rs9, %rs7, %rs5;\n", "\tmin.u32 \t%r9, %r1, %r2;\n", "\tmax.bf16 \t%rs9, %rs7, %rs5;\n"})
     EXPECT_EQ(Mended(other), other);
+}
+
+TEST(PackedHalves, OfWordsArePackedByAnUnknownSelector) {
+  EXPECT_EQ(Mended("\tprmt.b32 \t%r5, %r6, 7, 0x5410U;\n"), fmt::format("\t{{ {}prmt.b32 %r5, %r6, 7, lows; }}\n", kSelector));
+  const std::string words = "\tcvt.u32.u16 \t%r6, %rs1;\n\tcvt.u32.u16 \t%r7, %rs6;\n", pack = "\tprmt.b32 \t%r5, %r6, %r7, 0x5410U;\n";
+  EXPECT_EQ(Mended(words + pack), words + pack) << "straight from floats";
+  for (const char* other : {"\tst.global.b16 \t[%rd1], %rs1;\n", "\tst.global.b32 \t[%rd1], %r7;\n"})
+    EXPECT_THAT(Mended(words + other + pack), HasSubstr("prmt.b32 %r5, %r6, %r7, lows;"));
+  for (const char* other : {"\tprmt.b32 \t%r5, %r6, 7, 0x3340U;\n", "\tprmt.b32 \t%r5, %r6, %r7, %r8;\n"}) EXPECT_EQ(Mended(other), other);
+}
+
+// Of four halves that it packs in two words itself, ptxas may swap the low ones.
+TEST(PackedHalves, AreNotPackedByPtxas) {
+  const std::string ptxas = FindPtxas();
+  if (ptxas.empty()) GTEST_SKIP() << "SKIPPED, NO MACHINE CODE WAS LOOKED AT: there is no ptxas";
+  const std::string code = MachineCode(ptxas, WithoutSharedPairs, R"(	ld.global.b32 	%r1, [%rd1];
+	ld.global.b32 	%r2, [%rd1+4];
+	cvt.u16.u32 	%rs1, %r4;
+	ld.global.b16 	%rs2, [%rd1+16];
+	cvt.rn.satfinite.e4m3x2.f32 	%rs3, %r1, %r2;
+	and.b16 	%rs4, %rs3, 15;
+	shr.u16 	%rs5, %rs2, 1;
+	mov.b32 	%r5, {%rs4, %rs1};
+	mov.b32 	%r6, {%rs1, %rs5};
+	st.global.v2.b32 	[%rd1+40], {%r6, %r5};
+)");
+  constexpr std::array kByRegister = {0x216U, 0xc16U};  // PRMT whose selector is a register, or a uniform one
+  EXPECT_EQ(CountInstructions(code, [&](SassInstruction i) { return std::ranges::find(kByRegister, i.Opcode()) != kByRegister.end(); }), 2u);
 }
 
 // A half that is loaded on one way and computed on the other.
@@ -86,7 +118,7 @@ TEST(PackedHalves, OfWordsAreNotMergedByPtxas) {
     ASSERT_EQ(k.Finish(), "");
     const auto code = EmitAssembly(k.module, *k.machine);
     ASSERT_TRUE(code) << code.error();
-    EXPECT_THAT(*code, HasSubstr("or.b32 pair0"));
+    EXPECT_THAT(*code, HasSubstr("prmt.b32 pair0"));
     if (ptxas.empty()) continue;
     const auto made = RunPtxas(ptxas, target, *code);
     ASSERT_TRUE(made) << made.error().text;
