@@ -34,7 +34,7 @@ std::string ExtremeOfWords(const PtxStatement& statement) {
 }
 
 // The low halves of two words, for prmt: ptxas does not know that it is 0x5410.
-constexpr std::string_view kSelector = ".reg .b32 lows; or.b32 lows, zero, 0x5410; ";
+constexpr std::string_view kSelector = ".reg .b32 lows; add.s32 lows, zero, 0x5410; ";
 
 // Calls `body` with each register of 16 or 32 bits in `line`.
 template <typename Body>

@@ -28,7 +28,7 @@ std::string Mended(std::string_view statements) {
   return after.substr(std::string_view(kBefore).size());
 }
 
-constexpr const char* kSelector = ".reg .b32 lows; or.b32 lows, zero, 0x5410; ";
+constexpr const char* kSelector = ".reg .b32 lows; add.s32 lows, zero, 0x5410; ";
 
 std::string Joined(int number, std::string_view low, std::string_view high, bool first = true) {
   return fmt::format(

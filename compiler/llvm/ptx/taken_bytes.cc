@@ -5,8 +5,10 @@
 
 #include <charconv>
 #include <optional>
+#include <utility>
 
 #include "compiler/llvm/ptx/text.h"
+#include "compiler/llvm/ptx/unknown_zero.h"
 
 namespace kiln::llvm_ir {
 namespace {
@@ -28,18 +30,33 @@ std::optional<uint32_t> TakenBytes(std::string_view operands) {
   return mask >> 16 == 0 ? std::optional(mask) : std::nullopt;
 }
 
+// What packs bytes or halves of two words.
+bool Packs(std::string_view operands) { return operands.ends_with(", 0x3340U") || operands.ends_with(", 0x5410U"); }
+
+// A prmt whose result is masked, or whose selector ptxas does not know; another statement: nothing.
+std::optional<std::string> Hidden(const PtxStatement& statement) {
+  const size_t choice = statement.last.rfind(", 0x");
+  if (statement.name != "prmt.b32" || choice == std::string_view::npos) return std::nullopt;
+  if (const auto mask = TakenBytes(statement.last))
+    return fmt::format("{{ .reg .b32 bytes; prmt.b32 bytes, {}; and.b32 {}, bytes, {}; }}", statement.last, statement.first, *mask);
+  if (Packs(statement.last)) return std::nullopt;
+  return fmt::format("{{ .reg .b32 choice; add.s32 choice, zero{}; prmt.b32 {}, {}, choice; }}", statement.last.substr(choice), statement.first,
+                     statement.last.substr(0, choice));
+}
+
+std::string WithHiddenBytes(std::string_view function) {
+  std::string result;
+  bool chooses = false;
+  ForEachLine(function, [&](std::string_view line) {
+    const std::optional<std::string> hidden = Hidden(ParsedPtx(line));
+    result += hidden ? WithStatement(line, *hidden) : line;
+    chooses |= hidden && hidden->contains("choice");
+  });
+  return chooses ? WithUnknownZero(std::move(result)) : result;
+}
+
 }  // namespace
 
-std::string WithMaskedBytes(std::string_view ptx) {
-  std::string result;
-  ForEachLine(ptx, [&](std::string_view line) {
-    const PtxStatement statement = ParsedPtx(line);
-    const std::optional<uint32_t> mask = statement.name == "prmt.b32" ? TakenBytes(statement.last) : std::nullopt;
-    result += !mask ? std::string(line)
-                    : WithStatement(line, fmt::format("{{ .reg .b32 bytes; prmt.b32 bytes, {}; and.b32 {}, bytes, {}; }}", statement.last,
-                                                      statement.first, *mask));
-  });
-  return result;
-}
+std::string WithMaskedBytes(std::string_view ptx) { return WithFunctions(ptx, WithHiddenBytes); }
 
 }  // namespace kiln::llvm_ir

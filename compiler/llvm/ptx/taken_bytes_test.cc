@@ -24,9 +24,16 @@ TEST(TakenBytes, AreMasked) {
                                        {"0, %r2, 0x0074U", 0xffff},
                                        {"%r2, 0, 0x5410U", 0xffff}})
     EXPECT_EQ(WithMaskedBytes(fmt::format("\tprmt.b32 \t%r1, {};\n", operands)), masked(operands, mask));
-  for (const char* other : {"\tprmt.b32 \t%r1, %r2, %r3, 0x7771U;\n", "\tprmt.b32 \t%r1, %r2, 0, 0x1044U;\n", "\tprmt.b32 \t%r1, %r2, 0, 0x0777U;\n",
-                            "\tprmt.b32 \t%r1, %r2, 0, %r3;\n", "\tprmt.b32 \t%r1, %r2;\n", "\tadd.s32 \t%r1, %r2, 0;\n"})
+  for (const char* other : {"\tprmt.b32 \t%r1, %r2, %r3, 0x3340U;\n", "\tprmt.b32 \t%r1, %r2, %r3, 0x5410U;\n", "\tprmt.b32 \t%r1, %r2, 0, %r3;\n",
+                            "\tprmt.b32 \t%r1, %r2;\n", "\tadd.s32 \t%r1, %r2, 0;\n", "\tadd.s32 \t%r1, %r2, 0x10;\n"})
     EXPECT_EQ(WithMaskedBytes(other), other);
+}
+
+TEST(TakenBytes, OfAnyOrderAreNotKnown) {
+  for (const auto& [words, choice] : {std::pair{"%r2, %r3", "0x21U"}, {"%r2, %r2", "0x0123U"}, {"%r2, 0", "0x1044U"}, {"%r2, %r3", "0x7771U"}})
+    EXPECT_EQ(WithMaskedBytes(fmt::format("\tprmt.b32 \t%r1, {}, {};\n", words, choice)),
+              fmt::format("\t{{ .reg .b32 choice; add.s32 choice, zero, {1}; prmt.b32 %r1, {0}, choice; }}\n", words, choice));
+  EXPECT_TRUE(WithMaskedBytes("f()\n{\n\tprmt.b32 \t%r1, %r2, %r3, 0x21U;\n}\n").starts_with("f()\n{\n\t.reg .b32 \tzero;\n"));
 }
 
 // ptxas takes the byte a second time, from what the selection has written.
