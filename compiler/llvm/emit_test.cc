@@ -278,26 +278,6 @@ TEST(Optimize, RefusesWhatWouldBeASilentCall) {
   EXPECT_THAT(aborts.Finish(), HasSubstr("llvm.log2.f32 has no instruction"));
 }
 
-// ptxas takes a wrong word for the upper half of such an operand: optimize.cc.
-TEST(Optimize, HidesConstantOperandsOfByteProductsFromPtxas) {
-  TestKernel k(**target::Find("cuda:sm_90a"));
-  llvm::IRBuilderBase& b = k.builder;
-  Value *zero = b.getInt32(0), *word = k.Load(b.getInt32Ty()), *sum = llvm::ConstantFP::get(b.getFloatTy(), 0);
-  const auto product = llvm::Intrinsic::lookupIntrinsicID("llvm.nvvm.mma.m16n8k32.row.col.f32.e4m3.e4m3.f32");
-  for (int i = 0; i < 2; ++i) {
-    Value* sums = b.CreateIntrinsic(product, {zero, zero, zero, zero, word, word, sum, sum, sum, sum});
-    k.Store(b.CreateExtractValue(sums, 0));
-    word = b.CreateAdd(word, b.getInt32(1));
-  }
-  ASSERT_EQ(k.Finish(), "");
-  const auto code = EmitAssembly(k.module, *k.machine);
-  ASSERT_TRUE(code) << code.error();
-  const size_t first = code->find("%smid");
-  ASSERT_NE(first, std::string::npos) << *code;
-  EXPECT_EQ(code->find("%smid", first + 1), std::string::npos) << "one serves both products";
-  EXPECT_THAT(*code, testing::Not(HasSubstr("{%r3, %r3, %r3, %r3}"))) << *code;
-}
-
 // Code generation of an unrolled body stays linear in its length.
 TEST(Optimize, CutsLongBlocksForAmdgpuSchedulers) {
   for (const char* name : {"hip:gfx942", "cuda:sm_80"}) {

@@ -28,6 +28,7 @@
 #include "compiler/llvm/faults/accumulators.h"
 #include "compiler/llvm/faults/array_bounds.h"
 #include "compiler/llvm/faults/constant_bits.h"
+#include "compiler/llvm/faults/constant_operands.h"
 #include "compiler/llvm/faults/short_values.h"
 #include "compiler/llvm/faults/spins.h"
 #include "compiler/llvm/faults/split_halves.h"
@@ -184,28 +185,6 @@ void WidenBf16Comparisons(llvm::Function& function) {
     for (unsigned i : {0u, 1u}) {
       llvm::Value* operand = compare->getOperand(i);
       compare->setOperand(i, builder.CreateFPExt(operand, operand->getType()->getWithNewType(builder.getFloatTy())));
-    }
-  }
-}
-
-// ptxas (13.0, for sm_90) widens operands of 8-bit floats to halves. Of a word that it knows to be constant it takes 0x108 for the upper two
-// elements, whatever they are. So the word is computed from the number of the multiprocessor, whose upper bit is 0, which ptxas does not know. What
-// comes from another lane, or from the lane's number, it does see through.
-void HideConstantOperands(llvm::Function& function) {
-  std::map<std::pair<const llvm::BasicBlock*, const llvm::Constant*>, llvm::Value*> hidden;
-  for (llvm::Instruction& instruction : llvm::instructions(function)) {
-    auto* call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
-    if (call == nullptr || !call->getCalledFunction()->getName().starts_with("llvm.nvvm.mma.m16n8k32.row.col.f32.e")) continue;
-    for (llvm::Use& operand : call->args()) {
-      auto* constant = llvm::dyn_cast<llvm::Constant>(operand.get());
-      if (constant == nullptr || !constant->getType()->isIntegerTy()) continue;
-      llvm::Value*& word = hidden[{call->getParent(), constant}];
-      if (word == nullptr) {
-        llvm::IRBuilder<> b(call);
-        llvm::Value* zero = b.CreateLShr(b.CreateIntrinsic(llvm::Intrinsic::nvvm_read_ptx_sreg_smid, llvm::ArrayRef<llvm::Value*>()), 31);
-        word = b.CreateXor(zero, constant);
-      }
-      operand.set(word);
     }
   }
 }

@@ -71,7 +71,8 @@ class Words:
         self.keep(width, {"shl": a << n, "lshr": a >> n, "ashr": signed(a, width) >> n}[which], f"{which} i{width} {x}, {by}")
 
     def funnel(self):
-        which, (x, a), (y, b), by = self.random.choice(("fshl", "fshr")), self.integer(32), self.integer(32), self.random.choice((1, 3, 8, 13, 16, 31))
+        which, by = self.random.choice(("fshl", "fshr")), self.random.choice((1, 3, 8, 13, 16, 31))
+        (x, a), (y, b) = self.integer(32), self.integer(32)
         if self.random.random() < 0.3:
             y, b = x, a  # rotated
         both = a << 32 | b
@@ -160,7 +161,8 @@ class Words:
         return self.make(f"{which} i1 {x}, {y}"), {"and": a and b, "or": a or b, "xor": a != b}[which]
 
     def comparison_of_floats(self):
-        which, (x, a), (y, b) = self.random.choice(("oeq", "une", "olt", "ole", "ogt", "ult", "uge")), self.recent(self.floats), self.recent(self.floats)
+        which = self.random.choice(("oeq", "une", "olt", "ole", "ogt", "ult", "uge"))
+        (x, a), (y, b) = self.recent(self.floats), self.recent(self.floats)
         holds = {"eq": a == b, "ne": a != b, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b}[which[1:]]
         return self.make(f"fcmp {which} float {x}, {y}"), holds
 
@@ -208,7 +210,6 @@ class Words:
 
 
 WORD_STEPS = (
-    *("negate_word",) * 3, "complement_word", *("calculate_words",) * 8, *("shift_word",) * 6, "shift_by_unknown", "shift_by_unknown", "funnel", "funnel",
-    *("divide",) * 2, "widen_product", "widen_product", "widen_word", "widen_word", "narrow_word", "narrow_word", "count_bits", "count_bits",
-    *("place_of_thread",) * 4, "bound_words", "bound_words", *("choose_word",) * 4, "number_of_condition", *("compute_float",) * 3, "float_of_integer",
-    "integer_of_float", "bits_of_float")
+    *("negate_word",) * 3, "complement_word", *("calculate_words",) * 8, *("shift_word",) * 6, *("shift_by_unknown",) * 2, *("funnel",) * 2,
+    *("divide",) * 2, *("widen_product",) * 2, *("widen_word",) * 2, *("narrow_word",) * 2, *("count_bits",) * 2, *("place_of_thread",) * 4,
+    *("bound_words",) * 2, *("choose_word",) * 4, "number_of_condition", *("compute_float",) * 3, "float_of_integer", "integer_of_float", "bits_of_float")

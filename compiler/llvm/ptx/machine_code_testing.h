@@ -15,6 +15,7 @@
 namespace kiln::llvm_ir {
 
 constexpr unsigned kNoRegister = 255;    // RZ
+constexpr unsigned kHalfProduct = 0x23c;  // HMMA
 constexpr unsigned kPackFloats = 0x23e;  // F2FP; of 8-bit floats, with the low half of C as the high half
 
 inline bool ConvertsToInteger(const SassInstruction& instruction) {

@@ -33,6 +33,7 @@ class SassInstruction {
   unsigned A() const { return low_ >> 24 & 255; }
   unsigned B() const { return low_ >> 32 & 255; }
   unsigned C() const { return high_ & 255; }
+  bool NegatesB() const { return low_ >> 63 != 0; }
   // Of a comparison: the predicate that it writes.
   unsigned Written() const { return high_ >> 17 & 7; }
   // Of a branch: a second condition, or none.
