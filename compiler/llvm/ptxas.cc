@@ -76,8 +76,8 @@ class Log {
 // Whether a process ends by this signal for what its code does: not for a limit, or because somebody sent it.
 bool IsOfItsOwn(int signal) { return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE; }
 
-// The processor time, in seconds, that ptxas has with this optimization. For most kernels, its optimizer takes 0.2 ms a statement and less; for a few,
-// minutes. Without it, only the request's deadline limits the time.
+// The processor time, in seconds, that ptxas has with this optimization. For most kernels, its optimizer takes 0.2 ms a statement and less; for a
+// few, minutes. Without it, only the request's deadline limits the time.
 rlim_t SecondsFor(int level, std::string_view ptx) { return level == 0 ? RLIM_INFINITY : 5 + std::ranges::count(ptx, ';') / 1000; }
 
 // Starts `argv` with both output streams in `log` and nothing else of this process's; an errno. The child may only make system calls: it

@@ -212,4 +212,5 @@ class Words:
 WORD_STEPS = (
     *("negate_word",) * 3, "complement_word", *("calculate_words",) * 8, *("shift_word",) * 6, *("shift_by_unknown",) * 2, *("funnel",) * 2,
     *("divide",) * 2, *("widen_product",) * 2, *("widen_word",) * 2, *("narrow_word",) * 2, *("count_bits",) * 2, *("place_of_thread",) * 4,
-    *("bound_words",) * 2, *("choose_word",) * 4, "number_of_condition", *("compute_float",) * 3, "float_of_integer", "integer_of_float", "bits_of_float")
+    *("bound_words",) * 2, *("choose_word",) * 4, "number_of_condition", *("compute_float",) * 3, "float_of_integer", "integer_of_float",
+    "bits_of_float")

@@ -6,13 +6,14 @@
 #include "compiler/llvm/ptx/high_products.h"
 #include "compiler/llvm/ptx/negations.h"
 #include "compiler/llvm/ptx/packed_halves.h"
+#include "compiler/llvm/ptx/short_extremes.h"
 #include "compiler/llvm/ptx/stored_parts.h"
 #include "compiler/llvm/ptx/taken_bytes.h"
 
 namespace kiln::llvm_ir {
 
 std::string ForPtxas(std::string_view ptx) {
-  const std::string words = WithMaskedBytes(WithoutComplements(WithoutNegations(WithoutHighProducts(ptx))));
+  const std::string words = WithMaskedBytes(WithoutComplements(WithoutNegations(WithoutShortExtremes(WithoutHighProducts(ptx)))));
   return WithoutStoredPartsOfFloats(WithoutHighHalvesOfShortValues(WithoutSharedPairs(words)));
 }
 

@@ -14,9 +14,9 @@
 
 namespace kiln::llvm_ir {
 
-constexpr unsigned kNoRegister = 255;    // RZ
+constexpr unsigned kNoRegister = 255;     // RZ
 constexpr unsigned kHalfProduct = 0x23c;  // HMMA
-constexpr unsigned kPackFloats = 0x23e;  // F2FP; of 8-bit floats, with the low half of C as the high half
+constexpr unsigned kPackFloats = 0x23e;   // F2FP; of 8-bit floats, with the low half of C as the high half
 
 inline bool ConvertsToInteger(const SassInstruction& instruction) {
   constexpr unsigned kOfFloat = 0x305, kOfDouble = 0x311, kPacked = 0x243;  // F2I, F2I of or to 64 bits, F2IP

@@ -19,20 +19,6 @@ bool ConvertsToBytes(std::string_view name) { return name.starts_with("cvt.") &&
 // A conversion of one value to f16 or bf16.
 bool ConvertsToHalf(std::string_view name) { return name.starts_with("cvt.") && (name.contains(".f16.") || name.contains(".bf16.")); }
 
-bool IsShortExtreme(std::string_view name) {
-  return (name.starts_with("min.") || name.starts_with("max.")) && name.ends_with("16") && !name.contains('f');
-}
-
-// `min.s16 d, a, b;` of words.
-std::string ExtremeOfWords(const PtxStatement& statement) {
-  const std::string_view which = statement.name.substr(0, 3), sign = statement.name.substr(4, 1);
-  const size_t comma = statement.last.find(',');
-  return fmt::format(
-      "{{ .reg .b16 short<2>; .reg .b32 word<2>; mov.b16 short0, {2}; mov.b16 short1{3}; cvt.{1}32.{1}16 word0, short0; "
-      "cvt.{1}32.{1}16 word1, short1; {0}.{1}32 word0, word0, word1; cvt.u16.u32 {4}, word0; }}",
-      which, sign, statement.last.substr(0, comma), statement.last.substr(comma), statement.first);
-}
-
 // The low halves of two words, for prmt: ptxas does not know that it is 0x5410.
 constexpr std::string_view kSelector = ".reg .b32 lows; add.s32 lows, zero, 0x5410; ";
 
@@ -71,7 +57,6 @@ class Pairs {
         value->second.kind = value->second.kind ? Kind::kOther : KindOf(statement);
         if (statement.name == "cvt.u32.u16") value->second.half = statement.last;
         converts_ |= ConvertsToBytes(statement.name) || ConvertsToHalf(statement.name);
-        converts_to_bytes_ |= ConvertsToBytes(statement.name);
       }
     });
   }
@@ -118,7 +103,6 @@ class Pairs {
 
   std::string Mend(std::string_view line) const {
     const PtxStatement statement = ParsedPtx(line);
-    if (converts_to_bytes_ && IsShortExtreme(statement.name)) return WithStatement(line, ExtremeOfWords(statement));
     if (const auto words = PackedWords(statement)) return WithStatement(line, *words);
     if (!converts_) return std::string(line);
     const bool two = statement.name == "mov.b32" || statement.name.ends_with(".v2.b16");
@@ -150,7 +134,7 @@ class Pairs {
   }
 
   std::unordered_map<std::string_view, Value> values_;
-  bool converts_ = false, converts_to_bytes_ = false;
+  bool converts_ = false;
 };
 
 }  // namespace

@@ -51,13 +51,6 @@ TEST(PackedHalves, WithAnotherReaderAreJoined) {
               other + ("\t{ " + Joined(0, "%rs1", "%rs6") + "mov.b32 %r5, pair0; }\n"));
 }
 
-TEST(PackedHalves, OfMinimaAreNotMade) {
-  EXPECT_THAT(Mended("\tmax.s16 \t%rs9, %rs1, 7;\n"), HasSubstr("mov.b16 short0, %rs1; mov.b16 short1, 7; cvt.s32.s16 word0, short0;"));
-  EXPECT_THAT(Mended("\tmin.u16 \t%rs9, %rs1, %rs2;\n"), HasSubstr("min.u32 word0, word0, word1; cvt.u16.u32 %rs9, word0; }\n"));
-  for (const char* other : {"\tmin.f16 \t%rs9, %rs7, %rs5;\n", "\tmin.u32 \t%r9, %r1, %r2;\n", "\tmax.bf16 \t%rs9, %rs7, %rs5;\n"})
-    EXPECT_EQ(Mended(other), other);
-}
-
 TEST(PackedHalves, OfWordsArePackedByAnUnknownSelector) {
   EXPECT_EQ(Mended("\tprmt.b32 \t%r5, %r6, 7, 0x5410U;\n"), fmt::format("\t{{ {}prmt.b32 %r5, %r6, 7, lows; }}\n", kSelector));
   const std::string words = "\tcvt.u32.u16 \t%r6, %rs1;\n\tcvt.u32.u16 \t%r7, %rs6;\n", pack = "\tprmt.b32 \t%r5, %r6, %r7, 0x5410U;\n";
