@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "compiler/llvm/ptx/text.h"
-#include "compiler/llvm/ptx/unknown_zero.h"
 
 namespace kiln::llvm_ir {
 namespace {

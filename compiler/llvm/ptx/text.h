@@ -36,4 +36,7 @@ void ForEachLine(std::string_view text, const Body& body) {
 // `ptx` with each of its functions as `rewrite` makes it.
 std::string WithFunctions(std::string_view ptx, const std::function<std::string(std::string_view function)>& rewrite);
 
+// One function's PTX, at whose beginning a register `zero` is 0, of which ptxas does not know that. Once, however often it is called.
+std::string WithUnknownZero(std::string function);
+
 }  // namespace kiln::llvm_ir
