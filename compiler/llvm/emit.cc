@@ -97,20 +97,33 @@ size_t SumsOf(const llvm::Module& module) {
   return most;
 }
 
-// NVPTX's pipeline repeats on IR what Optimize has done and what instruction selection, MachineCSE and ptxas do again. Straight-line
-// strength reduction compares every pair of addresses, which unrolled code has hundreds of. MachineSink moves a chain of additions to the
-// block that uses its sum, and leaves thousands of loaded values alive until then. Without the four, ptxas finds as many instructions and
-// as many registers.
+// MachineSink moves a chain of arithmetic to the block that uses its result, and leaves the loaded values alive until then. Where a block loads no more
+// than this, that costs few registers, and AMD's kernels gain some.
+constexpr long kMostLoadsToSinkFrom = 256;
+
+bool MaySink(const llvm::Module& module) {
+  const auto loads = [](const llvm::BasicBlock& block) { return llvm::count_if(block, llvm::IsaPred<llvm::LoadInst>); };
+  return llvm::all_of(module, [&](const llvm::Function& function) {
+    return llvm::all_of(function, [&](const llvm::BasicBlock& block) { return loads(block) <= kMostLoadsToSinkFrom; });
+  });
+}
+
+// NVPTX's pipeline repeats on IR what Optimize has done and what instruction selection, MachineCSE and ptxas do again. Straight-line strength reduction
+// compares every pair of addresses, which unrolled code has hundreds of. Without these and MachineSink, ptxas finds as many instructions and as many
+// registers.
 void LeaveOut(llvm::Module& module) {
   static Without repetition{"slsr", "nary-reassociate", "early-cse", "machine-sink"};
   static Without comparing_pairs{"slsr", "nary-reassociate", "load-store-vectorizer", "machine-sink"};
-  static Without strength_reduction{"slsr"};
+  static Without reduction{"slsr"};
+  static Without sinking{"machine-sink"};
+  static Without reduction_and_sinking{"slsr", "machine-sink"};
   const size_t sums = SumsOf(module);
   if (module.getTargetTriple().isNVPTX()) {
     module.getContext().setOptPassGate(sums > kMostSumsToMatch ? comparing_pairs : repetition);
-  } else if (sums > kMostSumsToCompare) {
-    module.getContext().setOptPassGate(strength_reduction);
+    return;
   }
+  const bool reduces = sums <= kMostSumsToCompare, sinks = !module.getTargetTriple().isAMDGPU() || MaySink(module);
+  if (!reduces || !sinks) module.getContext().setOptPassGate(sinks ? reduction : reduces ? sinking : reduction_and_sinking);
 }
 
 }  // namespace
