@@ -14,13 +14,25 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
-TEST(Negations, OfIntegersAreDifferences) {
-  EXPECT_EQ(WithoutNegations("\tneg.s32 \t%r1, %r2;\n\tret;\n"),
-            "\t{ .reg .b32 none; mov.u32 none, %smid; shr.u32 none, none, 31; sub.s32 %r1, none, %r2; }\n\tret;\n");
-  EXPECT_EQ(WithoutNegations("\tneg.s16 \t%rs1, %rs2;\n"),
+TEST(Negations, OfWhatIsShiftedAreDifferences) {
+  for (const char* reader : {"\tshr.s32 \t%r3, %r1, 1;\n", "\tmax.s32 \t%r3, %r4, %r1;\n", "\tmov.b32 \t%r3, %r1;\n", "\tneg.s32 \t%r3, %r1;\n",
+                             "\t{ .reg .b64 wide; mul.wide.s32 wide, %r1, 5; }\n", "\t@%p1 shr.s32 \t%r3, %r1, 1;\n"})
+    EXPECT_THAT(WithoutNegations(std::string("\tneg.s32 \t%r1, %r2;\n") + reader),
+                StartsWith("\t{ .reg .b32 none; mov.u32 none, %smid; shr.u32 none, none, 31; sub.s32 %r1, none, %r2; }\n" + std::string(reader)));
+  EXPECT_EQ(WithoutNegations("\tneg.s16 \t%rs1, %rs2;\n\tmin.s16 \t%rs3, %rs1, 5;\n"),
             "\t{ .reg .b32 none; .reg .b16 short_none; mov.u32 none, %smid; shr.u32 none, none, 31; cvt.u16.u32 short_none, none; "
-            "sub.s16 %rs1, short_none, %rs2; }\n");
+            "sub.s16 %rs1, short_none, %rs2; }\n\tmin.s16 \t%rs3, %rs1, 5;\n");
+}
+
+TEST(Negations, OfSumsStay) {
+  for (const char* reader : {"add.s32", "sub.s32", "mul.lo.s32", "and.b32", "setp.eq.s32", "selp.b32"}) {
+    const std::string text = fmt::format("\tneg.s32 \t%r1, %r2;\n\t{} \t%r3, %r1, %r4;\n\tshr.s32 \t%r5, %r3, 1;\n", reader);
+    EXPECT_EQ(WithoutNegations(text), text);
+  }
+  const std::string other = ".func f()\n{\n\tneg.s32 \t%r1, %r2;\n\n}\n.func g()\n{\n\tshr.s32 \t%r5, %r1, 1;\n\n}\n";
+  EXPECT_EQ(WithoutNegations(other), other) << "another function's register";
 }
 
 TEST(Negations, OthersStayAsTheyAre) {

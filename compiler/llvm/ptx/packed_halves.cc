@@ -21,23 +21,16 @@ bool ConvertsToHalf(std::string_view name) { return name.starts_with("cvt.") && 
 // The low halves of two words, for prmt: ptxas does not know that it is 0x5410.
 constexpr std::string_view kSelector = ".reg .b32 lows; add.s32 lows, zero, 0x5410; ";
 
-// Calls `body` with each register of 16 or 32 bits in `line`.
-template <typename Body>
-void ForEachRegister(std::string_view line, const Body& body) {
-  for (size_t at = line.find("%r"); at != std::string_view::npos; at = line.find("%r", at + 1)) {
-    const size_t number = at + (line.substr(at).starts_with("%rs") ? 3 : 2), end = line.find_first_not_of("0123456789", number);
-    if (end != number) body(line.substr(at, end - at));
-  }
-}
-
 // What a register of 16 bits is to ptxas.
 enum class Kind {
-  kBytes,  // what ConvertsToBytes writes
-  kHalf,   // a half of a register that no conversion to 8-bit floats makes
-  kOther,  // the low half of a word, perhaps; or several of these
+  kBytes,   // what ConvertsToBytes writes
+  kHalf,    // a half of a register that no conversion to 8-bit floats makes
+  kPacked,  // a word whose low half is two bytes of others
+  kOther,   // the low half of a word, perhaps; or several of these
 };
 
 Kind KindOf(const PtxStatement& statement) {
+  if (statement.name == "prmt.b32" && statement.last.ends_with(", 0x3340U")) return Kind::kPacked;
   if (ConvertsToBytes(statement.name)) return Kind::kBytes;
   return statement.name.starts_with("ld.") || statement.name.contains("f16") ? Kind::kHalf : Kind::kOther;
 }
@@ -82,10 +75,12 @@ class Pairs {
     return first->second.mentions == 2 && second->second.mentions == 2;  // where they are made, and here
   }
 
-  // Whether this is the only use of two 8-bit floats.
-  bool IsOnlyUseOfBytes(std::string_view word) const {
+  // Whether ptxas packs the low half of this word rightly: it is packed itself, or two 8-bit floats that are used here alone.
+  bool IsRight(std::string_view word) const {
     const auto value = values_.find(word);
-    if (value == values_.end() || value->second.mentions != 2) return false;
+    if (value == values_.end()) return false;
+    if (value->second.kind == Kind::kPacked) return true;
+    if (value->second.mentions != 2) return false;
     const auto half = values_.find(value->second.half);
     return half != values_.end() && half->second.kind == Kind::kBytes && half->second.mentions == 2;
   }
@@ -95,8 +90,7 @@ class Pairs {
     constexpr std::string_view kLows = "0x5410U";
     if (statement.name != "prmt.b32" || !statement.last.ends_with(kLows)) return std::nullopt;
     const size_t first = statement.last.find(", "), second = statement.last.rfind(", ");
-    if (IsOnlyUseOfBytes(statement.last.substr(0, first)) && IsOnlyUseOfBytes(statement.last.substr(first + 2, second - first - 2)))
-      return std::nullopt;
+    if (IsRight(statement.last.substr(0, first)) && IsRight(statement.last.substr(first + 2, second - first - 2))) return std::nullopt;
     return fmt::format("{{ {}prmt.b32 {}, {}, lows; }}", kSelector, statement.first, statement.last.substr(0, second));
   }
 

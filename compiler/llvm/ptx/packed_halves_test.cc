@@ -57,6 +57,8 @@ TEST(PackedHalves, OfWordsArePackedByAnUnknownSelector) {
   EXPECT_EQ(Mended(words + pack), words + pack) << "straight from floats";
   for (const char* other : {"\tst.global.b16 \t[%rd1], %rs1;\n", "\tst.global.b32 \t[%rd1], %r7;\n"})
     EXPECT_THAT(Mended(words + other + pack), HasSubstr("prmt.b32 %r5, %r6, %r7, lows;"));
+  const std::string bytes = "\tprmt.b32 \t%r6, %r1, %r2, 0x3340U;\n\tprmt.b32 \t%r7, %r3, %r4, 0x3340U;\n\tst.global.b32 \t[%rd1], %r7;\n";
+  EXPECT_EQ(Mended(bytes + pack), bytes + pack) << "four bytes";
   for (const char* other : {"\tprmt.b32 \t%r5, %r6, 7, 0x3340U;\n", "\tprmt.b32 \t%r5, %r6, %r7, %r8;\n"}) EXPECT_EQ(Mended(other), other);
 }
 

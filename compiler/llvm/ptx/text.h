@@ -33,6 +33,15 @@ void ForEachLine(std::string_view text, const Body& body) {
   }
 }
 
+// Calls `body` with each register of 16 or 32 bits in `line`.
+template <typename Body>
+void ForEachRegister(std::string_view line, const Body& body) {
+  for (size_t at = line.find("%r"); at != std::string_view::npos; at = line.find("%r", at + 1)) {
+    const size_t number = at + (line.substr(at).starts_with("%rs") ? 3 : 2), end = line.find_first_not_of("0123456789", number);
+    if (end != number) body(line.substr(at, end - at));
+  }
+}
+
 // `ptx` with each of its functions as `rewrite` makes it.
 std::string WithFunctions(std::string_view ptx, const std::function<std::string(std::string_view function)>& rewrite);
 
