@@ -229,5 +229,25 @@ func @f[%n](%X: global f32[%n], %Y: global f32[%n]) outputs(1) {
   EXPECT_LT(std::clock() - before, 2 * CLOCKS_PER_SEC);
 }
 
+// LLVM would move the minima behind the store, where all 4,096 loaded bytes were alive.
+TEST(CompileLimits, ArithmeticOfManyLoadsStaysThere) {
+  const v1::WorkerResult made = CompileText(R"(kiln 1
+func @f(%C: global bf16[128], %n: i32) outputs(0) {
+  kernel @k grid(1) threads 16 blocks(%b) {
+    %X = alloc fragment u8[16, 16, 16]
+    %Y = alloc fragment u8[16, 1, 16]
+    reduce min %X[0, 0, 0; 16, 16, 16] -> %Y[0, 0, 0; 16, 1, 16] dim 1
+    for parallel %i in 16 {
+      store %Y[%i, 0, 9] = u8(%n)
+      store %C[%i] = bf16(%i)
+    }
+  }
+}
+)",
+                                            "hip:gfx942");
+  ASSERT_TRUE(made.has_artifact()) << FirstError(made);
+  EXPECT_EQ(made.artifact().report().kernels(0).spill_bytes(), 0u);
+}
+
 }  // namespace
 }  // namespace kiln::compiler

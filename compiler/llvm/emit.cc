@@ -97,8 +97,8 @@ size_t SumsOf(const llvm::Module& module) {
   return most;
 }
 
-// MachineSink moves a chain of arithmetic to the block that uses its result, and leaves the loaded values alive until then. Where a block loads no more
-// than this, that costs few registers, and AMD's kernels gain some.
+// MachineSink moves a chain of arithmetic to the block that uses its result, and leaves the loaded values alive until then. Where a block loads no
+// more than this, that costs few registers, and AMD's kernels gain some.
 constexpr long kMostLoadsToSinkFrom = 256;
 
 bool MaySink(const llvm::Module& module) {
@@ -108,9 +108,9 @@ bool MaySink(const llvm::Module& module) {
   });
 }
 
-// NVPTX's pipeline repeats on IR what Optimize has done and what instruction selection, MachineCSE and ptxas do again. Straight-line strength reduction
-// compares every pair of addresses, which unrolled code has hundreds of. Without these and MachineSink, ptxas finds as many instructions and as many
-// registers.
+// NVPTX's pipeline repeats on IR what Optimize has done and what instruction selection, MachineCSE and ptxas do again. Straight-line strength
+// reduction compares every pair of addresses, which unrolled code has hundreds of. Without these and MachineSink, ptxas finds as many instructions
+// and as many registers.
 void LeaveOut(llvm::Module& module) {
   static Without repetition{"slsr", "nary-reassociate", "early-cse", "machine-sink"};
   static Without comparing_pairs{"slsr", "nary-reassociate", "load-store-vectorizer", "machine-sink"};
