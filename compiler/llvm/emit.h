@@ -51,9 +51,10 @@ struct PtxasFailure {
   // Its own code failed (SIGSEGV and the like), or took out of all proportion to the program: it may do with less optimization.
   bool optimizer_failed = false;
 };
-// Runs `ptxas` (a path) on `ptx`; deterministic output. The time that its optimizer takes grows with the square of the code's length; not
-// `optimized`, it grows in proportion. Where the optimizer crashes or takes too long, or its code has a fault of ptxas (sass/early_reads.h,
-// sass/lost_halves.h, sass/torn_registers.h), ptxas runs again with less optimization, and a warning says so. No such code is returned.
+// Runs `ptxas` (a path) on `ptx`. The output is the same for the same PTX, unless ptxas' optimizer takes about as long as it may. Its time grows
+// with the square of the code's length; not `optimized`, it grows in proportion. Where the optimizer crashes or takes too long, or its code has a
+// fault of ptxas (sass/early_reads.h, sass/lost_halves.h, sass/torn_registers.h), ptxas runs again with less optimization, and a warning says so. No
+// such code is returned.
 std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, const target::Target& target, const std::string& ptx,
                                                   bool optimized = true);
 

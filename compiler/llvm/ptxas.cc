@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <optional>
 
 #include "compiler/llvm/emit.h"
 #include "compiler/llvm/emit_base.h"
@@ -78,26 +79,37 @@ bool IsOfItsOwn(int signal) { return signal == SIGSEGV || signal == SIGBUS || si
 
 // The processor time, in seconds, that ptxas has with this optimization. For most kernels, its optimizer takes 0.2 ms a statement and less; for a
 // few, minutes. Without it, only the request's deadline limits the time.
-rlim_t SecondsFor(int level, std::string_view ptx) { return level == 0 ? RLIM_INFINITY : 5 + std::ranges::count(ptx, ';') / 1000; }
+std::optional<rlim_t> SecondsFor(int level, std::string_view ptx) {
+  if (level == 0) return std::nullopt;
+  return 5 + std::ranges::count(ptx, ';') / 1000;
+}
 
-// Starts `argv` with both output streams in `log` and nothing else of this process's; an errno. The child may only make system calls: it
-// shares this process's memory until it has become the other program.
-int Start(char* const* argv, int log, rlim_t seconds, pid_t& pid) {
+// Bounds this process's time by so many seconds and what bounds it already. Where SIGXCPU is ignored, SIGKILL follows.
+bool BoundTime(rlim_t seconds) {
+  rlimit time = {};
+  if (::getrlimit(RLIMIT_CPU, &time) != 0) return false;
+  time.rlim_max = std::min(time.rlim_max, seconds + 2);
+  time.rlim_cur = std::min({time.rlim_cur, time.rlim_max, seconds});
+  return ::setrlimit(RLIMIT_CPU, &time) == 0;
+}
+
+// Starts `argv` with both output streams in `log`; an errno. The child may only make system calls: it shares this process's memory until it has
+// become the other program.
+int Start(char* const* argv, int log, std::optional<rlim_t> seconds, pid_t& pid) {
   char* const environment[] = {nullptr};  // nothing outside may change the output
-  const rlimit time = {.rlim_cur = seconds, .rlim_max = RLIM_INFINITY};
   volatile int failed = 0;
   pid = ::vfork();
   if (pid < 0) return errno;
   if (pid > 0) return failed;
-  const int none = ::open("/dev/null", O_RDONLY);
-  const bool ready = ::setrlimit(RLIMIT_CPU, &time) == 0 && none >= 0 && ::dup2(none, 0) == 0 && ::dup2(log, 1) == 1 && ::dup2(log, 2) == 2;
+  const int none = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const bool ready = (!seconds || BoundTime(*seconds)) && none >= 0 && ::dup2(none, 0) == 0 && ::dup2(log, 1) == 1 && ::dup2(log, 2) == 2;
   if (ready) ::execve(argv[0], argv, environment);
   failed = errno;
   ::_exit(127);
 }
 
 // Runs `args` for so many seconds of processor time at most, with both output streams in `log`; the exit status.
-std::expected<int, PtxasFailure> Run(const std::vector<std::string>& args, const MemoryFile& log, rlim_t seconds) {
+std::expected<int, PtxasFailure> Run(const std::vector<std::string>& args, const MemoryFile& log, std::optional<rlim_t> seconds) {
   std::vector<char*> argv;
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);
@@ -114,10 +126,11 @@ std::expected<int, PtxasFailure> Run(const std::vector<std::string>& args, const
   }
   if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
   const int signal = WTERMSIG(status);
-  if (signal == SIGXCPU) {
-    return std::unexpected(PtxasFailure{args[0] + " took more than " + std::to_string(seconds) + " s of processor time", false, true});
+  if (signal == SIGXCPU && seconds) {
+    return std::unexpected(PtxasFailure{args[0] + " took more than " + std::to_string(*seconds) + " s of processor time", false, true});
   }
-  return std::unexpected(PtxasFailure{args[0] + " ended by signal " + std::to_string(signal), signal == SIGKILL, IsOfItsOwn(signal)});
+  const bool from_outside = signal == SIGKILL || signal == SIGXCPU;
+  return std::unexpected(PtxasFailure{args[0] + " ended by signal " + std::to_string(signal), from_outside, IsOfItsOwn(signal)});
 }
 
 std::expected<PtxasOutput, PtxasFailure> RunAt(int level, const std::string& ptxas, const target::Target& target, const std::string& ptx) {
@@ -131,7 +144,7 @@ std::expected<PtxasOutput, PtxasFailure> RunAt(int level, const std::string& ptx
                                       cubin.Path(), input.Path()};
   // With this option ptxas leaves functions apart; without it, it takes time that grows with the square of all of them.
   if (level == 0) command.insert(command.end(), {"--Ofast-compile", "max"});
-  const rlim_t seconds = SecondsFor(level, ptx);
+  const std::optional<rlim_t> seconds = SecondsFor(level, ptx);
   auto status = Run(command, log, seconds);
   std::string text = log.Read();
   if (level == 0 && status && *status != 0 && text.find("nknown option") != std::string::npos) {  // before CUDA 12.9
@@ -171,8 +184,11 @@ std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, cons
       note(level, made.error().text);
       continue;
     }
-    // What it cannot make with less optimization, it can with more: the program is not at fault.
-    if (!made) return wrong ? std::unexpected(PtxasFailure{faults + "; -O" + std::to_string(level) + ": " + made.error().text, true}) : made;
+    // What it refuses with less optimization, it may make with more: the program is not at fault.
+    const bool refused = !made && !made.error().optimizer_failed;
+    if (!made && (wrong || (refused && !faults.empty())))
+      return std::unexpected(PtxasFailure{faults + "; -O" + std::to_string(level) + ": " + made.error().text, true});
+    if (!made) return made;
     const std::optional<std::string> fault = FaultOf(made->cubin, target);
     if (!fault) {
       if (!faults.empty()) {

@@ -22,10 +22,12 @@ bool MayBeConstant(const llvm::Value& value) {
     const llvm::Value* one = all.pop_back_val();
     if (!seen.insert(one).second || llvm::isa<llvm::UndefValue>(one)) continue;
     if (llvm::isa<llvm::Constant>(one)) return true;
-    if (!llvm::isa<llvm::PHINode, llvm::SelectInst, llvm::FreezeInst, llvm::CastInst, llvm::InsertElementInst, llvm::ShuffleVectorInst>(one))
+    if (!llvm::isa<llvm::PHINode, llvm::SelectInst, llvm::FreezeInst, llvm::CastInst, llvm::InsertElementInst, llvm::ExtractElementInst,
+                   llvm::ShuffleVectorInst>(one))
       continue;
     const auto* instruction = llvm::cast<llvm::Instruction>(one);
-    all.append(instruction->op_begin(), instruction->op_end() - llvm::isa<llvm::InsertElementInst>(one));  // not the index
+    const bool has_index = llvm::isa<llvm::InsertElementInst, llvm::ExtractElementInst>(one);
+    all.append(instruction->op_begin(), instruction->op_end() - has_index);
   }
   return false;
 }

@@ -41,7 +41,13 @@ class Pairs {
   explicit Pairs(std::string_view text) {
     ForEachLine(text, [&](std::string_view line) {
       const PtxStatement statement = ParsedPtx(line);
-      ForEachRegister(line, [&](std::string_view name) { ++values_[name].mentions; });
+      // What another rewrite has put into braces may write any of its registers.
+      const bool braces = line.find_first_of('{') == line.find_first_not_of(" \t");
+      ForEachRegister(line, [&](std::string_view name) {
+        Value& value = values_[name];
+        ++value.mentions;
+        if (braces) value.kind = Kind::kOther;
+      });
       if (statement.name.empty()) return;
       for (const std::string_view name : RegistersOf(statement.first)) {
         const auto value = values_.find(name);

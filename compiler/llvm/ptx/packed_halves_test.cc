@@ -83,7 +83,8 @@ TEST(PackedHalves, AreNotPackedByPtxas) {
 
 // A half that is loaded on one way and computed on the other.
 TEST(PackedHalves, OfTwoKindsAreJoined) {
-  EXPECT_THAT(Mended("\tmov.b16 \t%rs5, %rs4;\n\tmov.b32 \t%r5, {%rs5, %rs1};\n"), HasSubstr(Joined(0, "%rs5", "%rs1")));
+  for (const char* other : {"\tmov.b16 \t%rs5, %rs4;\n", "\t{ .reg .b32 word; cvt.u32.u16 word, %rs4; cvt.u16.u32 %rs5, word; }\n"})
+    EXPECT_THAT(Mended(other + std::string("\tmov.b32 \t%r5, {%rs5, %rs1};\n")), HasSubstr(Joined(0, "%rs5", "%rs1")));
 }
 
 TEST(PackedHalves, OfOnePairStay) {
