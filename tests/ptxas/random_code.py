@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random kernels in LLVM's IR, around bytes, halves and 8-bit floats, and what they store. One thread loads numbers that nobody knows before; each
-operation's value is computed here too. All floats are small multiples of a half, which every type holds exactly."""
+"""Random kernels in LLVM's IR, around bytes, halves and 8-bit floats, and around words (random_words.py), and what they store. One thread loads
+numbers that nobody knows before; each operation's value is computed here too. Floats are small multiples of a half, which every type holds exactly;
+an f32 that is used as such alone, of a quarter."""
 
 import math
 import random

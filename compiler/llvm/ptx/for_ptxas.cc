@@ -13,7 +13,7 @@
 namespace kiln::llvm_ir {
 
 std::string ForPtxas(std::string_view ptx) {
-  const std::string words = WithMaskedBytes(WithoutComplements(WithoutNegations(WithoutShortExtremes(WithoutHighProducts(ptx)))));
+  const std::string words = WithoutTakenBytes(WithoutComplements(WithoutNegations(WithoutShortExtremes(WithoutHighProducts(ptx)))));
   return WithoutStoredPartsOfFloats(WithoutHighHalvesOfShortValues(WithoutSharedPairs(words)));
 }
 

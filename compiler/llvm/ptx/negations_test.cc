@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "compiler/llvm/ptx/for_ptxas.h"
 #include "compiler/llvm/ptx/machine_code_testing.h"
 #include "compiler/llvm/test_support.h"
 

@@ -21,7 +21,7 @@ bool ConvertsToHalf(std::string_view name) { return name.starts_with("cvt.") && 
 // The low halves of two words, for prmt: ptxas does not know that it is 0x5410.
 constexpr std::string_view kSelector = ".reg .b32 lows; add.s32 lows, zero, 0x5410; ";
 
-// What a register of 16 bits is to ptxas.
+// What a register is to ptxas.
 enum class Kind {
   kBytes,   // what ConvertsToBytes writes
   kHalf,    // a half of a register that no conversion to 8-bit floats makes

@@ -56,6 +56,6 @@ std::string WithHiddenBytes(std::string_view function) {
 
 }  // namespace
 
-std::string WithMaskedBytes(std::string_view ptx) { return WithFunctions(ptx, WithHiddenBytes); }
+std::string WithoutTakenBytes(std::string_view ptx) { return WithFunctions(ptx, WithHiddenBytes); }
 
 }  // namespace kiln::llvm_ir

@@ -11,6 +11,6 @@ namespace kiln::llvm_ir {
 // instruction under a predicate that has overwritten the register; it makes such instructions of selections. Where a mask says that the bytes are
 // short, it takes them once, and needs no instruction for the mask. Any other prmt may be used as 16 bits alone: ptxas does not know which bytes it
 // chooses, unless it packs the low bytes or halves of two words (0x3340, 0x5410).
-std::string WithMaskedBytes(std::string_view ptx);
+std::string WithoutTakenBytes(std::string_view ptx);
 
 }  // namespace kiln::llvm_ir

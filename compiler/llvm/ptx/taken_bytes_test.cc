@@ -23,24 +23,24 @@ TEST(TakenBytes, AreMasked) {
                                        {"0, %r2, 0x3335U", 0xff},
                                        {"0, %r2, 0x0074U", 0xffff},
                                        {"%r2, 0, 0x5410U", 0xffff}})
-    EXPECT_EQ(WithMaskedBytes(fmt::format("\tprmt.b32 \t%r1, {};\n", operands)), masked(operands, mask));
+    EXPECT_EQ(WithoutTakenBytes(fmt::format("\tprmt.b32 \t%r1, {};\n", operands)), masked(operands, mask));
   for (const char* other : {"\tprmt.b32 \t%r1, %r2, %r3, 0x3340U;\n", "\tprmt.b32 \t%r1, %r2, %r3, 0x5410U;\n", "\tprmt.b32 \t%r1, %r2, 0, %r3;\n",
                             "\tprmt.b32 \t%r1, %r2;\n", "\tadd.s32 \t%r1, %r2, 0;\n", "\tadd.s32 \t%r1, %r2, 0x10;\n"})
-    EXPECT_EQ(WithMaskedBytes(other), other);
+    EXPECT_EQ(WithoutTakenBytes(other), other);
 }
 
 TEST(TakenBytes, OfAnyOrderAreNotKnown) {
   for (const auto& [words, choice] : {std::pair{"%r2, %r3", "0x21U"}, {"%r2, %r2", "0x0123U"}, {"%r2, 0", "0x1044U"}, {"%r2, %r3", "0x7771U"}})
-    EXPECT_EQ(WithMaskedBytes(fmt::format("\tprmt.b32 \t%r1, {}, {};\n", words, choice)),
+    EXPECT_EQ(WithoutTakenBytes(fmt::format("\tprmt.b32 \t%r1, {}, {};\n", words, choice)),
               fmt::format("\t{{ .reg .b32 choice; add.s32 choice, zero, {1}; prmt.b32 %r1, {0}, choice; }}\n", words, choice));
-  EXPECT_TRUE(WithMaskedBytes("f()\n{\n\tprmt.b32 \t%r1, %r2, %r3, 0x21U;\n}\n").starts_with("f()\n{\n\t.reg .b32 \tzero;\n"));
+  EXPECT_TRUE(WithoutTakenBytes("f()\n{\n\tprmt.b32 \t%r1, %r2, %r3, 0x21U;\n}\n").starts_with("f()\n{\n\t.reg .b32 \tzero;\n"));
 }
 
 // ptxas takes the byte a second time, from what the selection has written.
 TEST(TakenBytes, AreTakenOnce) {
   const std::string ptxas = FindPtxas();
   if (ptxas.empty()) GTEST_SKIP() << "SKIPPED, NO MACHINE CODE WAS LOOKED AT: there is no ptxas";
-  const std::string code = MachineCode(ptxas, WithMaskedBytes, R"(	ld.global.b32 	%r1, [%rd1];
+  const std::string code = MachineCode(ptxas, WithoutTakenBytes, R"(	ld.global.b32 	%r1, [%rd1];
 	ld.global.b32 	%r2, [%rd1+4];
 	add.s32 	%r3, %r2, 5;
 	prmt.b32 	%r5, %r1, 0, 0x7771U;
