@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -339,6 +340,45 @@ TEST_F(SandboxTest, StartsPtxasAndNothingElse) {
       EXPECT_EQ(Try(escape), "refused") << static_cast<uint32_t>(escape);
     }
   }
+}
+
+// The limits that a compile worker can set, which may start `program`: as they are, which the kernel itself allows everybody. -1: a limit of its
+// parent's.
+std::vector<int> LimitsThatACompilerSets(const fs::path& program) {
+  std::array<int, 2> ends{-1, -1};
+  EXPECT_EQ(::pipe(ends.data()), 0);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const Sandbox sandbox({.program = program, .user = {}, .readable = {}, .parent = 0});
+    if (!sandbox.Enter(WorkerRole::kCompile)) ::_exit(1);
+    const auto sets = [](pid_t process, int resource) {
+      const auto which = static_cast<__rlimit_resource>(resource);
+      rlimit limit = {};
+      if (::prlimit(0, which, nullptr, &limit) != 0) ::_exit(2);  // any can be read
+      return ::prlimit(process, which, &limit, nullptr) == 0;
+    };
+    std::vector<int> set;
+    for (int resource = 0; resource < static_cast<int>(RLIM_NLIMITS); ++resource) {
+      if (sets(0, resource)) set.push_back(resource);
+    }
+    if (sets(::getppid(), RLIMIT_CPU)) set.push_back(-1);
+    const ssize_t bytes = static_cast<ssize_t>(set.size() * sizeof(int));
+    ::_exit(::write(ends[1], set.data(), static_cast<std::size_t>(bytes)) == bytes ? 0 : 3);
+  }
+  ::close(ends[1]);
+  std::vector<int> set;
+  for (int i = 0; ::read(ends[0], &i, sizeof i) == sizeof i;) set.push_back(i);
+  ::close(ends[0]);
+  int status = -1;
+  EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+  return set;
+}
+
+TEST(Sandbox, ACompilerBoundsTheTimeOfWhatItStartsAndNoOtherLimit) {
+  if (kSanitized) GTEST_SKIP() << "no allow-list with the sanitizers";
+  EXPECT_THAT(LimitsThatACompilerSets("/bin/true"), ::testing::ElementsAre(RLIMIT_CPU));
+  EXPECT_THAT(LimitsThatACompilerSets({}), ::testing::IsEmpty());
 }
 
 TEST_F(SandboxTest, TheLogTellsWhatIsInForce) {
