@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "compiler/llvm/emit.h"
+#include "compiler/llvm/ptx/machine_code_testing.h"
 #include "compiler/llvm/test_support.h"
 
 namespace kiln::llvm_ir {
@@ -38,40 +38,22 @@ TEST(Complements, AreNotInThePtx) {
   }
 }
 
-// A kernel that stores `operations` on %r2, which is 4.
-std::string Behind(std::string_view operations) {
-  return fmt::format(R"(.version 8.0
-.target sm_90a
-.address_size 64
-.visible .entry k(.param .u64 .ptr .global .align 4 p) {{
-  .reg .pred %p<2>;
-  .reg .b32 %r<5>;
-  .reg .b64 %rd<4>;
-  ld.param.b64 %rd1, [p];
-  mov.u32 %r1, %tid.x;
-  shr.u32 %r2, %r1, 4;
-  setp.ne.b32 %p1, %r2, 4;
-  @%p1 bra END;
-  {}
-  mul.wide.u32 %rd2, %r1, 4;
-  add.s64 %rd3, %rd1, %rd2;
-  st.global.b32 [%rd3], %r4;
-END:
-  ret;
-}}
-)",
-                     operations);
-}
-
 // Where ptxas forgets the complement, its code is that of the kernel without one.
 TEST(Complements, ReachTheMachineCode) {
   const std::string ptxas = FindPtxas();
   if (ptxas.empty()) GTEST_SKIP() << "SKIPPED, NO MACHINE CODE WAS LOOKED AT: there is no ptxas";
-  const target::Target& target = **target::Find("cuda:sm_90a");
-  const auto code = [&](std::string_view operations) {
-    const auto made = RunPtxas(ptxas, target, WithoutComplements(Behind(operations)));
-    EXPECT_TRUE(made) << made.error().text;
-    return made->cubin;
+  const auto code = [&](std::string_view operations) {  // on %r2, which is 4
+    return MachineCode(ptxas, WithoutComplements,
+                       fmt::format(R"(	mov.u32 	%r1, %tid.x;
+	shr.u32 	%r2, %r1, 4;
+	setp.ne.b32 	%p1, %r2, 4;
+	@%p1 bra 	END;
+	{}
+	mad.wide.u32 	%rd1, %r1, 4, %rd1;
+	st.global.b32 	[%rd1], %r4;
+END:
+)",
+                                   operations));
   };
   EXPECT_NE(code("not.b32 %r3, %r2; and.b32 %r4, %r3, 1;"), code("mov.b32 %r3, %r2; and.b32 %r4, %r3, 1;"));
   EXPECT_NE(code("not.b32 %r3, %r2; xor.b32 %r4, %r3, %r1;"), code("mov.b32 %r3, %r2; xor.b32 %r4, %r3, %r1;"));

@@ -123,9 +123,13 @@ TEST(Negations, ReachMinimaAndMaximaOfThree) {
 TEST(Negations, AreBeforeTheShift) {
   const std::string ptxas = FindPtxas();
   if (ptxas.empty()) GTEST_SKIP() << "SKIPPED, NO MACHINE CODE WAS LOOKED AT: there is no ptxas";
-  const auto made = RunPtxas(ptxas, **target::Find("cuda:sm_90a"), WithoutNegations(kShift));
-  ASSERT_TRUE(made) << made.error().text;
-  EXPECT_EQ(CountInstructions(made->cubin, [](SassInstruction i) { return SignedShift(i).Is() && SignedShift(i).Negates(); }), 0u);
+  const auto negated_shifts = [&](const std::string& ptx) {
+    const auto made = RunPtxas(ptxas, **target::Find("cuda:sm_90a"), ptx);
+    EXPECT_TRUE(made) << made.error().text;
+    return made ? CountInstructions(made->cubin, [](SassInstruction i) { return SignedShift(i).Is() && SignedShift(i).Negates(); }) : 0;
+  };
+  if (negated_shifts(std::string(kShift)) == 0) GTEST_SKIP() << "SKIPPED: this ptxas makes none of any kernel here";
+  EXPECT_EQ(negated_shifts(WithoutNegations(kShift)), 0u);
 }
 
 }  // namespace

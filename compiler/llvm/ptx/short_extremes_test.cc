@@ -39,7 +39,17 @@ TEST(ShortExtremes, AreNotInThePtx) {
 TEST(ShortExtremes, KeepTheirBounds) {
   const std::string ptxas = FindPtxas();
   if (ptxas.empty()) GTEST_SKIP() << "SKIPPED, NO MACHINE CODE WAS LOOKED AT: there is no ptxas";
-  const std::string code = MachineCode(ptxas, WithoutShortExtremes, R"(	ld.global.b16 	%rs1, [%rd1];
+  struct Extreme : SassInstruction {
+    explicit Extreme(const SassInstruction& instruction) : SassInstruction(instruction) {}
+    bool Is() const { return Opcode() == 0x248; }            // VIMNMX of two registers
+    bool OfHalves() const { return (high_ >> 9 & 1) != 0; }  // two at once, as nvdisasm shows it
+  };
+  const auto of_halves = [&](std::string_view operations) {
+    const std::string code = MachineCode(ptxas, WithoutShortExtremes, operations);
+    return CountInstructions(code, [](SassInstruction i) { return Extreme(i).Is() && Extreme(i).OfHalves(); });
+  };
+  EXPECT_EQ(of_halves("\tld.global.v2.b32 \t{%r1, %r2}, [%rd1];\n\tmax.s16x2 \t%r3, %r1, %r2;\n\tst.global.b32 \t[%rd1], %r3;\n"), 1u);
+  EXPECT_EQ(of_halves(R"(	ld.global.b16 	%rs1, [%rd1];
 	ld.global.b16 	%rs2, [%rd1+16];
 	ld.global.b16 	%rs3, [%rd1+32];
 	ld.global.b16 	%rs4, [%rd1+48];
@@ -49,13 +59,8 @@ TEST(ShortExtremes, KeepTheirBounds) {
 	max.s16 	%rs8, %rs6, 0;
 	st.global.b16 	[%rd1+64], %rs7;
 	st.global.b16 	[%rd1+80], %rs8;
-)");
-  struct Extreme : SassInstruction {
-    explicit Extreme(const SassInstruction& instruction) : SassInstruction(instruction) {}
-    bool Is() const { return Opcode() == 0x248; }            // VIMNMX of two registers
-    bool OfHalves() const { return (high_ >> 9 & 1) != 0; }  // two at once, as nvdisasm shows it
-  };
-  EXPECT_EQ(CountInstructions(code, [](SassInstruction i) { return Extreme(i).Is() && Extreme(i).OfHalves(); }), 0u);
+)"),
+            0u);
 }
 
 }  // namespace
