@@ -48,6 +48,8 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     auto* type = llvm::FunctionType::get(builder().getVoidTy(), types, false);
     kernel_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, llvm::StringRef(name.data(), name.size()), module);
     kernel_->addFnAttr(llvm::Attribute::NoUnwind);
+    // LLVM joins no stores of two conditions: it would give that of both to whichever statement comes next.
+    kernel_->addFnAttr(llvm::Attribute::OptForFuzzing);
     kernel_->setSubprogram(MakeSubprogram(module));
     threads_ = threads;
     // As many as ptxas may give it: a multiple of 8 of the multiprocessor's 65536.

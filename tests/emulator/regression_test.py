@@ -501,3 +501,25 @@ def test_groups_of_warps_take_parts_of_k_from_panels(emulator, depth):
             T.copy(total, C)
 
     check(emulator, program, "emu:sm_90a")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_two_conditions_store_to_one_element(emulator, target):
+    """LLVM makes one store of two under either condition, which is then a store of the loop's, whose tile is another."""
+    @T.prim_func
+    def program(A: T.Tensor((64,), "int16"), B: T.Tensor((48, 64), "int8")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding(0)
+            tile, kept = T.alloc_shared((64,), "int16"), T.alloc_fragment((48, 64), "int8")
+            T.copy(A, tile)
+            T.copy(B, kept)
+            for u in T.unroll(T.min(tx, 3)):
+                kept[tx // 64, tx % 64] = T.cast(tx % 5, "int8")
+                if tx % 2 == 0:
+                    tile[tx] = T.cast(tx, "int16")
+                if tx < 32:
+                    tile[tx] = T.cast(tx + 1, "int16")
+            T.copy(tile, A)
+            T.copy(kept, B)
+
+    check(emulator, program, target)
