@@ -68,6 +68,12 @@ void Permute(Thread& t, const Instruction& i) {
   t.Write(i.operands[0], result);
 }
 
+// Four bytes from one of the lower word's on.
+void ExtractFour(Thread& t, const Instruction& i) {
+  const uint64_t bytes = t.Read(i.operands[2]) << 32 | (t.Read(i.operands[1]) & 0xffffffff);
+  t.Write(i.operands[0], uint32_t(bytes >> (8 * (t.Read(i.operands[3]) & 3))));
+}
+
 void ExtractField(Thread& t, const Instruction& i) {
   const uint32_t bits = i.type.bits, at = t.Read(i.operands[2]) & 0xff, count = t.Read(i.operands[3]) & 0xff;
   const uint64_t value = t.Read(i.operands[1]);
@@ -110,6 +116,7 @@ Execute DecodeBits(Instruction& i) {
   if (name == "shf") return FunnelShift;
   if (name == "lop3" && !i.Has("BoolOp")) return Lop3;
   if (name == "prmt" && i.words.size() == 2) return Permute;
+  if (name == "prmt" && i.Has("f4e")) return ExtractFour;
   if (name == "bfe") return ExtractField;
   if (name == "bfi") return InsertField;
   if (name == "popc") return CountOnes;

@@ -267,14 +267,31 @@ std::byte* Thread::Place(Space space, uint64_t address, uint32_t bytes, uint32_t
     }
     default: break;
   }
+  if (!IsInTensor(address, bytes)) throw Failure("an address outside of all tensors");
+  return reinterpret_cast<std::byte*>(address);
+}
+
+bool Thread::IsInTensor(uint64_t address, uint32_t bytes) const {
   const std::vector<Range>& memory = block->launch.memory;
   auto range = std::ranges::upper_bound(memory, address, {}, &Range::begin);
   while (range != memory.begin()) {
     --range;
-    if (address >= range->begin && address + bytes <= range->end) return reinterpret_cast<std::byte*>(address);
+    if (address >= range->begin && address + bytes <= range->end) return true;
     if (address >= range->begin + (uint64_t{1} << 40)) break;
   }
-  throw Failure("an address outside of all tensors");
+  return false;
+}
+
+const std::byte* Thread::PlaceToRead(Space space, uint64_t address, uint32_t bytes) {
+  const bool global = space == Space::kGlobal || (space == Space::kGeneric && address < kWindow);
+  if (!global || bytes > around_.size() || address % bytes != 0 || IsInTensor(address, bytes)) return Place(space, address, bytes);
+  bool any = false;
+  for (uint32_t i = 0; i < bytes; ++i) {
+    const bool inside = IsInTensor(address + i, 1);
+    around_[i] = inside ? *reinterpret_cast<const std::byte*>(address + i) : std::byte{0xa5};
+    any |= inside;
+  }
+  return any ? around_.data() : Place(space, address, bytes);
 }
 
 void Thread::Complete(const std::vector<Copy>& group) {

@@ -79,12 +79,17 @@ struct Thread {
   uint64_t Address(const Operand& operand) { return (operand.reg == Operand::kNoRegister ? 0 : regs[operand.reg]) + Constant(operand); }
   // Where an access of the instruction goes, on the host. Throws Failure where it may not.
   std::byte* Place(Space space, uint64_t address, uint32_t bytes, uint32_t align = 0);  // align 0: as many
+  // The same of a load. A vector that has a byte of a tensor may be read, for memory is protected by pages; what else is in it is nobody's.
+  const std::byte* PlaceToRead(Space space, uint64_t address, uint32_t bytes);
 
   void Complete(const std::vector<Copy>& group);
 
  private:
   uint64_t Constant(const Operand& operand);
   uint64_t Special(const Operand& operand);
+  bool IsInTensor(uint64_t address, uint32_t bytes) const;
+
+  std::array<std::byte, 16> around_{};
 };
 
 struct Range {

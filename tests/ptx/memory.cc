@@ -37,7 +37,7 @@ uint64_t LoadBits(const std::byte* from, uint32_t bytes) {
 void Load(Thread& t, const Instruction& i) {
   const Operand& to = i.operands[0];
   const uint32_t count = to.kind == Operand::Kind::kVector ? uint32_t(to.parts.size()) : 1, each = i.type.Bytes();
-  const std::byte* from = t.Place(SpaceOfNumber(i), t.Address(i.operands[1]), each * count);
+  const std::byte* from = t.PlaceToRead(SpaceOfNumber(i), t.Address(i.operands[1]), each * count);
   for (uint32_t p = 0; p < count; ++p) {
     uint64_t bits = LoadBits(from + p * each, each);
     if (i.type.kind == 's') bits = uint64_t(int64_t(bits << (64 - i.type.bits)) >> (64 - i.type.bits));

@@ -111,6 +111,7 @@ TEST(Ptx, Bits) {
   EXPECT_EQ(Word("bfi.b32", "0x5, 0xff00, 4, 4"), 0xff50u);
   EXPECT_EQ(Word("prmt.b32", "0x33221100, 0x77665544, 0x7510"), 0x77551100u);
   EXPECT_EQ(Word("prmt.b32", "0x80, 0, 0x0008"), 0x808080ffu) << "the sign of a byte";
+  EXPECT_EQ(Word("prmt.b32.f4e", "0x33221100, 0x77665544, 7"), 0x66554433u);
   EXPECT_EQ(Word("lop3.b32", "0xf0, 0xcc, 0xaa, 0xEA"), 0xeau);
   EXPECT_EQ(Word("popc.b32", "0xf1"), 5u);
   EXPECT_EQ(Word("clz.b32", "0xf1"), 24u);
@@ -204,6 +205,8 @@ TEST(Ptx, Memory) {
   EXPECT_THAT(After("ld.shared.b32 %r1, [tile+2];").error, HasSubstr("no multiple of 4 at `ld.shared.b32"));
   EXPECT_THAT(After("ld.shared.b32 %r1, [tile+4096];").error, HasSubstr("outside of shared memory"));
   EXPECT_THAT(After("ld.global.b32 %r1, [%at+8];").error, HasSubstr("outside of all tensors"));
+  EXPECT_EQ(After("ld.global.v4.b32 {%r1, %r2, %r1, %r2}, [%at];").error, "") << "a vector that begins in a tensor";
+  EXPECT_THAT(After("st.global.v4.b32 [%at], {1, 2, 3, 4};").error, HasSubstr("outside of all tensors"));
 }
 
 TEST(Ptx, WhatNobodyWroteDependsOnTheSeed) {
