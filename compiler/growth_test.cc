@@ -94,6 +94,13 @@ const Form kForms[] = {
      Always("    }\n"), 400},
     {"elements of one loop", [](int i) { return fmt::format("    store %Y[%i + {}] = %X[%i + {}]\n", i * 64, i); },
      Always("    for parallel %i in 64 {\n"), Always("    }\n")},
+    {"lets of one loop, and stores of them", [](int i) { return fmt::format("      store %Y[%i + {}] = %y{}\n", i * 64, i); },
+     [](int n) {
+       std::string text = "    for parallel %i in 64 {\n      let %y0 = %X[%i]\n";
+       for (int i = 1; i < n; ++i) text += fmt::format("      let %y{} = %y{} * %y{} + %X[%i + {}]\n", i, i - 1, i - 1, i);
+       return text;
+     },
+     Always("    }\n")},
     {"aliasing elements of one loop", [](int i) { return fmt::format("    store %P[%i + {}] = %X[%i + {}]\n", i * 64, i); },
      Always("    for parallel %i in 64 {\n"), Always("    }\n")},
     {"barriers in a loop",

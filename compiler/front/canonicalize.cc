@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/front/canonicalize.h"
 
+#include <algorithm>
 #include <iterator>
+#include <optional>
+#include <set>
+#include <span>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
+#include "compiler/analysis/access.h"
 #include "compiler/analysis/leaves.h"
 #include "compiler/front/degenerate.h"
 #include "ir/expr/expr_size.h"
@@ -26,6 +32,8 @@ using ir::VarId;
 constexpr uint64_t kSmall = 24;
 // An expression beyond this, counted as a tree, stays in pieces.
 constexpr uint64_t kLarge = 512;
+// So do the stores of an iteration that have more than this together.
+constexpr uint64_t kRepeated = 128;
 
 bool IsOneIteration(const ir::ExprPool& exprs, const ir::For& loop) {
   return loop.kind != ir::LoopKind::kParallel && loop.extents.size() == 1 && exprs.IsConst(loop.extents[0], 1);
@@ -151,20 +159,53 @@ class Folder {
     out.push_back({std::move(folded), loc});
   }
 
-  // Joins lets with a single store behind them. An iteration is then one expression, which can be evaluated for many iterations at once.
+  // Joins lets with the stores behind them, unless one of these but the last changes what the lets load. An iteration's values are then expressions,
+  // each of which can be evaluated for many iterations at once. What several stores repeat must be small.
   void JoinLets(Block& body) {
-    auto* store = body.empty() ? nullptr : std::get_if<ir::Store>(&body.back().op);
-    if (store == nullptr) return;
-    ir::Store joined = *store;
-    for (size_t i = body.size() - 1; i-- > 0;) {
-      const auto* let = std::get_if<ir::Let>(&body[i].op);
-      if (let == nullptr) return;
-      joined.value = module_.exprs.Substitute(joined.value, let->var, let->value);
-      for (ExprId& index : joined.indices) index = module_.exprs.Substitute(index, let->var, let->value);
-      if (sizes_.Of(joined.value).nodes > kLarge) return;
+    const auto first = std::ranges::find_if(body, [](const Stmt& stmt) { return !std::holds_alternative<ir::Let>(stmt.op); });
+    const bool stores = std::all_of(first, body.end(), [](const Stmt& stmt) { return std::holds_alternative<ir::Store>(stmt.op); });
+    if (first == body.begin() || first == body.end() || !stores || MeetsStores(std::span(body.begin(), first), std::span(first, body.end() - 1)))
+      return;
+    uint64_t left = body.end() - first == 1 ? kLarge : kRepeated;
+    std::unordered_map<VarId, ExprId> lets;
+    const auto joined = [&](ExprId id) {
+      return module_.exprs.Rewrite(id, [&](ExprId leaf) -> std::optional<ExprId> {
+        const auto let = module_.exprs[leaf].op == ExprOp::kVar ? lets.find(VarId{module_.exprs[leaf].ref}) : lets.end();
+        return let == lets.end() ? std::nullopt : std::optional(let->second);
+      });
+    };
+    for (auto stmt = body.begin(); stmt != first; ++stmt) {
+      const auto& [var, value] = std::get<ir::Let>(stmt->op);
+      if (sizes_.Of(lets[var] = joined(value)).nodes > left) return;
     }
-    *store = std::move(joined);
-    body.erase(body.begin(), body.end() - 1);
+    std::vector<ir::Store> whole;
+    for (auto stmt = first; stmt != body.end(); ++stmt) {
+      ir::Store& store = whole.emplace_back(std::get<ir::Store>(stmt->op));
+      const auto join = [&](ExprId& id) {
+        const uint64_t nodes = sizes_.Of(id = joined(id)).nodes;
+        const bool fits = nodes <= left;
+        left -= std::min(nodes, left);
+        return fits;
+      };
+      if (!join(store.value) || !std::ranges::all_of(store.indices, join)) return;
+    }
+    for (size_t i = 0; i < whole.size(); ++i) first[std::ptrdiff_t(i)].op = std::move(whole[i]);
+    body.erase(body.begin(), first);
+  }
+
+  // Whether a let loads from what one of the stores writes.
+  bool MeetsStores(std::span<const Stmt> lets, std::span<const Stmt> stores) const {
+    const auto memory_of = [this](BufferId id) {
+      while (module_[id].view) id = module_[id].view->of;
+      return id;
+    };
+    std::set<BufferId> written;
+    for (const Stmt& store : stores)
+      for (const Access& access : AccessesOf(module_, store))
+        if (access.write) written.insert(memory_of(access.buffer));
+    return std::ranges::any_of(lets, [&](const Stmt& let) {
+      return std::ranges::any_of(AccessesOf(module_, let), [&](const Access& access) { return written.contains(memory_of(access.buffer)); });
+    });
   }
 
   ir::Module& module_;
