@@ -38,10 +38,12 @@ constexpr int64_t kLeastRun = 64;      // elements: of shorter ones, most are ne
 constexpr int64_t kMostBytes = 36864;  // of a run in shared memory: several blocks still share a multiprocessor
 constexpr int64_t kMostElements = kMostBytes;
 
-// The elements of a tensor that a parallel loop stores: start … start + length − 1 in the tensor's order, each once.
+// The elements of a tensor that a parallel loop stores: start … start + length − 1 in the tensor's order, each once. Those behind the end of their
+// row are none of the tensor's, where the run may leave it.
 struct Run {
   BufferId tensor;
   ExprId start;                // i64
+  std::optional<ExprId> rest;  // i64: elements of the row from `start` on, where the run may leave it
   std::vector<int64_t> steps;  // of each variable of the loop
   int64_t length;
   int64_t unit;  // elements of a vector
@@ -117,7 +119,7 @@ class Aligner {
     bool any = false;
     for (const Access& access : AccessesOf(module_, stmt)) {
       ir::Store* store = access.write ? StoreOf(loop, access.buffer) : nullptr;
-      const std::optional<Run> run = store == nullptr ? std::nullopt : RunOf(loop, access, facts);
+      const std::optional<Run> run = store == nullptr ? std::nullopt : RunOf(loop, *store, access, facts);
       if (!run) continue;
       const bool aligned = facts.DivisorOf(run->start) % run->unit == 0;
       const int64_t bytes = run->Vectors(aligned) * kVector;
@@ -146,18 +148,28 @@ class Aligner {
 
   // --- what is a run ---
 
-  std::optional<Run> RunOf(const ir::For& loop, const Access& access, const Facts& facts) {
+  std::optional<Run> RunOf(const ir::For& loop, const ir::Store& store, const Access& access, const Facts& facts) {
     const ir::Buffer& buffer = module_[access.buffer];
     const bool is_parameter = std::ranges::find(module_.params, ir::Param(access.buffer)) != module_.params.end();
     if (!is_parameter || !HasRoomForViews(module_) || access.tile || access.indices.empty() || !buffer.strides.empty() || buffer.may_alias ||
         HasGaps(module_, access.buffer) || uses_.at(access.buffer).all() != 1)
       return std::nullopt;
-    if (ir::Bits(buffer.dtype) % 8 != 0 || ir::Bytes(buffer.dtype) >= kGoodAccess || !IsInside(access, facts)) return std::nullopt;
-    std::optional<Run> run = Flat(loop, access);
-    if (!run || !IsDense(loop, *run) || !IsOneForAll(run->start)) return std::nullopt;
+    if (ir::Bits(buffer.dtype) % 8 != 0 || ir::Bytes(buffer.dtype) >= kGoodAccess || !RowsAreInside(access, facts)) return std::nullopt;
+    const bool leaves = access.indices.size() > 1 && !facts.Inside(access.indices.back(), 1, buffer.shape.back());
+    if (leaves && ReadsTiles(store)) return std::nullopt;
+    std::optional<Run> run = Flat(loop, access, leaves);
+    if (!run || !IsDense(loop, *run) || !IsOneForAll(run->start) || (run->rest && !IsOneForAll(*run->rest))) return std::nullopt;
     const auto along = std::ranges::find(run->steps, 1);
     if (along == run->steps.end() || IsMovedWell(loop, *run, size_t(along - run->steps.begin()), access, facts)) return std::nullopt;
     return run;
+  }
+
+  // What is stored beyond a row is nothing that a tile has to have a value for, but it would be read.
+  bool ReadsTiles(const ir::Store& store) const {
+    return std::ranges::any_of(ir::LoadsOf(module_.exprs, store.value), [&](ExprId load) {
+      const Space space = module_[BufferId(module_.exprs[load].ref)].space;
+      return space == Space::kShared || space == Space::kLocal;
+    });
   }
 
   // Whether all threads have it, wherever between the loop's beginning and its end they compute it.
@@ -178,11 +190,11 @@ class Aligner {
     return width * ir::Bytes(module_[access.buffer].dtype) >= kGoodAccess;
   }
 
-  // The access as sums of the loop's variables by constants, from a start that does not depend on them.
-  std::optional<Run> Flat(const ir::For& loop, const Access& access) {
+  // The access as sums of the loop's variables by constants, from a start that does not depend on them. One that may leave its row is of one row.
+  std::optional<Run> Flat(const ir::For& loop, const Access& access, bool leaves) {
     const ir::Buffer& buffer = module_[access.buffer];
     const std::set<ir::VarId> bound = BoundIn(loop);
-    Run run{access.buffer, Number(0), std::vector<int64_t>(loop.vars.size()), 1, kVector / ir::Bytes(buffer.dtype)};
+    Run run{access.buffer, Number(0), std::nullopt, std::vector<int64_t>(loop.vars.size()), 1, kVector / ir::Bytes(buffer.dtype)};
     int64_t stride = 1;  // 0: not a constant, or beyond all memory
     ExprId elements = Number(1);
     for (size_t d = access.indices.size(); d-- > 0;) {
@@ -193,10 +205,11 @@ class Aligner {
         const auto var = node.op == ExprOp::kVar ? std::ranges::find(loop.vars, ir::VarId(node.ref)) : loop.vars.end();
         if (var == loop.vars.end() && ContainsVar(module_.exprs, ExprId(term), bound)) return std::nullopt;
         if (var == loop.vars.end()) continue;
-        if (stride == 0 || coefficient < 0) return std::nullopt;
+        if (stride == 0 || coefficient < 0 || (leaves && d + 1 < access.indices.size())) return std::nullopt;
         run.steps[size_t(var - loop.vars.begin())] += coefficient * stride;
       }
       for (ir::VarId var : loop.vars) first = module_.exprs.Substitute(first, var, module_.exprs.Int(0, module_[var].dtype));
+      if (leaves && d + 1 == access.indices.size()) run.rest = module_.exprs.Sub(Wide(buffer.shape[d]), Wide(first));
       run.start = module_.exprs.Add(run.start, module_.exprs.Mul(Wide(first), elements));
       elements = module_.exprs.Mul(elements, Wide(buffer.shape[d]));
       const std::optional<int64_t> extent = module_.exprs.ConstInt(buffer.shape[d]);
@@ -219,12 +232,12 @@ class Aligner {
     return run.length >= kLeastRun;
   }
 
-  // Whether the element is one of the tensor's row, or lies behind the tensor.
-  bool IsInside(const Access& access, const Facts& facts) const {
+  // Whether the element's row is one of the tensor's, or lies behind the tensor, and the element does not lie before its row.
+  bool RowsAreInside(const Access& access, const Facts& facts) const {
     const ir::Buffer& buffer = module_[access.buffer];
-    for (size_t d = 1; d < access.indices.size(); ++d)
+    for (size_t d = 1; d + 1 < access.indices.size(); ++d)
       if (!facts.Inside(access.indices[d], 1, buffer.shape[d])) return false;
-    return facts.RangeOf(access.indices[0]).min >= 0;
+    return facts.RangeOf(access.indices.front()).min >= 0 && facts.RangeOf(access.indices.back()).min >= 0;
   }
 
   // --- expressions ---
@@ -323,7 +336,9 @@ class Aligner {
     const Places places = PlacesOf(run, aligned);
     store.buffer = places.shared, store.indices = {PlaceOf(loop, run, places)};
     const ExprId begin = module_.exprs.Add(module_.exprs.Mul(places.first, Number(run.unit)), Wide(places.phase));
-    const ExprId end = Named(module_.exprs.Make(ExprOp::kMin, {module_.exprs.Add(begin, Number(run.length)), places.size}), "end", after_);
+    const ExprId length = run.rest ? module_.exprs.Make(ExprOp::kMin, {Number(run.length), *run.rest}) : Number(run.length);
+    const ExprId last = module_.exprs.Make(ExprOp::kMin, {module_.exprs.Add(begin, length), places.size});
+    const ExprId end = Named(module_.exprs.Make(ExprOp::kMax, {last, begin}), "end", after_);
     // The run's whole vectors, counted from `first`.
     const ExprId from = aligned
                             ? module_.exprs.Int(0)

@@ -8,7 +8,7 @@
 //                                                      for i, j in m, n { s[phase + i · n + j] = t[i, j] }
 //                                                      for c, e { (y as [size / 8, 8])[first + c, e] = s[c · 8 + e] }
 //
-// Loads stay as they are: registers would wait for shared memory, which costs more than loads of single elements.
+// A run of one row may end beyond the row; what lies there is not stored. Loads stay as they are: registers would wait for shared memory.
 #pragma once
 
 #include "compiler/options.h"

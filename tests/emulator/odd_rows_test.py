@@ -63,10 +63,36 @@ def picked(n, dtype):
     return program
 
 
+def parts(n, dtype):
+    """Rows part by part. The last part ends beyond the row, where another block's row begins; the tensor does not have the last row."""
+    @T.prim_func
+    def program(A: T.Tensor((5, n), dtype), B: T.Tensor((4, n), dtype)):
+        with T.Kernel(5, threads=64) as b:
+            for k in T.serial(T.ceildiv(n, 64)):
+                for j in T.Parallel(64):
+                    B[b, k * 64 + j] = A[b, k * 64 + j] + 1
+
+    return program
+
+
+def beyond(n, dtype):
+    """Parts that lie beyond their rows altogether, of which nothing is stored, and others that begin within vectors."""
+    @T.prim_func
+    def program(A: T.Tensor((5, n), dtype), B: T.Tensor((2, 5, n), dtype)):
+        with T.Kernel(5, 2, threads=64) as (x, y):
+            t = T.alloc_fragment((192,), dtype)
+            T.copy(A[x, 0:192], t)
+            for k in T.serial(T.ceildiv(n, 192) + 1):
+                for j in T.Parallel(192):
+                    B[y, x, k * 192 + x + j] = t[j]
+
+    return program
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("n", LENGTHS)
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
-@pytest.mark.parametrize("make", [rows, shared, repeated, picked])
+@pytest.mark.parametrize("make", [rows, shared, repeated, picked, parts, beyond])
 def test_stores_of_odd_rows(emulator, make, dtype, n, target):
     answer = check(emulator, make(n, dtype), target)
     assert any(DECISION in decision for decision in answer["decisions"]) == ("sm_" in target), answer["decisions"]
