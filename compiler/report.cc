@@ -156,10 +156,10 @@ class Reporter {
     }
     Add("threads", target.empty() ? "parallel loop" : fmt::format("{}[…] =", target), loop.layout ? loop.layout->ToString() : "",
         async ? "cp.async" : "", stmt);
-    for (const ir::Stmt& inner : loop.body) {
+    ir::Walk(loop.body, [&](const ir::Stmt& inner) {
       const auto* store = std::get_if<ir::Store>(&inner.op);
       if (store != nullptr && store->plan) Accesses(inner.loc.line != 0 ? inner : stmt, loop, *store);
-    }
+    });
   }
 
   // How a store and its loads go; nothing where all is as simple as can be.
@@ -191,6 +191,7 @@ class Reporter {
       case ir::LoadForm::kSame: return "once for all neighbours";
       case ir::LoadForm::kVector: return AtOnce(load.width);
       case ir::LoadForm::kAcross: return fmt::format("{} along {}", AtOnce(load.width), module_[loop.vars[load.across]].name);
+      case ir::LoadForm::kAround: return fmt::format("{} from the two aligned vectors around them", AtOnce(load.width));
       case ir::LoadForm::kGathered: return fmt::format("{}, which need not be neighbours", AtOnce(load.width));
     }
     return {};

@@ -88,12 +88,15 @@ struct Let {
 // How a thread loads what its elements of a parallel loop need. kEach: one by one, each with an address of its own. The other forms share
 // the address's variable part. kSame: neighbours in the loop's last variable take one element. kVector: they take neighbours in memory, so
 // many at once. kAcross: the same along another of the loop's variables. kGathered: vectors of shared memory of which the thread needs
-// every element, in whatever iterations.
-enum class LoadForm : uint8_t { kEach = 0, kSame = 1, kVector = 2, kAcross = 3, kGathered = 4 };
+// every element, in whatever iterations. kAround: as kVector, of neighbours in a row of a tensor that begin anywhere, and
+// may end beyond the row: by the two aligned vectors around them, whatever a mask says.
+enum class LoadForm : uint8_t { kEach = 0, kSame = 1, kVector = 2, kAcross = 3, kGathered = 4, kAround = 5 };
+// Whether such a load takes elements of other iterations than those in a row.
+constexpr bool IsScattered(LoadForm form) { return form == LoadForm::kAcross || form == LoadForm::kGathered; }
 struct LoadPlan {
   BufferId buffer{};
   LoadForm form = LoadForm::kEach;
-  int32_t width = 1;    // elements at once: of kVector, kAcross, kGathered
+  int32_t width = 1;    // elements at once: of kVector and what follows it
   uint32_t across = 0;  // kAcross: number of the variable
   bool once = false;    // past the first cache, for nothing of it is read again
 };

@@ -107,7 +107,7 @@ class Planner {
     for (size_t i = 0; i < plans.size(); ++i) {
       // Such vectors serve registers beyond those that share the condition.
       for (ir::LoadPlan& load : plans[i]->loads)
-        if (load.form >= ir::LoadForm::kAcross) load = {.buffer = load.buffer};
+        if (ir::IsScattered(load.form)) load = {.buffer = load.buffer};
       std::get<ir::Store>(branch.then_body[i].op).plan = std::move(plans[i]);
     }
   }
@@ -158,7 +158,7 @@ class Planner {
                          : VectorsOf(module_, facts, loop, from, node.Args(), context_.pointer_alignment());
       if (plan.form == ir::StoreForm::kTransposed && load.form == ir::LoadForm::kSame && !IsSameDown(loop, facts, read)) load = {.buffer = from};
       if (store.async && read.value == store.value) load.form = ir::LoadForm::kVector, load.width = int32_t(loop.run);
-      load.once = once_.contains(from) && !store.async && load.width * ir::Bits(node.dtype) == 128;
+      load.once = once_.contains(from) && !store.async && load.form != ir::LoadForm::kAround && load.width * ir::Bits(node.dtype) == 128;
       plan.loads.push_back(load);
     }
   }

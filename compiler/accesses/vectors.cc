@@ -40,6 +40,14 @@ void TakeGathered(const ir::Module& module, const ThreadLoop& loop, const SplitA
   }
 }
 
+// Neighbours that begin anywhere, as in rows of an odd number of elements, where that saves loads.
+void TakeAround(const ir::Module& module, const Facts& facts, const ThreadLoop& loop, std::span<const ExprId> indices, ir::LoadPlan& plan) {
+  if ((plan.form != LoadForm::kEach && plan.form != LoadForm::kVector) || loop.stored.contains(plan.buffer)) return;
+  const int64_t width = AroundWidthIn(module, facts, *loop.loop, loop.extents.size() - 1, plan.buffer, indices, loop.run);
+  if (width <= kLoadsAround * plan.width || !loop.Split(plan.buffer, indices)) return;
+  plan.form = LoadForm::kAround, plan.width = int32_t(width);
+}
+
 // Whether the address of neighbours may be computed from the indices of the first, as those of quotients and remainders are, and of rows whose
 // places are in registers.
 bool HasOwnAddress(const ir::Module& module, const ThreadLoop& loop, BufferId id, std::span<const ExprId> indices) {
@@ -50,10 +58,9 @@ bool HasOwnAddress(const ir::Module& module, const ThreadLoop& loop, BufferId id
   return module[id].space == ir::Space::kGlobal && std::ranges::none_of(indices, [&](ExprId index) { return Contains(module.exprs, index, loads); });
 }
 
-}  // namespace
-
-ir::LoadPlan VectorsOf(const ir::Module& module, const Facts& facts, const ThreadLoop& loop, BufferId id, std::span<const ExprId> indices,
-                       int64_t alignment) {
+// Aligned vectors.
+ir::LoadPlan WholeVectorsOf(const ir::Module& module, const Facts& facts, const ThreadLoop& loop, BufferId id, std::span<const ExprId> indices,
+                            int64_t alignment) {
   ir::LoadPlan plan{.buffer = id};
   const std::optional<SplitAccess> access = ir::Bits(module[id].dtype) < 8 ? std::nullopt : loop.Split(id, indices);
   const int64_t width = VectorWidth(module, facts, *loop.loop, id, indices, loop.run, alignment);
@@ -66,16 +73,27 @@ ir::LoadPlan VectorsOf(const ir::Module& module, const Facts& facts, const Threa
   return plan;
 }
 
+}  // namespace
+
+ir::LoadPlan VectorsOf(const ir::Module& module, const Facts& facts, const ThreadLoop& loop, BufferId id, std::span<const ExprId> indices,
+                       int64_t alignment) {
+  ir::LoadPlan plan = WholeVectorsOf(module, facts, loop, id, indices, alignment);
+  TakeAround(module, facts, loop, indices, plan);
+  return plan;
+}
+
 ir::LoadPlan MaskedVectorsOf(const ir::Module& module, const Facts& facts, const ThreadLoop& loop, const ir::Read& read, int64_t alignment) {
   const ir::ExprNode& node = module.exprs[read.load];
   Facts inner = facts;
   inner.Assume(*read.mask);
-  ir::LoadPlan plan = VectorsOf(module, inner, loop, BufferId(node.ref), node.Args(), alignment);
+  ir::LoadPlan plan = WholeVectorsOf(module, inner, loop, BufferId(node.ref), node.Args(), alignment);
   const int64_t most = plan.form == LoadForm::kSame ? loop.run & -loop.run : plan.width;
   const int64_t width = MaskWidth(module, facts, *loop.loop, loop.loop->vars.size() - 1, *read.mask, most);
   if (plan.form == LoadForm::kVector) plan.width = int32_t(width);
   const bool whole = plan.form == LoadForm::kVector || (plan.form == LoadForm::kSame && width == loop.run);
-  return whole ? plan : ir::LoadPlan{.buffer = plan.buffer};
+  if (!whole) plan = {.buffer = plan.buffer};
+  TakeAround(module, facts, loop, node.Args(), plan);  // they are loaded whatever the mask says
+  return plan;
 }
 
 bool SelectsLoads(const ir::ExprPool& pool, ExprId id) {

@@ -101,9 +101,15 @@ class Binder {
     while (vector > 1 && elements / vector < threads_.Count()) vector /= 2;
     const auto layout = [&](int64_t width) { return ir::Layout::Distributed(extents, threads_.Count(), width).Normalized(); };
     const std::vector<MemoryRun> runs = MemoryRunsOf(module_, facts, stmt, context_.pointer_alignment());
-    if (loop.coalesced_width > 0 || !GoesAlongLast(module_, loop, runs)) return layout(vector);
-    return layout(
-        CheapestVector(vector, NarrowestBytes(runs), [&](int64_t width) { return MemoryCost(layout(width), runs, context_.target->warp_size); }));
+    if (loop.coalesced_width > 0) return layout(vector);
+    const auto cost = [&](int64_t width) { return MemoryCost(layout(width), runs, context_.target->warp_size); };
+    int64_t around = WidestAround(runs);
+    while (around > vector && elements / around < threads_.Count()) around /= 2;
+    if (GoesAlongLast(module_, loop, runs)) {
+      vector = CheapestVector(vector, NarrowestBytes(runs), cost);
+      if (around > vector) around = CheapestVector(around, NarrowestBytes(runs), cost);
+    }
+    return layout(around > vector && cost(around) < cost(vector) ? around : vector);
   }
 
   ir::Module& module_;

@@ -269,10 +269,14 @@ StorePlan RandomModule::SomePlan(const Store& store, size_t vars) {
   for (const Read& read : ReadsOf(module_.exprs, store.value)) {
     const BufferId from{module_.exprs[read.load].ref};
     if (!is_memory(module_[from])) continue;
-    LoadPlan load{from, LoadForm(Below(module_[from].space == Space::kShared ? 5 : 4))};
-    if (load.form >= LoadForm::kAcross && (vars == 1 || read.mask)) load.form = LoadForm::kVector;
+    LoadPlan load{from, LoadForm(Below(6))};
+    if (load.form == LoadForm::kGathered && module_[from].space != Space::kShared) load.form = LoadForm::kVector;
+    if (IsScattered(load.form) && (vars == 1 || read.mask)) load.form = LoadForm::kVector;
+    const int bits = Bits(module_[from].dtype);
+    if (load.form == LoadForm::kAround && (module_[from].space != Space::kGlobal || (bits != 8 && bits != 16))) load.form = LoadForm::kVector;
     if (load.form >= LoadForm::kVector) load.width = wide(module_[from]);
-    load.once = may_choose(module_[from], load.width) && Coin();
+    if (load.form == LoadForm::kAround) load.width = 128 / bits;
+    load.once = load.form != LoadForm::kAround && may_choose(module_[from], load.width) && Coin();
     plan.loads.push_back(load);
   }
   return plan;

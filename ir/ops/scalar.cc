@@ -17,12 +17,21 @@ bool IsAccess(const Buffer& buffer, int32_t width) { return std::has_single_bit(
 // Instructions that say how long a cache keeps what they touch are of 16 bytes.
 bool MayChooseCache(const Buffer& buffer, int32_t width) { return buffer.space == Space::kGlobal && width * Bits(buffer.dtype) == 128; }
 
+bool HasVectorsAround(const Buffer& buffer, int32_t width) {
+  const int bits = Bits(buffer.dtype);
+  return buffer.space == Space::kGlobal && (bits == 8 || bits == 16) && width * bits >= 32;
+}
+
 void CheckLoadPlan(Verifier& verifier, const LoadPlan& plan) {
   const Buffer& buffer = verifier.module()[plan.buffer];
   const bool wide = plan.form >= LoadForm::kVector, gathered = plan.form == LoadForm::kGathered;
   if (!IsAccess(buffer, plan.width) || (!wide && plan.width != 1) || (gathered && buffer.space != Space::kShared)) {
     verifier.Error(fmt::format("a plan to load {} elements of {} as '{}'", plan.width, verifier.Name(plan.buffer), Name(plan.form)),
                    "an access takes 1, 2, 4, 8 or 16 elements, of 16 bytes or less; what is gathered is in shared memory");
+  }
+  if (plan.form == LoadForm::kAround && (!HasVectorsAround(buffer, plan.width) || plan.once)) {
+    verifier.Error(fmt::format("a plan to load the vectors around {} elements of {}", plan.width, verifier.Name(plan.buffer)),
+                   "they are 4 bytes or more of a tensor, of elements of one or two, and not past the cache");
   }
   if (plan.once && !MayChooseCache(buffer, plan.width))
     verifier.Error(fmt::format("a load of {} past the cache", verifier.Name(plan.buffer)), "such loads are of 16 bytes of global memory");
@@ -36,7 +45,7 @@ void CheckLoads(Verifier& verifier, const Store& op) {
     if (IsMemory(verifier.module()[buffer].space)) loaded.push_back(buffer), masked.push_back(read.mask.has_value());
   }
   for (const LoadPlan& plan : op.plan->loads) {
-    const bool scattered = plan.form >= LoadForm::kAcross && planned.size() < masked.size() && masked[planned.size()];
+    const bool scattered = IsScattered(plan.form) && planned.size() < masked.size() && masked[planned.size()];
     if (scattered)
       verifier.Error(fmt::format("a plan to load masked elements of {} as '{}'", verifier.Name(plan.buffer), Name(plan.form)),
                      "such a load takes elements of other iterations, whose masks may differ");

@@ -41,25 +41,38 @@ bool DependsOn(const ir::Module& module, const Facts& facts, const ir::For& loop
   return !std::ranges::all_of(access.indices, [&](ir::ExprId index) { return all.IsOne(index); });
 }
 
-MemoryRun RunOf(const ir::Module& module, const Facts& facts, const ir::For& loop, const Access& access, int64_t alignment) {
+MemoryRun RunOf(const ir::Module& module, const Facts& facts, const ir::For& loop, const Access& access, const std::set<ir::BufferId>& stored,
+                int64_t alignment) {
   const std::vector<int64_t> extents = ExtentsOf(module, loop);
   MemoryRun run{.bytes = std::max<int64_t>(1, ir::Bits(module[access.buffer].dtype) / 8)};
   for (size_t v = 0; v < extents.size(); ++v) {
     run.used.push_back(DependsOn(module, facts, loop, v, extents[v], access));
     if (extents[v] == 1 || !GoesAlong(module, facts, loop, v, access)) continue;
     run.variable = v;
-    run.width = AccessWidth(module, facts, loop, v, access, std::gcd(int64_t{16}, extents[v]), alignment);
+    const int64_t most = std::gcd(int64_t{16}, extents[v]);
+    run.width = AccessWidth(module, facts, loop, v, access, most, alignment);
+    const bool last = v + 1 == extents.size();
+    if (last && !access.write && !stored.contains(access.buffer))
+      run.around = AroundWidthIn(module, facts, loop, v, access.buffer, access.indices, most);
   }
   return run;
+}
+
+// That follow each other along a loop's variable.
+int64_t RegistersOf(const Layout& layout, size_t variable) {
+  const auto& digits = layout.dim(int(variable));
+  return digits.empty() || digits[0].place != ir::Place::kRegister ? 1 : digits[0].size;
 }
 
 }  // namespace
 
 int64_t MemoryRun::Width(const Layout& layout) const {
-  if (!variable) return 1;
-  const auto& digits = layout.dim(int(*variable));
-  const int64_t registers = digits.empty() || digits[0].place != ir::Place::kRegister ? 1 : digits[0].size;
-  return std::max<int64_t>(1, std::gcd(registers, std::min(width, kWidestAccess / bytes)));
+  return variable ? std::max<int64_t>(1, std::gcd(RegistersOf(layout, *variable), std::min(width, kWidestAccess / bytes))) : 1;
+}
+
+int64_t MemoryRun::Accesses(const Layout& layout, int64_t registers) const {
+  const int64_t plain = registers / Width(layout);
+  return variable ? std::min(plain, kLoadsAround * registers / std::gcd(RegistersOf(layout, *variable), around)) : plain;
 }
 
 std::vector<MemoryRun> MemoryRunsOf(const ir::Module& module, const Facts& facts, const ir::Stmt& stmt, int64_t alignment) {
@@ -67,9 +80,13 @@ std::vector<MemoryRun> MemoryRunsOf(const ir::Module& module, const Facts& facts
   Facts inner = facts;
   inner.EnterLoop(loop);
   std::vector<MemoryRun> runs;
-  for (const Access& access : AccessesOf(module, stmt)) {
+  const std::vector<Access> accesses = AccessesOf(module, stmt);
+  std::set<ir::BufferId> stored;
+  for (const Access& access : accesses)
+    if (access.write) stored.insert(access.buffer);
+  for (const Access& access : accesses) {
     if (module[access.buffer].space != ir::Space::kGlobal || access.tile || access.indices.empty()) continue;
-    runs.push_back(RunOf(module, inner, loop, access, alignment));
+    runs.push_back(RunOf(module, inner, loop, access, stored, alignment));
   }
   return runs;
 }
@@ -84,6 +101,8 @@ MemoryRuns MemoryRunsOf(const ir::Module& module, ir::Kernel& kernel, int64_t al
   });
   return runs;
 }
+
+int64_t WidestAround(std::span<const MemoryRun> runs) { return runs.empty() ? 1 : std::ranges::max(runs, {}, &MemoryRun::around).around; }
 
 int64_t NarrowestBytes(std::span<const MemoryRun> runs) { return std::ranges::min(runs, {}, &MemoryRun::bytes).bytes; }
 
@@ -115,7 +134,7 @@ int64_t MemoryCost(const Layout& layout, std::span<const MemoryRun> runs, int64_
       for (const ir::Digit& digit : layout.dim(int(v)))
         if (run.used[v] && digit.place == ir::Place::kRegister) registers *= digit.size;
     }
-    cost += registers / run.Width(layout) * (int64_t(sectors.size()) + kIssue);
+    cost += run.Accesses(layout, registers) * (int64_t(sectors.size()) + kIssue);
   }
   return cost;
 }

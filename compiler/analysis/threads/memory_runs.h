@@ -21,11 +21,14 @@ namespace kiln::compiler {
 struct MemoryRun {
   std::optional<size_t> variable;  // of the loop, along which it goes from one element to the next in memory
   int64_t width = 1;               // neighbours that one access may take
+  int64_t around = 1;              // neighbours that the two vectors around them may take
   int64_t bytes = 1;               // of an element
   std::vector<bool> used;          // variables that it depends on
 
   // Neighbours that one access of a loop with this layout takes, of registers that follow each other along the variable.
   int64_t Width(const ir::Layout& layout) const;
+  // How many accesses a thread of such a loop makes for so many of its registers.
+  int64_t Accesses(const ir::Layout& layout, int64_t registers) const;
   bool operator==(const MemoryRun&) const = default;
 };
 
@@ -36,6 +39,8 @@ using MemoryRuns = std::map<const ir::For*, std::vector<MemoryRun>>;
 // Of loops whose accesses the program does not dictate. The pointers are into the kernel's body. `alignment`: of tensors, in bytes.
 MemoryRuns MemoryRunsOf(const ir::Module& module, ir::Kernel& kernel, int64_t alignment);
 
+// The most neighbours that two vectors around them take.
+int64_t WidestAround(std::span<const MemoryRun> runs);
 // Of the elements that an access moves, the narrowest.
 int64_t NarrowestBytes(std::span<const MemoryRun> runs);
 // Whether the loop moves elements between memory and registers, along its last variable where it goes along one: then CheapestVector says how many

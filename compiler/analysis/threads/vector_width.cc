@@ -55,11 +55,11 @@ bool IsSame(const ir::Module& module, const Facts& facts, ir::VarId var, std::sp
   return std::ranges::all_of(indices, [&](ExprId index) { return neighbours.IsOne(index); });
 }
 
-// Whether iterations v·width … v·width + width − 1 count up in the last dimension, from a multiple of the width, and stay in one row.
-bool CountsUp(const ir::Module& module, const Facts& facts, ir::VarId var, std::span<const ExprId> indices, int64_t width) {
+// Whether iterations v·width … v·width + width − 1 count up in the last dimension, from a multiple of `from`, and have one row.
+bool CountsUp(const ir::Module& module, const Facts& facts, ir::VarId var, std::span<const ExprId> indices, int64_t width, int64_t from) {
   const Neighbourhood neighbours(module, facts, var, width);
   const std::optional<Steps> last = neighbours.Of(indices.back());
-  return last && last->step == 1 && last->divisor % width == 0 &&
+  return last && last->step == 1 && last->divisor % from == 0 &&
          std::ranges::all_of(indices.first(indices.size() - 1), [&](ExprId index) { return neighbours.IsOne(index); });
 }
 
@@ -87,7 +87,19 @@ int64_t VectorWidthIn(const ir::Module& module, const Facts& facts, const ir::Fo
     width = std::gcd(width, facts.DivisorOf(buffer.shape.back()));
   }
   for (width &= -width; width > 1; width /= 2)
-    if (CountsUp(module, facts, loop.vars[variable], indices, width)) return width;
+    if (CountsUp(module, facts, loop.vars[variable], indices, width, width)) return width;
+  return 1;
+}
+
+int64_t AroundWidthIn(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, ir::BufferId id,
+                      std::span<const ExprId> indices, int64_t most) {
+  const ir::Buffer& buffer = module[id];
+  const int64_t bits = ir::Bits(buffer.dtype);
+  if (buffer.space != ir::Space::kGlobal || (bits != 8 && bits != 16) || indices.empty() || !LastIsContiguous(module, buffer)) return 1;
+  if (HasGaps(module, id) || facts.RangeOf(indices.back()).min < 0) return 1;
+  most = std::gcd(most, 128 / bits);
+  for (int64_t width = most & -most; width * bits >= 32; width /= 2)
+    if (CountsUp(module, facts, loop.vars[variable], indices, width, 1)) return width;
   return 1;
 }
 

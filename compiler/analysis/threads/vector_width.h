@@ -20,6 +20,14 @@ int64_t VectorWidth(const ir::Module& module, const Facts& facts, const ir::For&
 int64_t VectorWidthIn(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, ir::BufferId buffer,
                       std::span<const ir::ExprId> indices, int64_t most, int64_t alignment);
 
+// How many neighbours the two aligned vectors around them may load (ir::LoadForm::kAround): the largest power of two ≤ `most` such that iterations
+// v·w … v·w + w − 1 read w neighbours in a row of a tensor, of elements of one or two bytes. They may begin anywhere in memory, and end beyond the
+// row, but not begin before it. 1 where there are none, or they would fill no register.
+int64_t AroundWidthIn(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, ir::BufferId buffer,
+                      std::span<const ir::ExprId> indices, int64_t most);
+
+inline constexpr int64_t kLoadsAround = 2;  // of so many vectors
+
 // The largest power of two ≤ `most` for which a bool has one value in iterations v·w … v·w + w − 1 of one of the loop's variables.
 int64_t MaskWidth(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, ir::ExprId mask, int64_t most);
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "compiler/analysis/access.h"
@@ -232,8 +233,7 @@ bool Memory::MayBeEmpty(BufferId id) const {
 
 // Where the condition is false, loads element 0 and ignores it. Not if there may be no element 0, nor on the emulator, which takes this load
 // for an access like any other, so that it could race.
-Value* Memory::LoadGuarded(BufferId id, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align, Value* otherwise, bool once) {
-  const auto load = [&](Value* from) -> Value* { return once ? device().LoadOnce(type, from) : b().CreateAlignedLoad(type, from, align); };
+Value* Memory::Guarded(BufferId id, llvm::Type* type, Value* pointer, Value* condition, Value* otherwise, const std::function<Value*(Value*)>& load) {
   if (condition == nullptr) return load(pointer);
   const ir::Buffer& buffer = module()[id];
   if (!target().emulated && (buffer.space == Space::kShared || (!MayBeEmpty(id) && !compiler::HasGaps(module(), id)))) {
@@ -251,6 +251,26 @@ Value* Memory::LoadGuarded(BufferId id, llvm::Type* type, Value* pointer, Value*
   result->addIncoming(loaded, then);
   result->addIncoming(otherwise, from);
   return result;
+}
+
+Value* Memory::LoadGuarded(BufferId id, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align, Value* otherwise, bool once) {
+  return Guarded(id, type, pointer, condition, otherwise,
+                 [&](Value* from) -> Value* { return once ? device().LoadOnce(type, from) : b().CreateAlignedLoad(type, from, align); });
+}
+
+Value* Memory::LoadAround(BufferId id, unsigned words, Value* pointer, Value* condition, Value* further) {
+  auto* vector = llvm::FixedVectorType::get(b().getInt32Ty(), words);
+  auto* both = llvm::FixedVectorType::get(b().getInt32Ty(), 2 * words);
+  const llvm::Align align(uint64_t(words) * 4);
+  return Guarded(id, both, pointer, condition, llvm::PoisonValue::get(both), [&](Value* from) {
+    Value* mask = llvm::ConstantInt::getSigned(b().getInt64Ty(), -int64_t(align.value()));
+    Value* first = b().CreateIntrinsic(llvm::Intrinsic::ptrmask, {from->getType(), mask->getType()}, {from, mask});
+    Value* low = b().CreateAlignedLoad(vector, first, align);
+    Value* high = b().CreateAlignedLoad(vector, b().CreateGEP(b().getInt8Ty(), first, further), align);
+    llvm::SmallVector<int> all(size_t{2} * words);
+    std::iota(all.begin(), all.end(), 0);
+    return b().CreateShuffleVector(low, high, all);
+  });
 }
 
 llvm::Align Memory::AlignOf(BufferId id, int64_t elements) const {

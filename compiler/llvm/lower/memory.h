@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "compiler/llvm/lower/evaluator.h"
@@ -44,6 +45,9 @@ class Memory : Part {
 
   // `once`: past the first cache.
   Value* LoadGuarded(ir::BufferId buffer, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align, Value* otherwise, bool once);
+  // Two aligned vectors of so many i32s, as one: that in which the pointer's byte lies, and the one `further` bytes (i64) behind it. The emulator
+  // would take them for accesses to what lies around the tensor.
+  Value* LoadAround(ir::BufferId buffer, unsigned words, Value* pointer, Value* condition, Value* further);
   llvm::Align AlignOf(ir::BufferId buffer, int64_t elements) const;
   Value* PadValue(const ir::Buffer& buffer) const;
   Values StridesOf(ir::BufferId global);  // i64, elements
@@ -58,6 +62,8 @@ class Memory : Part {
   void CheckRegion(const ir::Region& region);
 
  private:
+  Value* Guarded(ir::BufferId buffer, llvm::Type* type, Value* pointer, Value* condition, Value* otherwise,
+                 const std::function<Value*(Value* from)>& load);
   Value* FlatOffset(ir::BufferId buffer, std::span<const ir::ExprId> indices);  // in elements
   Value* RegisterOf(ir::BufferId fragment, std::span<const ir::ExprId> indices);
   void StopWhere(Value* outside, ir::BufferId buffer, std::span<Value* const> index, bool write);

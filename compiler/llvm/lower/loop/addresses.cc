@@ -114,6 +114,12 @@ void Addresses::MakeChecks(ElementAddress& address, std::span<const ExprId> indi
   }
 }
 
+int64_t ElementAddress::Check::ConstantAt(const ir::Indices& part) const {
+  int64_t constant = 0;
+  for (const auto& [digits, coefficient] : coefficients) constant += coefficient * digits.Of(part[size_t(digits.variable)]);
+  return constant;
+}
+
 SplitOffset Addresses::OffsetAt(const ElementAddress& address, int64_t reg) const {
   const ir::Indices& part = loop_.parts[size_t(reg)];
   SplitOffset offset = address.base;
@@ -144,16 +150,25 @@ Value* Addresses::ConditionAt(const ElementAddress& address, int64_t reg) const 
     return Both(iterations_.guard(), address.may_be_outside ? memory_.ElementExists(address.buffer, address.indices) : nullptr);
   }
   Value* condition = iterations_.guard();
-  const ir::Indices& part = loop_.parts[size_t(reg)];
-  for (const ElementAddress::Check& check : address.checks) {
-    int64_t constant = 0;
-    for (const auto& [digits, coefficient] : check.coefficients) constant += coefficient * digits.Of(part[size_t(digits.variable)]);
-    Value* index = check.index;
-    if (constant != 0) index = b().CreateAdd(index, llvm::ConstantInt::get(index->getType(), uint64_t(constant), true));
-    Value* inside = b().CreateICmpULT(index, check.limit);
-    condition = Both(condition, inside);
-  }
+  for (const ElementAddress::Check& check : address.checks) condition = Both(condition, b().CreateICmpULT(IndexAt(check, reg), check.limit));
   return condition;
+}
+
+Value* Addresses::CountAt(const ElementAddress& address, int64_t reg, int64_t width) const {
+  const auto at = [&](const ElementAddress::Check& check, int64_t r) { return check.ConstantAt(loop_.parts[size_t(r)]); };
+  for (const ElementAddress::Check& check : address.checks) {
+    if (at(check, reg + width - 1) == at(check, reg)) continue;
+    Value* all = llvm::ConstantInt::get(check.limit->getType(), uint64_t(width));
+    Value* rest = b().CreateSub(check.limit, IndexAt(check, reg));
+    return b().CreateTrunc(b().CreateBinaryIntrinsic(llvm::Intrinsic::umin, rest, all), b().getInt32Ty());
+  }
+  return nullptr;
+}
+
+Value* Addresses::IndexAt(const ElementAddress::Check& check, int64_t reg) const {
+  const int64_t constant = check.ConstantAt(loop_.parts[size_t(reg)]);
+  if (constant == 0) return check.index;
+  return b().CreateAdd(check.index, llvm::ConstantInt::get(check.index->getType(), uint64_t(constant), true));
 }
 
 bool Addresses::IsSamePlace(const ElementAddress& address, int64_t reg, int64_t other) const {

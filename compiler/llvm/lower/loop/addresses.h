@@ -40,6 +40,7 @@ struct ElementAddress {
     Value* index;
     std::vector<std::pair<compiler::LoopDigits, int64_t>> coefficients;
     Value* limit;
+    int64_t ConstantAt(const ir::Indices& part) const;  // what a register adds to the index
   };
   std::vector<Check> checks;
   std::vector<ir::ExprId> unproven;  // the indices, where one of them may lie outside of its tile
@@ -64,6 +65,9 @@ class Addresses : Part {
   SplitOffset OffsetAt(const ElementAddress& address, int64_t reg) const;
   Value* PointerAt(const ElementAddress& address, int64_t reg) const;
   Value* ConditionAt(const ElementAddress& address, int64_t reg) const;
+  // How many of `width` neighbours from the register on are inside of a global buffer, if the first is (i32; nullptr: all of them). They count up in
+  // its last dimension. With `split`.
+  Value* CountAt(const ElementAddress& address, int64_t reg, int64_t width) const;
   // Whether two registers access the same place, as where several elements are packed into one.
   bool IsSamePlace(const ElementAddress& address, int64_t reg, int64_t other) const;
 
@@ -71,6 +75,7 @@ class Addresses : Part {
   ElementAddress Make(ir::BufferId buffer, std::span<const ir::ExprId> indices, const compiler::Facts& known);
   std::vector<int64_t> RegistersOf(ir::BufferId fragment, std::span<const ir::ExprId> indices) const;
   void MakeLinear(ElementAddress& address);
+  Value* IndexAt(const ElementAddress::Check& check, int64_t reg) const;
   void MakeChecks(ElementAddress& address, std::span<const ir::ExprId> indices, const compiler::Facts& known);
 
   Evaluator& evaluator_;

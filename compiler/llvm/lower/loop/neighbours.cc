@@ -32,8 +32,15 @@ Values Neighbours::Eval(const ir::Store& store, int64_t first, int64_t count) {
   return EvalPacked(store.value, store.plan->packed, first, count, loads);
 }
 
-// The values of a read. Where it has a mask, that of the first neighbour holds for all that one access takes.
-Values Neighbours::Load(const ir::LoadPlan& plan, const ir::Read& read, const Loads& loads, int64_t first, int64_t count) {
+// The values of a read. Where it has a mask, that of the first neighbour holds for all that one access takes. But vectors around neighbours are
+// loaded whatever the masks say. The emulator would take that for an access to what lies around the elements, so it loads these.
+Values Neighbours::Load(const ir::LoadPlan& planned, const ir::Read& read, const Loads& loads, int64_t first, int64_t count) {
+  ir::LoadPlan plan = planned;
+  if (plan.form == ir::LoadForm::kAround && target().emulated) plan.form = ir::LoadForm::kVector, plan.width = 1;
+  if (plan.form == ir::LoadForm::kAround && read.mask) {
+    const Values loaded = vectors_.Load(plan, addresses_.Of(plan.buffer, pool()[read.load].Args()), first, count);
+    return Select(elements_.Eval(*read.mask, first, count, loads), loaded, elements_.Eval(pool()[read.value].args[2], first, count, loads));
+  }
   const ElementAddress& address = addresses_.Of(plan.buffer, pool()[read.load].Args(), read.mask);
   if (!read.mask) return vectors_.Load(plan, address, first, count);
   const int64_t width = plan.form == ir::LoadForm::kSame ? count : plan.width;
@@ -48,9 +55,12 @@ Values Neighbours::Load(const ir::LoadPlan& plan, const ir::Read& read, const Lo
     return vectors_.Load(plan, address, first, count, masks, otherwise);
   }
   const Values loaded = vectors_.Load(plan, address, first, count, masks);
-  const Values other = elements_.Eval(else_value, first, count, loads);
+  return Select(masks, loaded, elements_.Eval(else_value, first, count, loads));
+}
+
+Values Neighbours::Select(const Values& masks, const Values& loaded, const Values& other) const {
   Values values;
-  for (size_t i = 0; i < size_t(count); ++i) values.push_back(b().CreateSelect(masks[i], loaded[i], other[i]));
+  for (size_t i = 0; i < loaded.size(); ++i) values.push_back(b().CreateSelect(masks[i], loaded[i], other[i]));
   return values;
 }
 

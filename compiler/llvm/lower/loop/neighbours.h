@@ -23,6 +23,7 @@ class Neighbours : Part {
 
  private:
   Values Load(const ir::LoadPlan& plan, const ir::Read& read, const Loads& loads, int64_t first, int64_t count);
+  Values Select(const Values& masks, const Values& loaded, const Values& other) const;
   Values EvalPacked(ir::ExprId value, int64_t packed, int64_t first, int64_t count, const Loads& loads);
   Values ConvertTogether(ir::ExprId cast, int64_t first, int64_t count, const Loads& loads);
   // Two values as a vector.

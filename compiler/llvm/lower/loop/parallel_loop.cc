@@ -45,7 +45,9 @@ void ParallelLoop::Lower(const ir::Stmt& stmt, const std::function<void(const ir
 void ParallelLoop::MakeAddresses(const ir::Stmt& stmt) {
   for (const compiler::Access& access : compiler::AccessesOf(module(), stmt)) {
     const Space space = module()[access.buffer].space;
-    if (!access.tile && (IsMemory(space) || space == Space::kFragment)) addresses_.Of(access.buffer, access.indices, access.mask);
+    if (access.tile || (!IsMemory(space) && space != Space::kFragment)) continue;
+    addresses_.Of(access.buffer, access.indices, access.mask);
+    if (access.mask && space == Space::kGlobal) addresses_.Of(access.buffer, access.indices);  // of what is loaded whatever the mask says
   }
   for (const ir::Stmt& inner : loop_.loop->body) {
     const auto* branch = loop_.only_stores ? std::get_if<ir::If>(&inner.op) : nullptr;

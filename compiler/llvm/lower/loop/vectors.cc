@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/llvm/lower/loop/vectors.h"
 
+#include "compiler/llvm/lower/loop/around.h"
+
 namespace kiln::llvm_ir {
 
 Values Vectors::Load(const ir::LoadPlan& plan, const ElementAddress& address, int64_t first, int64_t count, std::span<Value* const> masks,
                      Value* otherwise) {
-  if (plan.form >= ir::LoadForm::kAcross) return LoadScattered(plan, address, first, count);
+  if (ir::IsScattered(plan.form)) return LoadScattered(plan, address, first, count);
   const bool same = plan.form == ir::LoadForm::kSame;
   Values values;
   for (int64_t i = 0; i < count; i += plan.width) {
@@ -15,7 +17,9 @@ Values Vectors::Load(const ir::LoadPlan& plan, const ElementAddress& address, in
       values.push_back(values.back());
       continue;
     }
-    for (Value* value : LoadNeighbours(plan, address, first + i, nullptr, mask, otherwise)) values.push_back(value);
+    const Values loaded = plan.form == ir::LoadForm::kAround ? LoadAround(plan, address, first + i)
+                                                             : LoadNeighbours(plan, address, first + i, nullptr, mask, otherwise);
+    values.insert(values.end(), loaded.begin(), loaded.end());
   }
   return values;
 }
@@ -54,6 +58,33 @@ Values Vectors::LoadNeighbours(const ir::LoadPlan& plan, const ElementAddress& a
   for (unsigned j = 0; j < width; ++j) {
     Value* v = width == 1 ? loaded : b().CreateExtractElement(loaded, uint64_t(j));
     values.push_back(FromMemory(v, buffer.dtype));
+  }
+  return values;
+}
+
+// The second of the vectors around the neighbours is another one than the first only where it has elements that are inside. So either is in memory
+// that is there, whatever lies around the tensor.
+Values Vectors::LoadAround(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg) {
+  const ir::Buffer& buffer = module()[plan.buffer];
+  const int64_t element = ir::Bytes(buffer.dtype), bytes = plan.width * element;
+  Value *pointer = addresses_.PointerAt(address, reg), *condition = addresses_.ConditionAt(address, reg);
+  Value *counted = addresses_.CountAt(address, reg, plan.width), *count = counted == nullptr ? I32(plan.width) : counted;
+  if (condition != nullptr) count = b().CreateSelect(condition, count, I32(0));
+  Value* phase = b().CreateAnd(b().CreateTrunc(b().CreatePtrToInt(pointer, b().getInt64Ty()), b().getInt32Ty()), uint64_t(bytes - 1));
+  Value* leaves = b().CreateICmpUGT(b().CreateAdd(phase, Scaled(count, element)), I32(bytes));
+  Value* loaded = memory_.LoadAround(plan.buffer, unsigned(bytes / 4), pointer, condition, b().CreateSelect(leaves, I64(bytes), I64(0)));
+  Values words;
+  for (int64_t i = 0; i < bytes / 2; ++i) words.push_back(b().CreateExtractElement(loaded, uint64_t(i)));
+  words = WordsFrom(b(), std::move(words), phase);
+  Value* together = llvm::PoisonValue::get(llvm::FixedVectorType::get(b().getInt32Ty(), unsigned(words.size())));
+  for (size_t i = 0; i < words.size(); ++i) together = b().CreateInsertElement(together, words[i], uint64_t(i));
+  together = b().CreateBitCast(together, llvm::FixedVectorType::get(MemoryType(llvm(), buffer.dtype), unsigned(plan.width)));
+  Values values;
+  for (int64_t i = 0; i < plan.width; ++i) {
+    Value* inside = counted == nullptr ? condition : b().CreateICmpUGT(count, I32(i));
+    Value* value = b().CreateExtractElement(together, uint64_t(i));
+    if (inside != nullptr) value = b().CreateSelect(inside, value, memory_.PadValue(buffer));
+    values.push_back(FromMemory(value, buffer.dtype));
   }
   return values;
 }

@@ -37,6 +37,8 @@ class Vectors : Part {
   // `vectors`: of which the vector at the register is one; nullptr: it takes neighbours in the last variable.
   Values LoadNeighbours(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg, const Scattered* vectors, Value* mask,
                         Value* otherwise);
+  // The same where they begin anywhere in memory.
+  Values LoadAround(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg);
   void CheckNeighbours(const ElementAddress& address, int64_t reg, int64_t width, const Scattered* vectors, Value* exists, bool write);
   Value* Join(std::span<Value* const> values) const;
 
