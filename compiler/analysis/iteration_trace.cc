@@ -33,8 +33,8 @@ class Tracer {
   void Run(const ir::Block& body) {
     for (const ir::Stmt& stmt : body) {
       stmt_ = &stmt;
-      std::visit(ir::Overloaded{[&](const ir::Let& op) { Bind(op.var, Read(op.value)); }, [&](const ir::Store& op) { Write(op); },
-                                [&](const ir::If& op) { Choose(op); }, [&](const ir::For& op) { FirstRound(op); },
+      std::visit(ir::Overloaded{[&](const ir::Let& op) { Name(op); }, [&](const ir::Store& op) { Write(op); }, [&](const ir::If& op) { Choose(op); },
+                                [&](const ir::For& op) { FirstRound(op); },
                                 ir::Ignored<ir::Alloc, ir::While, ir::Assume, ir::Copy, ir::Gemm, ir::Mma, ir::AnyElementwise, ir::Reduce, ir::Atomic,
                                             ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit,
                                             ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
@@ -58,6 +58,13 @@ class Tracer {
     return value;
   }
 
+  // What the let loads is loaded here, and not again where its name is used.
+  void Name(const ir::Let& op) {
+    const ExprId value = Read(op.value);
+    Bind(op.var, value);
+    read_.insert(ir::Index(value));
+  }
+
   void Write(const ir::Store& op) {
     std::vector<ExprId> indices;
     for (const ExprId index : op.indices) indices.push_back(Read(index));
@@ -78,7 +85,7 @@ class Tracer {
   }
 
   void Loads(ExprId id, std::unordered_set<uint32_t>& seen) {
-    if (!seen.insert(ir::Index(id)).second) return;
+    if (read_.contains(ir::Index(id)) || !seen.insert(ir::Index(id)).second) return;
     const ir::ExprNode& node = module_.exprs[id];
     const bool chooses = ir::Chooses(node.op) || node.op == ExprOp::kAnd || node.op == ExprOp::kOr;
     for (const ExprId arg : chooses ? node.Args().first(1) : node.Args()) Loads(arg, seen);
@@ -109,6 +116,7 @@ class Tracer {
   std::set<ir::BufferId> written_;
   std::map<uint32_t, ExprId> values_;  // of variables
   std::map<uint32_t, bool> settled_;
+  std::unordered_set<uint32_t> read_;  // values of lets
   std::vector<Touched> touched_;
   const ir::Stmt* stmt_ = nullptr;
 };
