@@ -63,6 +63,18 @@ TEST_F(SandboxTest, LetsAWorkerDoNothingButCompile) {
   EXPECT_EQ(daemon_->Stats().worker_crashes(), 0u) << "what is refused is an error of the call, not the end of the worker";
 }
 
+// What a child process writes to the pipe before it ends.
+std::vector<int> NumbersFrom(pid_t pid, const std::array<int, 2>& ends) {
+  ::close(ends[1]);
+  std::vector<int> numbers;
+  for (int i = 0; ::read(ends[0], &i, sizeof i) == sizeof i;) numbers.push_back(i);
+  ::close(ends[0]);
+  int status = -1;
+  EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+  return numbers;
+}
+
 enum class Step { kEntered, kClosed };
 
 // Those of `tried` that succeed in a process that has entered the sandbox in that role, in a thread that was there before the last step.
@@ -87,14 +99,7 @@ std::vector<int> EscapesIn(WorkerRole role, const std::vector<Escape>& tried, St
     last_step.count_down();
     earlier.join();
   }
-  ::close(ends[1]);
-  std::vector<int> escaped;
-  for (int i = 0; ::read(ends[0], &i, sizeof i) == sizeof i;) escaped.push_back(i);
-  ::close(ends[0]);
-  int status = -1;
-  EXPECT_EQ(::waitpid(pid, &status, 0), pid);
-  EXPECT_EQ(status, 0);
-  return escaped;
+  return NumbersFrom(pid, ends);
 }
 
 TEST(Sandbox, LetsAnEmulatorDoNothingButCompute) {
@@ -365,14 +370,7 @@ std::vector<int> LimitsThatACompilerSets(const fs::path& program) {
     const ssize_t bytes = static_cast<ssize_t>(set.size() * sizeof(int));
     ::_exit(::write(ends[1], set.data(), static_cast<std::size_t>(bytes)) == bytes ? 0 : 3);
   }
-  ::close(ends[1]);
-  std::vector<int> set;
-  for (int i = 0; ::read(ends[0], &i, sizeof i) == sizeof i;) set.push_back(i);
-  ::close(ends[0]);
-  int status = -1;
-  EXPECT_EQ(::waitpid(pid, &status, 0), pid);
-  EXPECT_EQ(status, 0);
-  return set;
+  return NumbersFrom(pid, ends);
 }
 
 TEST(Sandbox, ACompilerBoundsTheTimeOfWhatItStartsAndNoOtherLimit) {
