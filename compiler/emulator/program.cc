@@ -26,6 +26,7 @@
 #include "compiler/emulator/runtime/gang.h"
 #include "compiler/emulator/runtime/matrix/number.h"
 #include "compiler/emulator/tensor_map.h"
+#include "compiler/llvm/backend_options.h"
 #include "compiler/target/target.h"
 
 #pragma GCC diagnostic push
@@ -399,6 +400,7 @@ class JitProgram final : public Program {
   }
 
   llvm::Error MakeJit(bool cut) {
+    llvm_ir::SetBackendOptions();
     auto machine = llvm::orc::JITTargetMachineBuilder::detectHost();
     if (!machine) return machine.takeError();
     machine->addFeatures({"-avx512bf16", "-avxneconvert"});  // their conversion takes subnormals for zero

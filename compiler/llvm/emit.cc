@@ -11,6 +11,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "compiler/llvm/backend_options.h"
 #include "compiler/llvm/emit_base.h"
 #include "compiler/llvm/ptx/for_ptxas.h"
 
@@ -29,21 +30,6 @@
 namespace kiln::llvm_ir {
 
 using target::Family;
-
-namespace {
-
-// Of a function with more blocks than this, CodeGenPrepare looks again at the blocks that it changes alone. Else each change of a branch begins it
-// again at the first block. It makes the same code.
-constexpr llvm::StringRef kMostBlocksAgain = "512";
-
-// Again for each module: lld takes options of LLVM back.
-void SetOptions() {
-  auto& options = llvm::cl::getRegisteredOptions();
-  const auto found = options.find("cgpp-huge-func");
-  if (found != options.end() && found->second->getNumOccurrences() == 0) found->second->addOccurrence(1, found->first, kMostBlocksAgain);
-}
-
-}  // namespace
 
 void InitializeTargets() {
   LLVMInitializeNVPTXTargetInfo();
@@ -154,7 +140,7 @@ void Prepare(llvm::Module& module, llvm::TargetMachine& machine, const target::T
 std::expected<llvm::SmallVector<char, 0>, std::string> Generate(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType type) {
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream stream(bytes);
-  SetOptions();
+  SetBackendOptions();
   LeaveOut(module);
   llvm::legacy::PassManager passes;
   if (machine.addPassesToEmitFile(passes, stream, nullptr, type)) {

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Options that LLVM's backends read from its command line, for whoever makes machine code: for GPUs, or for the emulator's host.
+#pragma once
+
+namespace kiln::llvm_ir {
+
+// Before each module: lld takes options of LLVM back.
+void SetBackendOptions();
+
+}  // namespace kiln::llvm_ir
