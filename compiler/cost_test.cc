@@ -313,6 +313,25 @@ func @f(%X: global bf16[512, 3, 65536, 17, 16] strides(1, 64, 8, 100, 1)) output
   EXPECT_TRUE(result.diagnostics(0).message().contains("registers at a time; what does not fit is spilled")) << result.diagnostics(0).message();
 }
 
+// Such addresses in one block, each in two registers: fewer are alive than there are registers, but their halves are more.
+TEST(Cost, HalvesOfAddressesCrowdAmdsRegisters) {
+  v1::CompileOptions options;
+  options.set_max_unrolled(1);
+  const v1::WorkerResult result = CompileWith(R"(kiln 1
+func @f[%n](%X: global u64[3, 4096, 2, 17], %Y: global u8[%n], %Z: global u8[17]) outputs(2) {
+  kernel @k grid(2, 8) threads 1 blocks(%b, %c) {
+    %s = alloc shared u8[3, 5, 12, 17]
+    copy %X[%n * 3, %b * 5, %c * 12, 0; 3, 5, 12, 17] -> %s[0, 0, 0, 0; 3, 5, 12, 17]
+    copy %s[0, 0, 0, 0; 1, 1, 1, 17] -> %Z[0; 17]
+  }
+}
+)",
+                                              "hip:gfx90a", options);
+  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+  ASSERT_EQ(result.diagnostics_size(), 1);
+  EXPECT_TRUE(result.diagnostics(0).message().contains("max_crowding is 64000")) << result.diagnostics(0).message();
+}
+
 // Only some threads store the results: LLVM would move all of the work to the store, and keep the 1,024 values that it reads until then.
 TEST(Cost, WorkDoesNotMoveToWhereItKeepsMoreAliveThanFits) {
   const v1::WorkerResult result = CompileText(R"(kiln 1

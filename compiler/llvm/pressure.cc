@@ -4,7 +4,6 @@
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include <llvm/ADT/DenseMap.h>
-#include <llvm/ADT/DenseSet.h>
 #include <llvm/ADT/STLExtras.h>
 #include <llvm/IR/CFG.h>
 #include <llvm/IR/DataLayout.h>
@@ -58,6 +57,11 @@ class Liveness {
     const llvm::User& user = *use.getUser();
     const bool is_stored = llvm::isa<llvm::StoreInst>(user) && use.getOperandNo() != llvm::StoreInst::getPointerOperandIndex();
     return is_stored || llvm::isa<llvm::SelectInst, llvm::PHINode>(user);
+  }
+
+  // The parts for which the allocator looks for places one by one, of a value that lives in one block.
+  size_t PartsOf(const llvm::Instruction& value) {
+    return llvm::isa<llvm::LoadInst, llvm::PHINode>(value) || value.getType()->isVectorTy() ? 1 : RegistersOf(value);
   }
 
   // The value that an operand keeps alive: itself, or the base if it is an offset from it.
@@ -115,15 +119,23 @@ class Liveness {
   // From the end of a block to its start.
   size_t MostIn(const llvm::BasicBlock& block) {
     Out& out = out_[block.getNumber()];
-    llvm::DenseSet<const llvm::Instruction*> live(out.values.begin(), out.values.end());
-    size_t registers = out.registers, most = registers;
+    llvm::DenseMap<const llvm::Instruction*, size_t> live;  // and the parts of each
+    for (const llvm::Instruction* value : out.values) live[value] = 1;
+    size_t registers = out.registers, most = registers, parts = live.size();
     for (const llvm::Instruction& instruction : llvm::reverse(block)) {
-      if (live.erase(&instruction)) registers -= RegistersOf(instruction);
+      if (const auto value = live.find(&instruction); value != live.end()) {
+        registers -= RegistersOf(instruction), parts -= value->second;
+        live.erase(value);
+      }
       if (llvm::isa<llvm::PHINode>(instruction)) continue;
-      for (const llvm::Value* operand : instruction.operands())
-        if (const llvm::Instruction* value = Kept(operand); value != nullptr && live.insert(value).second) registers += RegistersOf(*value);
+      for (const llvm::Value* operand : instruction.operands()) {
+        const llvm::Instruction* value = Kept(operand);
+        if (value == nullptr) continue;
+        const size_t own = value->getParent() == &block ? PartsOf(*value) : 1;
+        if (live.try_emplace(value, own).second) registers += RegistersOf(*value), parts += own;
+      }
       most = std::max(most, registers);
-      if (live.size() > kNamedRegisters) beyond_ += live.size() - kNamedRegisters;
+      if (parts > kNamedRegisters) beyond_ += parts - kNamedRegisters;
     }
     return most;
   }
