@@ -38,6 +38,9 @@ class SassInstruction {
   unsigned Written() const { return high_ >> 17 & 7; }
   // Of a branch: a second condition, or none.
   bool Unconditional() const { return (high_ >> 23 & 15) == kTrue; }
+  // Of a branch: whether it asks if the threads of a mask are together. From sm_90 on it is taken where they are not (BRA.DIV), before where they
+  // are (BRA.CONV).
+  bool AsksConvergence() const { return (high_ >> 27 & 3) == 1; }
   // Of a branch: how many bytes behind the next instruction its target is.
   int64_t Offset(bool hopper) const {
     const uint64_t field = low_ >> 34 | high_ << 30;
