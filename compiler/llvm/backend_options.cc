@@ -11,8 +11,8 @@ struct Option {
 };
 
 constexpr Option kOptions[] = {
-    // Of a function with more blocks than this, CodeGenPrepare looks again at the blocks that it changes alone. Else each change of a branch begins it
-    // again at the first block. It makes the same code.
+    // Of a function with more blocks than this, CodeGenPrepare looks again at the blocks that it changes alone. Else each change of a branch begins
+    // it again at the first block. It makes the same code.
     {"cgpp-huge-func", "512"},
     // The register coalescer's rule asks which registers are alive together, and LLVM 22 reads beyond the (empty) range of one that is copied but
     // never written: it crashes for some addresses. Undefined values give such registers, and so do AMD's branches in which threads part.
