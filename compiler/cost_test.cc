@@ -313,7 +313,7 @@ func @f(%X: global bf16[512, 3, 65536, 17, 16] strides(1, 64, 8, 100, 1)) output
   EXPECT_TRUE(result.diagnostics(0).message().contains("registers at a time; what does not fit is spilled")) << result.diagnostics(0).message();
 }
 
-// Such addresses in one block, each in two registers: fewer are alive than there are registers, but their halves are more.
+// Fewer addresses are alive in one block than there are registers, but each of them takes two.
 TEST(Cost, HalvesOfAddressesCrowdAmdsRegisters) {
   v1::CompileOptions options;
   options.set_max_unrolled(1);

@@ -5,7 +5,7 @@
 
 namespace kiln::llvm_ir {
 
-// Before each module: lld takes options of LLVM back.
+// Before each module: lld takes options of LLVM back. They are the process's, so one thread may compile at a time.
 void SetBackendOptions();
 
 }  // namespace kiln::llvm_ir

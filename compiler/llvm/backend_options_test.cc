@@ -64,7 +64,9 @@ void Coalesce(std::string_view target, llvm::StringRef code) {
   const auto machine = MakeTargetMachine(**target::Find(target));
   llvm::LLVMContext context;
   const auto parser = llvm::createMIRParser(llvm::MemoryBuffer::getMemBuffer(code), context);
+  ASSERT_NE(parser, nullptr);
   const auto module = parser->parseIRModule();
+  ASSERT_NE(module, nullptr);
   module->setTargetTriple(machine->getTargetTriple());
   module->setDataLayout(machine->createDataLayout());
   llvm::legacy::PassManager passes;
@@ -79,6 +81,20 @@ void Coalesce(std::string_view target, llvm::StringRef code) {
 TEST(RegisterCoalescer, TakesRegistersThatAreNeverWritten) {
   Coalesce("hip:gfx1100", kForAmd);
   Coalesce("emu:sm_90a", kForHost);
+}
+
+TEST(BackendOptions, AreSetAgain) {
+  const auto occurrences = [](llvm::StringRef name) {
+    const auto& known = llvm::cl::getRegisteredOptions();
+    const auto found = known.find(name);
+    return found == known.end() ? -1 : found->second->getNumOccurrences();
+  };
+  for (int module = 0; module < 2; ++module) {
+    SetBackendOptions();
+    SetBackendOptions();
+    for (const char* name : {"cgpp-huge-func", "terminal-rule"}) EXPECT_EQ(occurrences(name), 1) << name << " of this LLVM";
+    llvm::cl::ResetAllOptionOccurrences();  // as lld does
+  }
 }
 
 }  // namespace

@@ -129,10 +129,11 @@ class Generator {
       diagnostics_.Warning("the values of one thread take " + std::to_string(live) +
                            " registers at a time; what does not fit is spilled: use smaller tiles or more threads");
     } else if (amd && !long_kernel) {
-      const std::string crowding = "those alive beyond " + std::to_string(kNamedRegisters) + ", added up over all instructions, are " +
-                                   std::to_string(beyond) + ", and max_crowding is " + std::to_string(context_.max_crowding()) + ": ";
-      diagnostics_.Warning("LLVM optimizes this kernel only in part, because fully optimized code would spill most of its values: " +
-                           (fits ? crowding : "") + "use smaller tiles or more threads");
+      const std::string crowding = "LLVM's allocator would take too long: values alive beyond " + std::to_string(kNamedRegisters) +
+                                   ", added up over all instructions, are " + std::to_string(beyond) + ", and max_crowding is " +
+                                   std::to_string(context_.max_crowding());
+      diagnostics_.Warning("LLVM optimizes this kernel only in part, because " +
+                           (fits ? crowding : "fully optimized code would spill most of its values") + ": use smaller tiles or more threads");
     }
     return true;
   }

@@ -59,9 +59,9 @@ class Liveness {
     return is_stored || llvm::isa<llvm::SelectInst, llvm::PHINode>(user);
   }
 
-  // The parts for which the allocator looks for places one by one, of a value that lives in one block.
+  // The parts for which the allocator looks for places one by one, of a value that lives in one block: the halves of what integer arithmetic makes.
   size_t PartsOf(const llvm::Instruction& value) {
-    return llvm::isa<llvm::LoadInst, llvm::PHINode>(value) || value.getType()->isVectorTy() ? 1 : RegistersOf(value);
+    return llvm::isa<llvm::LoadInst, llvm::PHINode>(value) || !value.getType()->isIntOrPtrTy() ? 1 : RegistersOf(value);
   }
 
   // The value that an operand keeps alive: itself, or the base if it is an offset from it.

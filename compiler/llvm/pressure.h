@@ -18,9 +18,9 @@ struct Pressure {
   // The most 32-bit registers that the values of one thread take at any place. Conditions take none, nor do addresses at a constant offset from
   // another, unless they are chosen among others or stored.
   size_t registers = 0;
-  // How many more values than kNamedRegisters are alive, added up over all instructions: about what an allocator has to look for a place for. A
-  // value that lives in one block counts as one for each register, unless it is loaded or a vector: AMD's arithmetic of 64 bits is that of its
-  // halves, and the allocator tries to move all others of the block for each of them.
+  // How many more values than kNamedRegisters are alive, added up over all instructions: about what an allocator has to look for a place for. An
+  // integer or address of 64 bits that is computed and used in one block counts twice: AMD's arithmetic of them is that of halves, and for each
+  // half the allocator tries to move all others of the block.
   size_t beyond = 0;
 };
 // Of the function with the most; `beyond` of all together. Counting ends where more than `enough` registers are alive. Time in proportion to the

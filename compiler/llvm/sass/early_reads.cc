@@ -134,7 +134,7 @@ class Instruction : public SassInstruction {
     const unsigned width = high_ >> 9 & 7;  // 4: 32 bits, 5: 64, 6: 128; below, parts of a register
     return width == 5 ? 2 : width == 6 ? 4 : 1;
   }
-  bool Always() const { return Unpredicated() && (!Has(kBranches) || (Unconditional() && !AsksConvergence())); }
+  bool Always() const { return Has(kBranches) ? AlwaysTaken() : Unpredicated(); }
   unsigned Scoreboard() const { return high_ >> 46 & 7; }  // of what it writes
   uint8_t WaitsFor() const {
     const auto waits = uint8_t(high_ >> 52 & kAllScoreboards);

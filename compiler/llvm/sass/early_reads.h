@@ -3,8 +3,8 @@
 // What ptxas made, looked at for a fault of ptxas itself. A load of NVIDIA's GPUs does not hold up the instructions behind it: it names one of
 // six counters ("scoreboards") that tells when its registers are written, and whoever reads them must wait for that counter. The waits are bits
 // of the instructions, set by ptxas. ptxas 13.0 forgets some where a loop ends with many loads and its head reads their registers under a
-// condition, or behind a barrier of some of a warp's threads: there only the code for threads that have parted waits. Then the head works with
-// what the registers held before.
+// condition. Where the head is a barrier of some of a warp's threads, ptxas copies the barrier, and only the copy for threads that have parted
+// waits. Then the head works with what the registers held before.
 #pragma once
 
 #include <cstdint>

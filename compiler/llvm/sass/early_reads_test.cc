@@ -49,16 +49,20 @@ TEST(EarlyReads, AcrossTheBackEdgeOfALoop) {
   }
 }
 
-// The head is a barrier of some threads; where they have parted, other code waits for them, and goes back.
+// The loop begins with a barrier of some threads. Threads that have parted run other code, which waits for the loads and returns behind the
+// barrier; the straight way does not wait.
 TEST(EarlyReads, BehindABarrierOfSomeThreads) {
   const auto loop = [](bool hopper) {
-    return std::vector<Bits>{
-        Branch(4, hopper).AsksConvergence(), Sts(4, 4), Lds(4, 4, 0), Branch(-4, hopper).If(1), Exit(), Bits(0x348), Branch(-5, hopper)};
+    return std::vector<Bits>{Branch(4, hopper).IfParted(), Sts(4, 4),         Lds(4, 4, 0), Branch(-4, hopper).If(1), Exit(),
+                             Bits(0x348).Waits(0),         Branch(-6, hopper)};
   };
   for (const char* arch : {"sm_80", "sm_90a"}) EXPECT_EQ(Found(loop(arch == std::string("sm_90a")), arch), kOfLoop);
   std::vector<Bits> code = loop(true);
   code[0].Waits(0);
   EXPECT_EQ(Found(code), "");
+  code = loop(true);
+  code[0] = Branch(4);
+  EXPECT_EQ(Found(code), "") << "the straight way is never taken";
 }
 
 TEST(EarlyReads, InAStraightLine) {

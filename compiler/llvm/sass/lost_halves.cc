@@ -61,7 +61,7 @@ class Walk {
   // Whether this instruction loses a half.
   bool Loses(const Instruction& instruction) {
     if (instruction.Opcode() == kBranch || instruction.Opcode() == kExit) {
-      if (instruction.Unpredicated() && instruction.Unconditional() && !instruction.AsksConvergence()) halves_ = {};
+      if (instruction.AlwaysTaken()) halves_ = {};
       return false;
     }
     if (instruction.StoresSpilledHalf()) return Loses(halves_[instruction.B()], {instruction.A(), instruction.Offset()});

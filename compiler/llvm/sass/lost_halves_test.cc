@@ -40,6 +40,12 @@ TEST(LostHalves, BehindAHalfSetByItself) {
   EXPECT_EQ(Found({SetHigh(40, 7), Store(0x52, 40), Store(0x50, 40)}), kOfPair) << "the high half first";
   EXPECT_EQ(Found({Store(0x50, 40), SetHigh(40, 7), Branch(1).If(0), Add(41), Store(0x52, 40)}),
             "kernel stores the low half of R40 at 0x40, where its high half belongs");
+  for (const char* arch : {"sm_75", "sm_80", "sm_90a"}) {
+    for (const Bits& barrier : {Branch(4).IfParted(), Branch(4).IfTogether()}) {
+      EXPECT_EQ(Found({Store(0x50, 40), SetHigh(40, 7), barrier, Store(0x52, 40)}, arch),
+                "kernel stores the low half of R40 at 0x30, where its high half belongs");
+    }
+  }
 }
 
 TEST(LostHalves, WhatIsRight) {

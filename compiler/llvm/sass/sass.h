@@ -38,9 +38,11 @@ class SassInstruction {
   unsigned Written() const { return high_ >> 17 & 7; }
   // Of a branch: a second condition, or none.
   bool Unconditional() const { return (high_ >> 23 & 15) == kTrue; }
-  // Of a branch: whether it asks if the threads of a mask are together. From sm_90 on it is taken where they are not (BRA.DIV), before where they
-  // are (BRA.CONV).
-  bool AsksConvergence() const { return (high_ >> 27 & 3) == 1; }
+  // Of a branch: whether it is taken only where the threads of a mask have parted (BRA.DIV), or only where they are together (BRA.CONV).
+  bool IfParted() const { return (low_ >> 32 & 3) == 2; }
+  bool IfTogether() const { return (low_ >> 32 & 3) == 3; }
+  // Of a branch or exit: whether all threads that come to it take it.
+  bool AlwaysTaken() const { return Unpredicated() && Unconditional() && !IfParted() && !IfTogether(); }
   // Of a branch: how many bytes behind the next instruction its target is.
   int64_t Offset(bool hopper) const {
     const uint64_t field = low_ >> 34 | high_ << 30;

@@ -28,7 +28,8 @@ struct Bits {
   Bits& Matrices(uint64_t log2) { return high |= log2 << 8, *this; }
   Bits& On(uint64_t scoreboard) { return high = (high & ~(7ULL << 46)) | scoreboard << 46, *this; }
   Bits& Waits(uint64_t scoreboard) { return high |= 1ULL << (52 + scoreboard), *this; }
-  Bits& AsksConvergence() { return high |= 1ULL << 27, *this; }
+  Bits& IfParted() { return low |= 2ULL << 32, high |= 1 << 27, *this; }
+  Bits& IfTogether() { return low |= 3ULL << 32, *this; }
   Bits& If(uint64_t predicate) { return low = (low & ~(15ULL << 12)) | predicate << 12, *this; }
 };
 

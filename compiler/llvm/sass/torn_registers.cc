@@ -140,8 +140,9 @@ class Function {
       const Instruction instruction = At(i);
       if (instruction.Ends() || !visit(i, instruction)) continue;
       const bool branches = instruction.Opcode() == kBranch;
-      if (!branches || !instruction.Unpredicated() || !instruction.Unconditional()) todo.push_back(i + 1);
-      if (!branches) continue;
+      const bool goes_on = !instruction.AlwaysTaken() && !instruction.IfParted();  // behind BRA.DIV the threads are together
+      if (!branches || goes_on) todo.push_back(i + 1);
+      if (!branches || instruction.IfTogether()) continue;
       if (const auto target = TargetOf(instruction, i, count_, hopper_)) todo.push_back(*target);
     }
   }
