@@ -59,6 +59,15 @@ bool IsWideningCast(const ir::ExprPool& pool, const ExprNode& node) {
   return ir::IsInteger(node.dtype) && ir::IsInteger(from) && ir::Bits(node.dtype) >= ir::Bits(from);
 }
 
+// Of y mod c, with a constant c.
+bool IsRemainder(const ir::ExprPool& pool, ExprId id) {
+  const ExprNode& node = pool[id];
+  return (node.op == ExprOp::kFloorMod || node.op == ExprOp::kMod) && pool.ConstInt(node.args[1]).value_or(0) > 0;
+}
+
+// What two divisors of a number tell together; 0 divides 0 alone.
+int64_t Common(int64_t a, int64_t b) { return a == 0 || b == 0 ? 0 : std::lcm(a, b); }
+
 // The expression without the casts that keep its value, as those from an index's type to that of a size.
 ExprId Uncast(const ir::ExprPool& pool, ExprId id) {
   const auto keeps = [&](const ExprNode& node) {
@@ -223,7 +232,7 @@ Range Facts::Compute(ExprId id) const {
       if (a.min < 0 && b.min < 0) return kAnything;
       return {0, std::min(a.min < 0 ? kUnbounded : a.max, b.min < 0 ? kUnbounded : b.max)};
     }
-    case ExprOp::kCast: return IsWideningCast(pool, node) ? arg(0) : kAnything;
+    case ExprOp::kCast: return ir::IsInteger(node.dtype) && ir::IsInteger(pool.Type(node.args[0])) ? arg(0) : kAnything;
     default: return kAnything;
   }
 }
@@ -246,6 +255,10 @@ int64_t Facts::ComputeDivisor(ExprId id) const {
       break;
     case ExprOp::kAdd:
     case ExprOp::kSub:
+      divisor = std::gcd(DivisorOf(node.args[0]), DivisorOf(node.args[1]));
+      if (IsRemainder(pool, Uncast(pool, node.args[0])) || IsRemainder(pool, Uncast(pool, node.args[1])))
+        divisor = Common(divisor, DivisorOf(LinearOf(pool, id)));
+      break;
     case ExprOp::kMin:
     case ExprOp::kMax: divisor = std::gcd(DivisorOf(node.args[0]), DivisorOf(node.args[1])); break;
     case ExprOp::kMul: divisor = SatMul(DivisorOf(node.args[0]), DivisorOf(node.args[1])); break;
@@ -262,8 +275,14 @@ int64_t Facts::ComputeDivisor(ExprId id) const {
     default: break;
   }
   const int64_t* said = divisors_.Find(ir::Index(id));
-  if (said == nullptr || *said == 0) return divisor;
-  return divisor == 0 ? 0 : std::lcm(divisor, *said);
+  return said == nullptr || *said == 0 ? divisor : Common(divisor, *said);
+}
+
+int64_t Facts::DivisorOf(const Linear& sum) const {
+  const Congruent rest = WithoutRemainders(module_->exprs, sum);
+  int64_t divisor = std::gcd(rest.modulus, rest.sum.constant);
+  for (const auto& [term, coefficient] : rest.sum.terms) divisor = std::gcd(divisor, SatMul(coefficient, DivisorOf(ExprId(term))));
+  return divisor;
 }
 
 bool Facts::Inside(ExprId index, int64_t extent, ExprId size) const {
@@ -334,6 +353,17 @@ const Linear& LinearIn(const ir::ExprPool& pool, ExprId id, LinearMemo& memo) {
 Linear LinearOf(const ir::ExprPool& pool, ExprId id) {
   LinearMemo memo;
   return LinearIn(pool, id, memo);
+}
+
+Congruent WithoutRemainders(const ir::ExprPool& pool, const Linear& sum) {
+  Congruent result{.sum = {.constant = sum.constant, .terms = {}}};
+  for (const auto& [term, coefficient] : sum.terms) {
+    const ExprId value = Uncast(pool, ExprId(term));
+    const bool remainder = IsRemainder(pool, value);
+    result.sum.Add(remainder ? LinearOf(pool, pool[value].args[0]) : Linear{.constant = 0, .terms = {{term, 1}}}, coefficient);
+    if (remainder) result.modulus = std::gcd(result.modulus, SatMul(coefficient, *pool.ConstInt(pool[value].args[1])));
+  }
+  return result;
 }
 
 }  // namespace kiln::compiler

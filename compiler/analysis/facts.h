@@ -22,6 +22,8 @@ struct Range {
 };
 inline constexpr int64_t kUnbounded = int64_t{1} << 60;
 
+struct Linear;
+
 class Facts {
  public:
   explicit Facts(const ir::Module& module) : module_(&module) {}
@@ -54,6 +56,7 @@ class Facts {
   // `below` < `above` from here on.
   void Order(ir::ExprId below, ir::ExprId above);
   int64_t ComputeDivisor(ir::ExprId id) const;
+  int64_t DivisorOf(const Linear& sum) const;
 
   // Answers so far, for expressions that share subexpressions; forgotten with every new fact and not copied.
   struct Memo {
@@ -83,5 +86,13 @@ struct Linear {
 };
 // Integer casts that widen are looked through: indices do not overflow.
 Linear LinearOf(const ir::ExprPool& pool, ir::ExprId id);
+
+// The sum with y in the place of each y mod c: what divides the modulus and this sum divides the sum itself, as 8 does x − x mod 8. 0: they are
+// equal.
+struct Congruent {
+  Linear sum;
+  int64_t modulus = 0;
+};
+Congruent WithoutRemainders(const ir::ExprPool& pool, const Linear& sum);
 
 }  // namespace kiln::compiler

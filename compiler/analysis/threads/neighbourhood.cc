@@ -78,6 +78,10 @@ std::optional<Steps> Neighbourhood::OfLinear(const Linear& linear) const {
     sum.step = int64_t(uint64_t(sum.step) + uint64_t(steps->step) * uint64_t(coefficient));
     sum.divisor = std::min(sum.divisor, LowBit(uint64_t(steps->divisor) * uint64_t(coefficient)));
   }
+  if (const Congruent rest = WithoutRemainders(pool_, linear); rest.modulus != 0) {
+    if (const std::optional<Steps> same = OfLinear(rest.sum))
+      sum.divisor = std::max(sum.divisor, std::min(same->divisor, LowBit(uint64_t(rest.modulus))));
+  }
   return sum;
 }
 
