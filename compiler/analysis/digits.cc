@@ -25,9 +25,7 @@ Digits::Digits(const ir::Module& module, const ir::Kernel& kernel) : module_(mod
 std::optional<std::vector<Digit>> Digits::Of(ExprId index) const {
   std::vector<Digit> digits;
   for (const auto& [term, weight] : LinearOf(module_.exprs, index).terms) {
-    const ExprNode& node = module_.exprs[ExprId(term)];
-    const VarKind kind = node.op == ExprOp::kVar ? module_.vars[node.ref].kind : VarKind::kLet;
-    if (kind == VarKind::kBlock || kind == VarKind::kSymbol || kind == VarKind::kScalar) continue;
+    if (IsOfBlock(ExprId(term))) continue;
     const std::optional<Digit> digit = OfTerm(ExprId(term), std::abs(weight));
     if (!digit) return std::nullopt;
     digits.push_back(*digit);
@@ -110,6 +108,15 @@ std::optional<int64_t> Digits::Reach(ExprId term, const ir::ThreadRange& threads
     least = std::min(least, *value), greatest = std::max(greatest, *value);
   }
   return threads.begin < threads.end ? greatest - least : 0;
+}
+
+// Whether it is the same in all threads and iterations.
+bool Digits::IsOfBlock(ExprId id) const {
+  const ExprNode& node = module_.exprs[id];
+  if (node.op == ExprOp::kLoad) return false;
+  const VarKind kind = node.op == ExprOp::kVar ? module_.vars[node.ref].kind : VarKind::kBlock;
+  if (kind != VarKind::kBlock && kind != VarKind::kSymbol && kind != VarKind::kScalar) return false;
+  return std::ranges::all_of(node.Args(), [&](ExprId arg) { return IsOfBlock(arg); });
 }
 
 bool Digits::IsOfThread(ExprId id) const {

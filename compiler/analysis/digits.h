@@ -43,6 +43,7 @@ class Digits {
   bool AreApart(const std::vector<ir::ExprId>& indices, const ir::ThreadRange& threads) const;
   std::optional<int64_t> Reach(ir::ExprId term, const ir::ThreadRange& threads) const;
   std::optional<Digit> OfTerm(ir::ExprId term, int64_t weight) const;
+  bool IsOfBlock(ir::ExprId id) const;
   bool IsOfThread(ir::ExprId id) const;
   std::optional<int64_t> At(ir::ExprId id, int64_t thread) const;
 

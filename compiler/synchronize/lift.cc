@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <unordered_set>
+#include <utility>
 
 #include "compiler/analysis/definitions.h"
 #include "ir/op.h"
@@ -57,7 +58,10 @@ bool Lift::TryTogether(std::span<const Move> moves) {
     changed(move);
   }
   if (holds_()) {
-    for (const auto& [from, to] : moves) causes_[to].merge(causes_[from]);
+    for (const auto& [from, to] : moves) {
+      causes_[to].merge(causes_[from]);
+      if (std::ranges::find(moved_, to) == moved_.end()) moved_.push_back(to);
+    }
     return true;
   }
   for (size_t i = moves.size(); i-- > 0;) {
@@ -65,6 +69,30 @@ bool Lift::TryTogether(std::span<const Move> moves) {
     needs_[moves[i].from] = before[i].from;
     changed(moves[i]);
   }
+  return false;
+}
+
+void Lift::DropCovered() {
+  if (moved_.size() > 1) Drop(moved_);
+}
+
+void Lift::Drop(std::span<const ir::Stmt* const> stmts) {
+  if (DropTogether(stmts) || stmts.size() == 1) return;
+  Drop(stmts.first(stmts.size() / 2));
+  Drop(stmts.subspan(stmts.size() / 2));
+}
+
+bool Lift::DropTogether(std::span<const ir::Stmt* const> stmts) {
+  std::vector<std::pair<const ir::Stmt*, Need>> dropped;
+  for (const ir::Stmt* stmt : stmts) {
+    const auto need = needs_.find(stmt);
+    if (need == needs_.end()) continue;  // it moved on, out of a loop around
+    dropped.emplace_back(stmt, need->second);
+    needs_.erase(need);
+    visited_.Changed(*stmt);
+  }
+  if (dropped.empty() || holds_()) return true;
+  for (const auto& [stmt, need] : dropped) needs_[stmt] = need, visited_.Changed(*stmt);
   return false;
 }
 

@@ -26,6 +26,10 @@ class Lift {
       : needs_(needs), causes_(causes), visited_(visited), holds_(std::move(holds)) {}
 
   void Run(const ir::Block& block);
+  // Drops what moved to before a loop and is covered by what stands elsewhere, as in front of an earlier loop.
+  void DropCovered();
+  // Drops those of the statements' needs that the others cover, all at once if that can be, else by halves.
+  void Drop(std::span<const ir::Stmt* const> stmts);
 
  private:
   struct Move {
@@ -35,11 +39,13 @@ class Lift {
   void Find(const ir::Stmt& loop, const ir::Block& body, std::vector<Move>& moves) const;
   void Try(std::span<const Move> moves);
   bool TryTogether(std::span<const Move> moves);
+  bool DropTogether(std::span<const ir::Stmt* const> stmts);
 
   Needs& needs_;
   Causes& causes_;
   Visited& visited_;
   const std::function<bool()> holds_;
+  std::vector<const ir::Stmt*> moved_;  // loops before which needs moved
 };
 
 }  // namespace kiln::compiler

@@ -65,18 +65,11 @@ class Analysis {
     if (IsLate()) doubtful_ = order_;
     fixed_ = true;
     limit_ = visits_ + kMostTried;
-    for (const Stmt* stmt : std::exchange(doubtful_, {})) {
-      const auto known = needs_.find(stmt);
-      if (known == needs_.end()) continue;
-      const Need need = known->second;
-      needs_.erase(known);
-      visited_.Changed(*stmt);
-      if (Holds(body)) continue;
-      needs_[stmt] = need;
-      visited_.Changed(*stmt);
-    }
-    Lift(needs_, causes_, visited_, [&] { return Holds(body); }).Run(body);
+    Lift lift(needs_, causes_, visited_, [&] { return Holds(body); });
+    for (const Stmt* stmt : std::exchange(doubtful_, {})) lift.Drop({&stmt, 1});
+    lift.Run(body);
     if (by_memory_) TellMemoriesApart(body);
+    lift.DropCovered();
   }
 
   void Visit(const Block& block, State& state) {
