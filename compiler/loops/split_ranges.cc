@@ -66,6 +66,7 @@ class Splitter {
   // The iterations in which all masks of a body hold: from the largest of `from` to one before the smallest of `until`.
   struct Ranges {
     std::vector<ExprId> from, until;
+    bool always = true;  // whatever the sizes of tensors
     bool none() const { return from.empty() && until.empty(); }
   };
 
@@ -89,7 +90,7 @@ class Splitter {
         Known inside = known;
         inside.Apply([&](Facts& facts) { facts.EnterLoop(*loop); });
         Visit(loop->body, inside);
-        if (std::optional<Block> parts = Divide(*loop, inside.sized, stmt.loc)) {
+        if (std::optional<Block> parts = Divide(*loop, inside, stmt.loc)) {
           std::ranges::move(*parts, std::back_inserter(result));
           continue;
         }
@@ -169,8 +170,8 @@ class Splitter {
     loop.body = std::move(body);
   }
 
-  // The parts that stand in the loop's place, if it is worth dividing. `facts` hold inside.
-  std::optional<Block> Divide(const ir::For& loop, const Facts& facts, ir::SourceLoc loc) {
+  // The parts that stand in the loop's place, if it is worth dividing. `known`: inside of it.
+  std::optional<Block> Divide(const ir::For& loop, const Known& known, ir::SourceLoc loc) {
     if (loop.kind != ir::LoopKind::kSerial || !MayRepeat(loop.body)) return std::nullopt;
     if (module_.exprs.ConstInt(loop.extents[0]).value_or(kFewIterations) < kFewIterations) return std::nullopt;
     Ranges ranges;
@@ -182,8 +183,11 @@ class Splitter {
       if (!IsParallel(stmt)) continue;
       const double before = Cycles(stmt);
       cycles += before;
-      ForEachMask(std::get<ir::For>(stmt.op), facts, [&](ExprId condition, const std::vector<Linear>& sums) {
-        if (AddTo(ranges, loop, facts, sums)) conditions[i].insert(condition);
+      const auto& inner = std::get<ir::For>(stmt.op);
+      ForEachMask(inner, known.sized, [&](ExprId condition, const std::vector<Linear>& sums) {
+        if (!AddTo(ranges, loop, known.sized, sums)) return;
+        conditions[i].insert(condition);
+        ranges.always = ranges.always && HoldsAlways(inner, loop, known.always, condition);
       });
       if (conditions[i].empty()) continue;
       Stmt open = stmt;
@@ -238,6 +242,15 @@ class Splitter {
     return true;
   }
 
+  // Whether the ranges of a condition are right for sizes that are not ordinary, too.
+  bool HoldsAlways(const ir::For& inner, const ir::For& loop, const Facts& facts, ExprId condition) {
+    Facts inside = facts;
+    inside.EnterLoop(inner);
+    const auto sums = HoldsEverywhere(module_, inside, condition, inner);
+    Ranges same;
+    return sums && AddTo(same, loop, facts, *sums);
+  }
+
   Block Parts(const ir::For& loop, const Ranges& ranges, const std::vector<std::set<ExprId>>& conditions, ir::SourceLoc loc) {
     const ir::DType type = module_[loop.vars[0]].dtype;
     Block result;
@@ -246,12 +259,13 @@ class Splitter {
     ExprId begin = module_.exprs.Int(0, type), end = count;
     for (ExprId from : ranges.from) begin = Made(ExprOp::kMax, begin, module_.exprs.Cast(type, from));
     // Of sizes that are not ordinary, the last part has all iterations, or the first where there is no last.
+    const ExprId ordinary = ranges.always ? module_.exprs.Bool(true) : ordinary_;
     const bool last = !ranges.until.empty();
     if (!ranges.from.empty()) begin = Made(ExprOp::kMin, begin, count);
-    if (!last) begin = module_.exprs.Select(ordinary_, begin, count);
+    if (!last) begin = module_.exprs.Select(ordinary, begin, count);
     if (!ranges.from.empty()) begin = Bound(begin, "open", result, loc);
     for (ExprId until : ranges.until) end = Made(ExprOp::kMin, end, module_.exprs.Cast(type, until));
-    if (last) end = Bound(module_.exprs.Select(ordinary_, Made(ExprOp::kMax, end, begin), begin), "masked", result, loc);
+    if (last) end = Bound(module_.exprs.Select(ordinary, Made(ExprOp::kMax, end, begin), begin), "masked", result, loc);
     Append(loop, module_.exprs.Int(0, type), begin, {}, result, loc);
     Append(loop, begin, end, conditions, result, loc);
     Append(loop, end, count, {}, result, loc);
@@ -276,8 +290,11 @@ class Splitter {
       if (!conditions[i].empty()) Assume(std::get<ir::For>(own.body[i].op), conditions[i]);
     part = Repeated(module_, part);
     auto& fresh = std::get<ir::For>(part[0].op);
-    Substitute(module_, fresh.body, fresh.vars[0], module_.exprs.Add(module_.VarRef(fresh.vars[0]), begin));
+    const ExprId number = module_.exprs.Add(module_.VarRef(fresh.vars[0]), begin);
+    Substitute(module_, fresh.body, fresh.vars[0], number);
     fresh.extents[0] = module_.exprs.Sub(end, begin);
+    // Of the loop's own count, which ranges of the two do not tell.
+    if (number != module_.VarRef(fresh.vars[0])) fresh.body.insert(fresh.body.begin(), {ir::Assume{Made(ExprOp::kLt, number, loop.extents[0])}, loc});
     result.push_back(std::move(part[0]));
   }
 
