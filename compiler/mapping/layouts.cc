@@ -265,10 +265,20 @@ class Inference {
     for (const BufferId root : roots) {
       // Small fragments follow from large ones by reduction, not the other way round.
       if (Elements(root) < largest || looked > kMostLooked) continue;
-      if (const auto cost = Try(root, RootLayout(root), looked).layouts; cost < best_cost) best_cost = cost, best = root;
+      auto cost = Try(root, RootLayout(root), looked).layouts;
+      cost[1] += LeastBitsOfOthers(roots);
+      if (cost < best_cost) best_cost = cost, best = root;
     }
     SetFragment(*best, InMemoryOrder(*best, RootLayout(*best)));
     Propagate();
+  }
+
+  // Of a thread, for fragments that the last try did not reach: what they take without copies.
+  int64_t LeastBitsOfOthers(const std::vector<BufferId>& fragments) const {
+    const std::set<BufferId> reached(new_fragments_.begin(), new_fragments_.end());
+    const auto least = [&](BufferId id) { return (Elements(id) + ThreadsOf(id) - 1) / ThreadsOf(id) * ir::Bits(module_[id].dtype); };
+    return std::accumulate(fragments.begin(), fragments.end(), int64_t{0},
+                           [&](int64_t bits, BufferId id) { return bits + (reached.contains(id) ? 0 : least(id)); });
   }
 
   // The layout, or one in another order if that is better for memory and stages no more.

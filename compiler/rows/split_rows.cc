@@ -28,7 +28,8 @@ using ir::Space;
 using ir::Stmt;
 using ir::VarId;
 
-constexpr int64_t kUnit = 8;  // elements that stay together, for wide accesses
+constexpr int64_t kUnit = 8;      // elements that stay together, for wide accesses
+constexpr int64_t kResident = 3;  // blocks that keep rows in shared memory: while some wait for theirs, others compute and write
 
 class Splitter {
  public:
@@ -69,7 +70,10 @@ class Splitter {
                           : f.largest / blocks_ > registers / 4 || (f.largest + f.kept) / blocks_ > registers / 2;
     };
     const std::vector<Fragments> demands = Demands(tiles);
-    while (blocks_ < int64_t(target_.MaxClusterBlocks()) && std::ranges::any_of(demands, too_many) && row_ % (2 * blocks_ * kUnit) == 0) blocks_ *= 2;
+    const int64_t shared = SharedBytes(tiles);
+    const auto too_much = [&] { return shared / blocks_ > int64_t(target_.max_shared_bytes) / kResident; };
+    const auto may_halve = [&] { return blocks_ < int64_t(target_.MaxClusterBlocks()) && row_ % (2 * blocks_ * kUnit) == 0; };
+    while (may_halve() && (too_much() || std::ranges::any_of(demands, too_many))) blocks_ *= 2;
     if (blocks_ == 1) return;
     part_ = row_ / blocks_;
     for (BufferId id : tiles) {
@@ -79,6 +83,16 @@ class Splitter {
       fits_ &= std::ranges::count(shape, row_) == 1;
       parts_[id] = size_t(at - shape.begin());
     }
+  }
+
+  // Of the row's tiles in shared memory.
+  int64_t SharedBytes(const std::set<BufferId>& tiles) const {
+    int64_t bytes = 0;
+    for (BufferId id : tiles) {
+      const std::vector<int64_t> shape = module_.ShapeOf(id);
+      if (module_[id].space == Space::kShared && std::ranges::find(shape, row_) != shape.end()) bytes += BytesOf(id);
+    }
+    return bytes;
   }
 
   int64_t BytesOf(BufferId id) const {

@@ -4,6 +4,7 @@
 #include "ir/op.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace kiln::compiler {
 namespace {
@@ -162,9 +163,9 @@ Layout LoopFromPart(const Layout& fragment, const Projection& projection, std::s
       dims[v].push_back({size, place, stride});
       left = (left + size - 1) / size;
     };
-    if (v == rank - 1 && vector > 1 && left % vector == 0) {
-      take(Place::kRegister, vector, registers);
-      registers *= vector;
+    if (const int64_t together = v == rank - 1 ? std::gcd(left, vector) : 1; together > 1) {
+      take(Place::kRegister, together, registers);
+      registers *= together;
     }
     std::vector<Digit> kept;
     for (const Digit& digit : replicas) {
