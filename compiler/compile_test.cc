@@ -362,7 +362,8 @@ TEST(Compile, ASelectGuardsItsLoads) {
   EXPECT_EQ(Occurrences(code, "+-4]"), 0) << code;
 }
 
-// Neighbours on which a mask decides together are loaded together; the mask is all that is compared.
+// Neighbours on which a mask decides together are loaded together; the mask is all that is compared. Others are, too, where the tensor has them, and
+// then chosen from.
 TEST(Compile, AMaskOfWholeVectorsLoadsVectors) {
   const auto code = [](std::string_view mask, std::string_view divides = "assume floormod(%n, 4:i64) == 0:i64") {
     const v1::WorkerResult result = CompileText(fmt::format(R"(kiln 1
@@ -380,14 +381,15 @@ func @f[%n: i64](%s: i32, %A: global f32[%n], %O: global f32[512]) {{
   };
   EXPECT_EQ(Occurrences(code("i64(%j) < %n"), "ld.global.nc.v4"), 1);
   EXPECT_EQ(Occurrences(code("i64(%j) < %n"), "setp."), 1);
-  EXPECT_EQ(Occurrences(code("i64(%j) < %n", ""), "ld.global.nc.v4"), 0);
-  EXPECT_EQ(Occurrences(code("i64(%j) < %n", ""), "ld.global.nc"), 4);
+  for (const std::string_view apart : {"i64(%j) < %n", "%j >= 101", "floormod(%j, 3) != 1"}) {
+    EXPECT_EQ(Occurrences(code(apart, ""), "ld.global.nc.v4"), 1) << apart;
+    EXPECT_EQ(Occurrences(code(apart, ""), "ld.global.nc"), 1) << apart;
+  }
   EXPECT_EQ(Occurrences(code("%s > 3"), "ld.global.nc.v4"), 1);
   EXPECT_EQ(Occurrences(code("%j >= 100 && %j // 8 != 5"), "ld.global.nc.v4"), 1);
-  EXPECT_EQ(Occurrences(code("%j >= 101"), "ld.global.nc.v4"), 0);
 }
 
-// Neighbours under one condition are stored together.
+// Neighbours under one condition are stored together; those that meet it in a row are where all do, and else one by one.
 TEST(Compile, AConditionOfWholeVectorsStoresVectors) {
   const auto code = [](std::string_view cond) {
     return Code(fmt::format("for parallel %j in 512 {{ if {} {{ store %O[%j] = %A[%j] + 1.0 }} }}", cond),
@@ -397,7 +399,12 @@ TEST(Compile, AConditionOfWholeVectorsStoresVectors) {
     EXPECT_EQ(Occurrences(code(whole), "st.global.v4"), 1) << whole;
     EXPECT_EQ(Occurrences(code(whole), "ld.global.nc.v4"), 1) << whole;
   }
-  for (const std::string_view each : {"%j < 401", "%j < %n", "floormod(%j, 3) == 1"}) {
+  for (const std::string_view parted : {"%j < 401", "%j < %n", "%j > %s && %j <= %n"}) {
+    EXPECT_EQ(Occurrences(code(parted), "st.global.v4"), 1) << parted;
+    EXPECT_GE(Occurrences(code(parted), "st.global"), 4) << parted;
+    EXPECT_EQ(Occurrences(code(parted), "ld.global.nc.v4"), 1) << parted;
+  }
+  for (const std::string_view each : {"floormod(%j, 3) == 1", "%j < 401 || %j == %s"}) {
     EXPECT_EQ(Occurrences(code(each), "st.global.v4"), 0) << each;
     EXPECT_EQ(Occurrences(code(each), "st.global"), 4) << each;
   }

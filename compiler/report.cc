@@ -172,7 +172,8 @@ class Reporter {
       if (load.once) why = "nothing of it is read again";
     }
     if (plan.packed > 1) add(fmt::format("computes {} neighbours in one register", plan.packed));
-    if (plan.form == ir::StoreForm::kVector && !store.async) add(fmt::format("stores {}", AtOnce(plan.width)));
+    if (plan.form == ir::StoreForm::kVector && !store.async)
+      add(fmt::format("stores {}{}", AtOnce(plan.width), plan.parted ? ", or one by one where some do not meet the condition" : ""));
     if (plan.form == ir::StoreForm::kMatrix) add("stores matrices of a warp (stmatrix)");
     if (plan.form == ir::StoreForm::kTransposed) add("stores transposed matrices of a warp (stmatrix)");
     if (plan.kept) how += ", lines that the L2 keeps longer than what is read";
@@ -192,6 +193,7 @@ class Reporter {
       case ir::LoadForm::kVector: return AtOnce(load.width);
       case ir::LoadForm::kAcross: return fmt::format("{} along {}", AtOnce(load.width), module_[loop.vars[load.across]].name);
       case ir::LoadForm::kAround: return fmt::format("{} from the two aligned vectors around them", AtOnce(load.width));
+      case ir::LoadForm::kClipped: return fmt::format("{}, of which some may lie beyond the row or the mask", AtOnce(load.width));
       case ir::LoadForm::kGathered: return fmt::format("{}, which need not be neighbours", AtOnce(load.width));
     }
     return {};

@@ -84,8 +84,8 @@ class Writer {
     PutAll(buffer, form, width, across, once);
   }
   void Put(const StorePlan& plan) {
-    const auto& [form, width, kept, packed, loads] = plan;
-    PutAll(form, width, kept, packed);
+    const auto& [form, width, parted, kept, packed, loads] = plan;
+    PutAll(form, width, parted, kept, packed);
     List(loads);
   }
   void PutAll(const auto&... values) { (Put(values), ...); }

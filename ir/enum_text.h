@@ -53,7 +53,7 @@ template <>
 struct EnumText<LoadForm> {
   static constexpr std::string_view what = "how to load";
   static constexpr LoadForm first = LoadForm::kEach;
-  static constexpr std::string_view names[] = {"each", "same", "vector", "across", "gathered", "around"};
+  static constexpr std::string_view names[] = {"each", "same", "vector", "across", "gathered", "around", "clipped"};
 };
 template <>
 struct EnumText<StoreForm> {

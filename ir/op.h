@@ -88,9 +88,12 @@ struct Let {
 // How a thread loads what its elements of a parallel loop need. kEach: one by one, each with an address of its own. The other forms share
 // the address's variable part. kSame: neighbours in the loop's last variable take one element. kVector: they take neighbours in memory, so
 // many at once. kAcross: the same along another of the loop's variables. kGathered: vectors of shared memory of which the thread needs
-// every element, in whatever iterations. kAround: as kVector, of neighbours in a row of a tensor that begin anywhere, and
-// may end beyond the row: by the two aligned vectors around them, whatever a mask says.
-enum class LoadForm : uint8_t { kEach = 0, kSame = 1, kVector = 2, kAcross = 3, kGathered = 4, kAround = 5 };
+// every element, in whatever iterations. kAround: as kVector, of neighbours in a row of a tensor that begin anywhere, also before it, and
+// may end beyond the row: by the two aligned vectors around them, whatever a mask says. kClipped: the same of neighbours that begin where
+// a vector does, so one has them all.
+enum class LoadForm : uint8_t { kEach = 0, kSame = 1, kVector = 2, kAcross = 3, kGathered = 4, kAround = 5, kClipped = 6 };
+// Whether such a load takes elements that it gives nobody: those beyond a row's end, or where a mask does not hold.
+constexpr bool TakesOthers(LoadForm form) { return form == LoadForm::kAround || form == LoadForm::kClipped; }
 // Whether such a load takes elements of other iterations than those in a row.
 constexpr bool IsScattered(LoadForm form) { return form == LoadForm::kAcross || form == LoadForm::kGathered; }
 struct LoadPlan {
@@ -106,6 +109,7 @@ enum class StoreForm : uint8_t { kRegisters = 0, kVector = 1, kMatrix = 2, kTran
 struct StorePlan {
   StoreForm form = StoreForm::kRegisters;
   int32_t width = 1;            // kVector: elements at once
+  bool parted = false;          // kVector, under a condition: where the neighbours do not all meet it, they are stored one by one
   bool kept = false;            // the L2 keeps the lines longer than others
   int32_t packed = 1;           // neighbours whose value is computed at once, in one register
   std::vector<LoadPlan> loads;  // of global and shared memory in the value, in the order of ReadsOf

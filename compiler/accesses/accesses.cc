@@ -96,15 +96,23 @@ class Planner {
     }
   }
 
-  // Where neighbours have one condition, their stores are made together: all of them or none.
+  // Where neighbours have one condition, their stores are made together: all of them or none. Where they meet it in a row, stores to memory go
+  // together if the first and the last do; the values of all are computed, whichever meet it.
   void PlanUnder(ir::If& branch, const ThreadLoop& loop, const Facts& facts) const {
-    if (MaskWidth(module_, facts, *loop.loop, loop.loop->vars.size() - 1, branch.cond, loop.run) != loop.run) return;
+    const size_t last = loop.loop->vars.size() - 1;
+    const bool shared = MaskWidth(module_, facts, *loop.loop, last, branch.cond, loop.run) == loop.run;
+    if (!shared && !HoldsInARow(module_, facts, *loop.loop, last, branch.cond, loop.run)) return;
     Facts inner = facts;
-    inner.Assume(branch.cond);
+    if (shared) inner.Assume(branch.cond);
     std::vector<std::optional<ir::StorePlan>> plans;
-    for (const ir::Stmt& stmt : branch.then_body) plans.push_back(PlanOf(loop, inner, std::get<ir::Store>(stmt.op)));
+    for (const ir::Stmt& stmt : branch.then_body) {
+      const auto& store = std::get<ir::Store>(stmt.op);
+      plans.push_back(shared || MayComputeAll(store, inner) ? PlanOf(loop, inner, store) : std::nullopt);
+      if (!shared && plans.back() && plans.back()->form != ir::StoreForm::kVector) plans.back().reset();
+    }
     if (!std::ranges::all_of(plans, [](const auto& plan) { return plan.has_value(); })) return;
     for (size_t i = 0; i < plans.size(); ++i) {
+      plans[i]->parted |= !shared;
       // Such vectors serve registers beyond those that share the condition.
       for (ir::LoadPlan& load : plans[i]->loads)
         if (ir::IsScattered(load.form)) load = {.buffer = load.buffer};
@@ -131,6 +139,8 @@ class Planner {
       if (to.form != ir::LoadForm::kVector) return std::nullopt;
       plan.form = ir::StoreForm::kVector;
       plan.width = store.async ? int32_t(loop.run) : to.width;
+      const int64_t clipped = store.async || !MayComputeAll(store, facts) ? 0 : ClippedWidth(loop, facts, store);
+      if (clipped > kLeastGain * plan.width) plan.width = int32_t(clipped), plan.parted = true;
       if (const auto matrix = MatrixForm(module_, facts, *context_.target, threads_, loop, store)) plan.form = *matrix, plan.width = 1;
     } else if (buffer.space != ir::Space::kFragment) {
       return std::nullopt;  // each thread has an array of its own, which is indexed one by one
@@ -140,6 +150,25 @@ class Planner {
     plan.packed = PackedElements(module_, facts, *context_.target, store.value, by_matrix ? 2 : loop.run);
     PlanLoads(loop, facts, store, plan);
     return plan;
+  }
+
+  // Whether all that the value reads is there, also where the store is not made: memory beyond a tensor is not read, but a tile's would be.
+  bool MayComputeAll(const ir::Store& store, const Facts& facts) const {
+    std::vector<Access> reads;
+    CollectLoads(module_.exprs, store.value, reads);
+    return std::ranges::all_of(reads, [&](const Access& read) {
+      const ir::Space space = module_[read.buffer].space;
+      if (space == ir::Space::kLocal || HasGaps(module_, read.buffer)) return false;
+      return space != ir::Space::kShared || ProvablyInside(module_, facts, read.buffer, read.indices);
+    });
+  }
+
+  // Of a store to a tensor that may end beyond its row.
+  int64_t ClippedWidth(const ThreadLoop& loop, const Facts& facts, const ir::Store& store) const {
+    const bool may = module_[store.buffer].space == ir::Space::kGlobal && !HasGaps(module_, store.buffer) && loop.Split(store.buffer, store.indices);
+    const size_t last = loop.loop->vars.size() - 1;
+    const int64_t alignment = context_.pointer_alignment();
+    return may ? ClippedWidthIn(module_, facts, *loop.loop, last, store.buffer, store.indices, loop.run, alignment) : 1;
   }
 
   void PlanLoads(const ThreadLoop& loop, const Facts& facts, const ir::Store& store, ir::StorePlan& plan) const {
@@ -157,10 +186,17 @@ class Planner {
         load = read.mask ? MaskedVectorsOf(module_, facts, loop, read, context_.pointer_alignment())
                          : VectorsOf(module_, facts, loop, from, node.Args(), context_.pointer_alignment());
       if (plan.form == ir::StoreForm::kTransposed && load.form == ir::LoadForm::kSame && !IsSameDown(loop, facts, read)) load = {.buffer = from};
-      if (store.async && read.value == store.value) load.form = ir::LoadForm::kVector, load.width = int32_t(loop.run);
-      load.once = once_.contains(from) && !store.async && load.form != ir::LoadForm::kAround && load.width * ir::Bits(node.dtype) == 128;
+      if (store.async && read.value == store.value) load = AsyncLoad(loop, here, from, node.Args());
+      load.once = once_.contains(from) && !store.async && !ir::TakesOthers(load.form) && load.width * ir::Bits(node.dtype) == 128;
       plan.loads.push_back(load);
     }
+  }
+
+  // cp.async stops at the end of a row.
+  ir::LoadPlan AsyncLoad(const ThreadLoop& loop, const Facts& facts, ir::BufferId from, std::span<const ir::ExprId> indices) const {
+    const bool whole = VectorWidth(module_, facts, *loop.loop, from, indices, loop.run, context_.pointer_alignment()) == loop.run;
+    const bool clipped = !whole && loop.Split(from, indices) && loop.run > 1;
+    return {.buffer = from, .form = clipped ? ir::LoadForm::kClipped : ir::LoadForm::kVector, .width = int32_t(loop.run)};
   }
 
   // Whether neighbours along the variable before the last, which a transposed store takes together, read one element.

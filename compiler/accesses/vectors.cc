@@ -40,6 +40,17 @@ void TakeGathered(const ir::Module& module, const ThreadLoop& loop, const SplitA
   }
 }
 
+// Vectors of which some elements are not wanted: those beyond a row's end, or where a mask does not hold. Of a tile, all are inside.
+void TakeClipped(const ir::Module& module, const Facts& facts, const ThreadLoop& loop, std::span<const ExprId> indices, int64_t alignment,
+                 ir::LoadPlan& plan) {
+  if ((plan.form != LoadForm::kEach && plan.form != LoadForm::kVector) || loop.stored.contains(plan.buffer)) return;
+  const bool is_tile = module[plan.buffer].space == ir::Space::kShared;
+  if (is_tile ? !ProvablyInside(module, facts, plan.buffer, indices) : HasGaps(module, plan.buffer)) return;
+  if (!loop.Split(plan.buffer, indices)) return;
+  const int64_t width = ClippedWidthIn(module, facts, *loop.loop, loop.extents.size() - 1, plan.buffer, indices, loop.run, alignment);
+  if (width > kLeastGain * plan.width) plan.form = LoadForm::kClipped, plan.width = int32_t(width);
+}
+
 // Neighbours that begin anywhere, as in rows of an odd number of elements, where that saves loads.
 void TakeAround(const ir::Module& module, const Facts& facts, const ThreadLoop& loop, std::span<const ExprId> indices, ir::LoadPlan& plan) {
   if ((plan.form != LoadForm::kEach && plan.form != LoadForm::kVector) || loop.stored.contains(plan.buffer)) return;
@@ -78,6 +89,7 @@ ir::LoadPlan WholeVectorsOf(const ir::Module& module, const Facts& facts, const 
 ir::LoadPlan VectorsOf(const ir::Module& module, const Facts& facts, const ThreadLoop& loop, BufferId id, std::span<const ExprId> indices,
                        int64_t alignment) {
   ir::LoadPlan plan = WholeVectorsOf(module, facts, loop, id, indices, alignment);
+  TakeClipped(module, facts, loop, indices, alignment, plan);
   TakeAround(module, facts, loop, indices, plan);
   return plan;
 }
@@ -92,7 +104,9 @@ ir::LoadPlan MaskedVectorsOf(const ir::Module& module, const Facts& facts, const
   if (plan.form == LoadForm::kVector) plan.width = int32_t(width);
   const bool whole = plan.form == LoadForm::kVector || (plan.form == LoadForm::kSame && width == loop.run);
   if (!whole) plan = {.buffer = plan.buffer};
-  TakeAround(module, facts, loop, node.Args(), plan);  // they are loaded whatever the mask says
+  // These are loaded whatever the mask says.
+  TakeClipped(module, facts, loop, node.Args(), alignment, plan);
+  TakeAround(module, facts, loop, node.Args(), plan);
   return plan;
 }
 

@@ -90,8 +90,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   void Barrier(bool shared_only) override { CallRuntime(k_barrier, {I32(shared_only), Site(), Location()}); }
   void LanesBarrier(uint32_t first, uint32_t count) override { CallRuntime(k_lanes_barrier, {I32(int(first)), I32(int(count)), Site(), Location()}); }
 
-  void CopyAsync(Value* shared, Value* global, int bytes, Value* valid) override {
-    Value* copied = valid == nullptr ? I32(bytes) : builder().CreateSelect(valid, I32(bytes), I32(0));
+  void CopyAsync(Value* shared, Value* global, int bytes, Value* copied) override {
     CallRuntime(k_copy_async, {shared, global, I32(bytes), copied, Location()});
   }
   void AsyncCommit() override { CallRuntime(k_async_commit, {Location()}); }

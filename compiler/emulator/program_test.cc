@@ -248,7 +248,7 @@ TEST(Findings, AsyncCopyThatWasNotWaitedFor) {
   for (uint64_t seed : {0, 1}) {
     for (bool waits : {false, true}) {
       Kernel k("emu:sm_80");
-      k.device->CopyAsync(k.At(k.shared, k.thread), k.At(k.in(), k.thread), 4, nullptr);
+      k.device->CopyAsync(k.At(k.shared, k.thread), k.At(k.in(), k.thread), 4, k.I32(4));
       k.device->AsyncCommit();
       if (waits) k.device->AsyncWait(0);
       k.device->Barrier();
@@ -267,7 +267,7 @@ TEST(Findings, AsyncCopyThatWasNotWaitedFor) {
 
 TEST(Findings, WaitedForButNoBarrier) {
   Kernel k("emu:sm_80");
-  k.device->CopyAsync(k.At(k.shared, k.thread), k.At(k.in(), k.thread), 4, nullptr);
+  k.device->CopyAsync(k.At(k.shared, k.thread), k.At(k.in(), k.thread), 4, k.I32(4));
   k.device->AsyncCommit();
   k.device->AsyncWait(0);
   k.Store(k.Load(k.shared, k.b.CreateXor(k.thread, k.I32(1))), k.out(), k.thread);

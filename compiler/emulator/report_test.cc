@@ -114,7 +114,7 @@ const Planted kPlanted[] = {
     {"AsyncCopyRead", 32, kAsyncPending, 4, 3, "b1", 24, 6, "an asynchronous copy to it by thread 2", [](Kernel& k) {
        ByThread(k, 2, [&] {
          At(k, 3);
-         k.device->CopyAsync(k.At(k.shared, k.I32(6)), k.At(k.in(), k.I32(6)), 4, nullptr);
+         k.device->CopyAsync(k.At(k.shared, k.I32(6)), k.At(k.in(), k.I32(6)), 4, k.I32(4));
          k.device->AsyncCommit();
          At(k, 4);
          k.Store(k.Load(k.shared, k.I32(6)), k.out(), k.thread);

@@ -54,7 +54,7 @@ class Finder {
     if (!read || !Moves(store, read->load)) return;
     Facts facts = outside;
     facts.EnterLoop(loop);
-    const int64_t vector = Width(loop, store, *read, facts), bytes = vector * ir::Bytes(module_[store.buffer].dtype);
+    const int64_t vector = Width(loop, store, *read, facts, /*clipped=*/false), bytes = vector * ir::Bytes(module_[store.buffer].dtype);
     if (!IsCopied(bytes)) return;
     const ir::For before = loop;
     MakeRun(module_, loop, vector);
@@ -73,11 +73,11 @@ class Finder {
   void Consider(ir::Stmt& stmt, ir::For& loop, ir::Store& store, const Facts& outside, const ir::ThreadRange& threads) {
     const std::optional<ir::Read> read = ReadOf(store);
     if (!read || !Moves(store, read->load)) return;
-    // Where nothing runs ahead and no row has to be found, loads and stores do as well.
-    if (!ahead_.contains(&stmt) && !read->mask && !FindsRows(read->load)) return;
     Facts facts = outside;
     facts.EnterLoop(loop);
-    const int64_t vector = Width(loop, store, *read, facts), bytes = vector * ir::Bytes(module_[store.buffer].dtype);
+    const int64_t vector = Width(loop, store, *read, facts, /*clipped=*/!read->mask), bytes = vector * ir::Bytes(module_[store.buffer].dtype);
+    // Where nothing runs ahead and no row has to be found, loads and stores of short vectors do as well.
+    if (bytes < kMostBytes && !ahead_.contains(&stmt) && !read->mask && !FindsRows(read->load)) return;
     // A loop that finds its rows in a fragment has a layout already.
     if (!IsCopied(bytes) || (loop.layout && !HasRuns(*loop.layout, vector))) return;
     const ir::For before = loop;
@@ -133,8 +133,9 @@ class Finder {
     return !reads.empty();
   }
 
-  // Neighbours that one copy takes: they are neighbours on both sides, and one mask decides on all of them.
-  int64_t Width(const ir::For& loop, const ir::Store& store, const ir::Read& read, const Facts& facts) const {
+  // Neighbours that one copy takes: they are neighbours on both sides, and one mask decides on all of them. `clipped`: the copy may
+  // stop at the end of a row.
+  int64_t Width(const ir::For& loop, const ir::Store& store, const ir::Read& read, const Facts& facts, bool clipped) const {
     const ir::ExprNode& node = module_.exprs[read.load];
     const int64_t alignment = context_.pointer_alignment();
     int64_t most = std::gcd(kMostBytes / ir::Bytes(node.dtype), ExtentsOf(module_, loop).back());
@@ -142,8 +143,9 @@ class Finder {
     if (most <= 0) return 0;
     const Access from{ir::BufferId(node.ref), false, false, {node.Args().begin(), node.Args().end()}, false, {}, read.load, read.mask};
     const size_t last = loop.vars.size() - 1;
-    return std::min(AccessWidth(module_, facts, loop, last, from, most, alignment),
-                    VectorWidth(module_, facts, loop, store.buffer, store.indices, most, alignment));
+    const int64_t width =
+        clipped ? OwnWidth(module_, facts, loop, last, from, most, alignment) : AccessWidth(module_, facts, loop, last, from, most, alignment);
+    return std::min(width, VectorWidth(module_, facts, loop, store.buffer, store.indices, most, alignment));
   }
 
   ir::Module& module_;

@@ -32,7 +32,7 @@ Run RunOf(const ir::Module& module, const Facts& facts, const ir::For& loop, con
   const std::vector<int64_t> extents = ExtentsOf(module, loop);
   for (size_t v = 0; v < loop.vars.size(); ++v) {
     const int64_t most = std::gcd(kMost, extents[v]);
-    const int64_t width = AccessWidth(module, facts, loop, v, access, most, alignment);
+    const int64_t width = OwnWidth(module, facts, loop, v, access, most, alignment);
     if (width > 1) return {v, width};
   }
   return {};

@@ -304,7 +304,10 @@ class Chooser {
     int64_t vector = std::max<int64_t>(1, 128 / bits);
     if (copy.coalesced_width > 0) vector = std::min<int64_t>(vector, copy.coalesced_width);
     vector = std::gcd(vector, InnerExtent(copy));
-    vector = std::min(Width(copy.src, facts, vector), Width(copy.dst, facts, vector));
+    const int64_t to = Width(copy.dst, facts, vector, /*clipped=*/false), clipped = std::min(Width(copy.src, facts, vector, /*clipped=*/true), to);
+    vector = std::min(Width(copy.src, facts, vector, /*clipped=*/false), to);
+    // cp.async stops at the end of a row.
+    if (clipped > vector && PlainInstruction(module_, copy, clipped, context_) == ir::CopyInstruction::kAsync) vector = clipped;
     plan.vector = int32_t(vector);
     plan.instruction = PlainInstruction(module_, copy, vector, context_);
     copy.plan = std::move(plan);
@@ -317,8 +320,8 @@ class Chooser {
   }
 
   // The largest power of two ≤ `vector` of neighbouring elements that every access of the region may take at once: aligned, and
-  // inside or outside of the buffer as a whole.
-  int64_t Width(const ir::Region& region, const Facts& facts, int64_t vector) const {
+  // inside or outside of the buffer as a whole, unless `clipped` by the end of a row.
+  int64_t Width(const ir::Region& region, const Facts& facts, int64_t vector, bool clipped) const {
     const ir::Buffer& buffer = module_[region.buffer];
     if (region.extents.empty() || region.extents.back() == 1) return 1;
     if (buffer.space != Space::kGlobal) return std::gcd(vector, facts.DivisorOf(region.offsets.back()));
@@ -330,7 +333,7 @@ class Chooser {
       if (region.extents[d] == 1 && module_.exprs.IsConst(region.offsets[d], 0)) continue;
       divisor = std::gcd(divisor, RowStrideDivisor(buffer, d, facts));
     }
-    if (!facts.Inside(region.offsets[last], region.extents[last], buffer.shape[last])) {
+    if (!clipped && !facts.Inside(region.offsets[last], region.extents[last], buffer.shape[last])) {
       divisor = std::gcd(divisor, facts.DivisorOf(buffer.shape[last]));
     }
     return std::gcd(vector, divisor);

@@ -265,17 +265,18 @@ StorePlan RandomModule::SomePlan(const Store& store, size_t vars) {
   const Buffer& to = module_[store.buffer];
   StorePlan plan{.form = is_memory(to) ? StoreForm::kVector : StoreForm::kRegisters, .packed = 1 << Below(3), .loads = {}};
   if (is_memory(to)) plan.width = wide(to);
+  plan.parted = is_memory(to) && Coin();
   plan.kept = may_choose(to, plan.width) && Coin();
   for (const Read& read : ReadsOf(module_.exprs, store.value)) {
     const BufferId from{module_.exprs[read.load].ref};
     if (!is_memory(module_[from])) continue;
-    LoadPlan load{from, LoadForm(Below(6))};
+    LoadPlan load{from, LoadForm(Below(7))};
     if (load.form == LoadForm::kGathered && module_[from].space != Space::kShared) load.form = LoadForm::kVector;
     if (IsScattered(load.form) && (vars == 1 || read.mask)) load.form = LoadForm::kVector;
     const int bits = Bits(module_[from].dtype);
     if (load.form == LoadForm::kAround && (module_[from].space != Space::kGlobal || (bits != 8 && bits != 16))) load.form = LoadForm::kVector;
     if (load.form >= LoadForm::kVector) load.width = wide(module_[from]);
-    if (load.form == LoadForm::kAround) load.width = 128 / bits;
+    if (TakesOthers(load.form)) load.width = std::min(16, 128 / bits);
     load.once = load.form != LoadForm::kAround && may_choose(module_[from], load.width) && Coin();
     plan.loads.push_back(load);
   }

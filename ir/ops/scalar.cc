@@ -29,6 +29,10 @@ void CheckLoadPlan(Verifier& verifier, const LoadPlan& plan) {
     verifier.Error(fmt::format("a plan to load {} elements of {} as '{}'", plan.width, verifier.Name(plan.buffer), Name(plan.form)),
                    "an access takes 1, 2, 4, 8 or 16 elements, of 16 bytes or less; what is gathered is in shared memory");
   }
+  if (plan.form == LoadForm::kClipped && plan.width == 1) {
+    verifier.Error(fmt::format("a plan to load {} elements of {} as 'clipped'", plan.width, verifier.Name(plan.buffer)),
+                   "what a row's end or a mask clips are vectors");
+  }
   if (plan.form == LoadForm::kAround && (!HasVectorsAround(buffer, plan.width) || plan.once)) {
     verifier.Error(fmt::format("a plan to load the vectors around {} elements of {}", plan.width, verifier.Name(plan.buffer)),
                    "they are 4 bytes or more of a tensor, of elements of one or two, and not past the cache");
@@ -73,6 +77,8 @@ void CheckPlan(Verifier& verifier, const Store& op) {
     verifier.Error(fmt::format("a plan to store {} elements of {} as '{}'", plan.width, verifier.Name(op.buffer), Name(plan.form)),
                    "fragments lie in registers, vectors of up to 16 bytes in memory, matrices of 16-bit elements in shared memory");
   }
+  if (plan.parted && !by_vector)
+    verifier.Error(fmt::format("a plan to store '{}' in parts", Name(plan.form)), "what neighbours need not share is the condition of vectors");
   if (plan.kept && !(by_vector && MayChooseCache(buffer, plan.width)))
     verifier.Error(fmt::format("lines of {} that the L2 keeps", verifier.Name(op.buffer)), "such stores are of 16 bytes of global memory");
 }

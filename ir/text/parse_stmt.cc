@@ -211,6 +211,7 @@ StorePlan Parser::ParseStorePlan() {
   Expect("{");
   plan.form = ParseName<StoreForm>();
   if (plan.form == StoreForm::kVector) plan.width = int32_t(ParseInt(1, 16, "the elements of an access"));
+  plan.parted = Accept("parted");
   plan.kept = Accept("kept");
   if (Accept("packed")) plan.packed = int32_t(ParseInt(2, 4, "the elements of a register"));
   if (Accept("loads")) List([&] { plan.loads.push_back(ParseLoadPlan()); });

@@ -89,10 +89,11 @@ class StmtPrinter::FieldPrinter {
     if (plan.layout) text += LayoutClause(*plan.layout);
     return text + " }";
   }
-  // "{ vector 8 kept packed 2 loads %A vector 8 once, %S across 0 by 4 }"
+  // "{ vector 8 parted kept packed 2 loads %A vector 8 once, %S across 0 by 4 }"
   std::string Text(const StorePlan& plan) const {
     std::string text = fmt::format("{{ {}", Name(plan.form));
     if (plan.form == StoreForm::kVector) text += fmt::format(" {}", plan.width);
+    if (plan.parted) text += " parted";
     if (plan.kept) text += " kept";
     if (plan.packed > 1) text += fmt::format(" packed {}", plan.packed);
     for (const LoadPlan& load : plan.loads) {

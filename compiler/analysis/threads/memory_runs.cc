@@ -50,7 +50,7 @@ MemoryRun RunOf(const ir::Module& module, const Facts& facts, const ir::For& loo
     if (extents[v] == 1 || !GoesAlong(module, facts, loop, v, access)) continue;
     run.variable = v;
     const int64_t most = std::gcd(int64_t{16}, extents[v]);
-    run.width = AccessWidth(module, facts, loop, v, access, most, alignment);
+    run.width = OwnWidth(module, facts, loop, v, access, most, alignment);
     const bool last = v + 1 == extents.size();
     if (last && !access.write && !stored.contains(access.buffer))
       run.around = AroundWidthIn(module, facts, loop, v, access.buffer, access.indices, most);

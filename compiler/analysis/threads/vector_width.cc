@@ -15,7 +15,9 @@ namespace {
 
 using ir::ExprId;
 
-// Divisors of the strides of all dimensions but the last that an index may step over.
+constexpr int64_t kLargestDivisor = 1 << 16;  // a power of two, more than any access takes
+
+// Powers of two that divide the strides of all dimensions but the last that an index may step over.
 int64_t RowDivisor(const ir::Module& module, const Facts& facts, const ir::Buffer& buffer, std::span<const ExprId> indices) {
   int64_t divisor = 0;
   for (size_t d = 0; d + 1 < indices.size(); ++d) {
@@ -31,8 +33,8 @@ int64_t RowDivisor(const ir::Module& module, const Facts& facts, const ir::Buffe
     }
     int64_t stride = 1;
     for (size_t inner = d + 1; inner < buffer.shape.size(); ++inner) {
-      stride *= std::max<int64_t>(1, std::min<int64_t>(facts.DivisorOf(buffer.shape[inner]), 1 << 16));
-      stride = std::min<int64_t>(stride & -stride, 1 << 16);
+      const int64_t extent = facts.DivisorOf(buffer.shape[inner]);
+      stride = std::min<int64_t>(stride * std::clamp<int64_t>(extent & -extent, 1, kLargestDivisor), kLargestDivisor);
     }
     divisor = std::gcd(divisor, stride);
   }
@@ -63,6 +65,20 @@ bool CountsUp(const ir::Module& module, const Facts& facts, ir::VarId var, std::
          std::ranges::all_of(indices.first(indices.size() - 1), [&](ExprId index) { return neighbours.IsOne(index); });
 }
 
+// Whether it is a store of the loop's body, perhaps under a condition, which neighbours meet in a row.
+bool ComesInARow(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, const Access& access, int64_t width) {
+  const auto is_it = [&](const ir::Stmt& stmt) {
+    const auto* store = std::get_if<ir::Store>(&stmt.op);
+    return store != nullptr && store->buffer == access.buffer && store->indices == access.indices;
+  };
+  return std::ranges::any_of(loop.body, [&](const ir::Stmt& stmt) {
+    const auto* branch = std::get_if<ir::If>(&stmt.op);
+    if (branch == nullptr) return is_it(stmt);
+    return branch->else_body.empty() && std::ranges::any_of(branch->then_body, is_it) &&
+           HoldsInARow(module, facts, loop, variable, branch->cond, width);
+  });
+}
+
 }  // namespace
 
 int64_t VectorWidth(const ir::Module& module, const Facts& facts, const ir::For& loop, ir::BufferId id, std::span<const ExprId> indices, int64_t most,
@@ -72,6 +88,15 @@ int64_t VectorWidth(const ir::Module& module, const Facts& facts, const ir::For&
 
 int64_t VectorWidthIn(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, ir::BufferId id,
                       std::span<const ExprId> indices, int64_t most, int64_t alignment) {
+  const ir::Buffer& buffer = module[id];
+  const int64_t width = ClippedWidthIn(module, facts, loop, variable, id, indices, most, alignment);
+  if (width <= 1 || buffer.space != ir::Space::kGlobal || facts.Inside(indices.back(), 1, buffer.shape.back())) return width;
+  const int64_t whole = std::gcd(width, facts.DivisorOf(buffer.shape.back()));
+  return whole & -whole;
+}
+
+int64_t ClippedWidthIn(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, ir::BufferId id,
+                       std::span<const ExprId> indices, int64_t most, int64_t alignment) {
   const ir::Buffer& buffer = module[id];
   if (ir::Bits(buffer.dtype) < 8 || indices.empty()) return 1;
   const int64_t bytes = ir::Bytes(buffer.dtype);
@@ -83,9 +108,6 @@ int64_t VectorWidthIn(const ir::Module& module, const Facts& facts, const ir::Fo
     width = std::gcd(width, buffer.layout->dims().back()[0].size);
   }
   width = std::gcd(width, RowDivisor(module, facts, buffer, indices));
-  if (buffer.space == ir::Space::kGlobal && !facts.Inside(indices.back(), 1, buffer.shape.back())) {
-    width = std::gcd(width, facts.DivisorOf(buffer.shape.back()));
-  }
   for (width &= -width; width > 1; width /= 2)
     if (CountsUp(module, facts, loop.vars[variable], indices, width, width)) return width;
   return 1;
@@ -96,11 +118,28 @@ int64_t AroundWidthIn(const ir::Module& module, const Facts& facts, const ir::Fo
   const ir::Buffer& buffer = module[id];
   const int64_t bits = ir::Bits(buffer.dtype);
   if (buffer.space != ir::Space::kGlobal || (bits != 8 && bits != 16) || indices.empty() || !LastIsContiguous(module, buffer)) return 1;
-  if (HasGaps(module, id) || facts.RangeOf(indices.back()).min < 0) return 1;
+  if (HasGaps(module, id)) return 1;
   most = std::gcd(most, 128 / bits);
   for (int64_t width = most & -most; width * bits >= 32; width /= 2)
     if (CountsUp(module, facts, loop.vars[variable], indices, width, 1)) return width;
   return 1;
+}
+
+bool HoldsInARow(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, ExprId cond, int64_t width) {
+  const ir::ExprNode& node = module.exprs[cond];
+  if (node.op == ir::ExprOp::kAnd) {
+    return std::ranges::all_of(node.Args(), [&](ExprId part) { return HoldsInARow(module, facts, loop, variable, part, width); });
+  }
+  const Neighbourhood neighbours(module, facts, loop.vars[variable], width, true);
+  if (neighbours.IsOne(cond)) return true;
+  const bool orders = node.op == ir::ExprOp::kLt || node.op == ir::ExprOp::kLe || node.op == ir::ExprOp::kGt || node.op == ir::ExprOp::kGe;
+  if (!orders || !ir::IsInteger(module.exprs.Type(node.args[0]))) return false;
+  // What counts by one from a multiple of the width does not overflow on its way.
+  const auto counts = [&](ExprId id) {
+    const std::optional<Steps> steps = neighbours.Of(id);
+    return steps && steps->step == 1 && steps->divisor % width == 0;
+  };
+  return (counts(node.args[0]) && neighbours.IsOne(node.args[1])) || (counts(node.args[1]) && neighbours.IsOne(node.args[0]));
 }
 
 int64_t MaskWidth(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, ExprId mask, int64_t most) {
@@ -118,6 +157,15 @@ int64_t AccessWidth(const ir::Module& module, const Facts& facts, const ir::For&
   return std::gcd(width, MaskWidth(module, facts, loop, variable, *access.mask, std::max<int64_t>(width, 1)));
 }
 
+int64_t OwnWidth(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, const Access& access, int64_t most,
+                 int64_t alignment) {
+  const int64_t width = AccessWidth(module, facts, loop, variable, access, most, alignment);
+  if (width == 0 || module[access.buffer].space != ir::Space::kGlobal || HasGaps(module, access.buffer)) return width;
+  const int64_t clipped = ClippedWidthIn(module, facts, loop, variable, access.buffer, access.indices, most, alignment);
+  if (clipped <= kLeastGain * width) return width;
+  return !access.write || ComesInARow(module, facts, loop, variable, access, clipped) ? clipped : width;
+}
+
 int64_t LoopVectorWidth(const ir::Module& module, const Facts& facts, const ir::Stmt& stmt, int64_t alignment) {
   const auto& loop = std::get<ir::For>(stmt.op);
   const std::vector<int64_t> extents = ExtentsOf(module, loop);
@@ -126,7 +174,7 @@ int64_t LoopVectorWidth(const ir::Module& module, const Facts& facts, const ir::
     const ir::Space space = module[access.buffer].space;
     if (space != ir::Space::kGlobal && space != ir::Space::kShared) continue;
     const int64_t most = std::gcd(int64_t{16}, extents.back());
-    best = std::max(best, AccessWidth(module, facts, loop, loop.vars.size() - 1, access, most, alignment));
+    best = std::max(best, OwnWidth(module, facts, loop, loop.vars.size() - 1, access, most, alignment));
   }
   return best;
 }

@@ -97,9 +97,9 @@ class Device {
   // Converts two (or four) floats at once to narrow floats packed in one i32, if the hardware can; v.size() × bits(to) == 32.
   virtual llvm::Value* ConvertPacked(std::span<llvm::Value* const> v, ir::DType from, ir::DType to) = 0;
 
-  // cp.async of 4, 8 or 16 bytes; where `valid` (i1, may be null for always) is false the destination gets zeros.
+  // cp.async of 4, 8 or 16 bytes, of which `copied` (i32) are read; the destination gets zeros for the others.
   // Only where target().Has(kCpAsync).
-  virtual void CopyAsync(llvm::Value* shared, llvm::Value* global, int bytes, llvm::Value* valid) = 0;
+  virtual void CopyAsync(llvm::Value* shared, llvm::Value* global, int bytes, llvm::Value* copied) = 0;
   virtual void AsyncCommit() = 0;
   virtual void AsyncWait(int pending) = 0;
 

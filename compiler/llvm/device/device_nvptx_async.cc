@@ -12,7 +12,7 @@ using ir::DType;
 using llvm::Value;
 namespace Intrinsic = llvm::Intrinsic;
 
-void NvptxAsyncDevice::CopyAsync(Value* shared, Value* global, int bytes, Value* valid) {
+void NvptxAsyncDevice::CopyAsync(Value* shared, Value* global, int bytes, Value* copied) {
   struct Row {
     int bytes;
     Intrinsic::ID whole, sized;
@@ -22,11 +22,9 @@ void NvptxAsyncDevice::CopyAsync(Value* shared, Value* global, int bytes, Value*
                                   {16, Intrinsic::nvvm_cp_async_cg_shared_global_16, Intrinsic::nvvm_cp_async_cg_shared_global_16_s}};
   for (const Row& row : kRows) {
     if (row.bytes != bytes) continue;
-    if (valid == nullptr) {
-      Call(row.whole, {shared, global});
-    } else {
-      Call(row.sized, {shared, global, builder().CreateSelect(valid, I32(bytes), I32(0))});
-    }
+    const auto* known = llvm::dyn_cast<llvm::ConstantInt>(copied);
+    const bool whole = known != nullptr && known->getZExtValue() == uint64_t(bytes);
+    whole ? Call(row.whole, {shared, global}) : Call(row.sized, {shared, global, copied});
     return;
   }
   std::abort();  // the contract: 4, 8 or 16

@@ -12,7 +12,7 @@ namespace kiln::llvm_ir {
 
 class NvptxAsyncDevice : public DeviceBase {
  public:
-  void CopyAsync(llvm::Value* shared, llvm::Value* global, int bytes, llvm::Value* valid) override;
+  void CopyAsync(llvm::Value* shared, llvm::Value* global, int bytes, llvm::Value* copied) override;
   void AsyncCommit() override;
   void AsyncWait(int pending) override;
 

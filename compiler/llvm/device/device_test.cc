@@ -90,8 +90,8 @@ TEST_P(DeviceTest, AsyncCopies) {
       Value* offset = k.builder.CreateMul(k.device->ThreadIndex(), k.builder.getInt32(uint32_t(bytes)));
       Value* shared = k.builder.CreateGEP(k.builder.getInt8Ty(), k.shared, offset);
       Value* global = k.builder.CreateGEP(k.builder.getInt8Ty(), k.kernel->getArg(0), offset);
-      k.device->CopyAsync(shared, global, bytes, nullptr);
-      k.device->CopyAsync(shared, global, bytes, valid);
+      k.device->CopyAsync(shared, global, bytes, k.builder.getInt32(uint32_t(bytes)));
+      k.device->CopyAsync(shared, global, bytes, k.builder.CreateSelect(valid, k.builder.getInt32(uint32_t(bytes)), k.builder.getInt32(0)));
     }
     k.device->AsyncCommit();
     k.device->AsyncWait(0);

@@ -258,14 +258,14 @@ Value* Memory::LoadGuarded(BufferId id, llvm::Type* type, Value* pointer, Value*
                  [&](Value* from) -> Value* { return once ? device().LoadOnce(type, from) : b().CreateAlignedLoad(type, from, align); });
 }
 
-Value* Memory::LoadAround(BufferId id, unsigned words, Value* pointer, Value* condition, Value* further) {
+Value* Memory::LoadAround(BufferId id, unsigned words, Value* pointer, Value* condition, Value* nearer, Value* further) {
   auto* vector = llvm::FixedVectorType::get(b().getInt32Ty(), words);
   auto* both = llvm::FixedVectorType::get(b().getInt32Ty(), 2 * words);
   const llvm::Align align(uint64_t(words) * 4);
   return Guarded(id, both, pointer, condition, llvm::PoisonValue::get(both), [&](Value* from) {
     Value* mask = llvm::ConstantInt::getSigned(b().getInt64Ty(), -int64_t(align.value()));
     Value* first = b().CreateIntrinsic(llvm::Intrinsic::ptrmask, {from->getType(), mask->getType()}, {from, mask});
-    Value* low = b().CreateAlignedLoad(vector, first, align);
+    Value* low = b().CreateAlignedLoad(vector, b().CreateGEP(b().getInt8Ty(), first, nearer), align);
     Value* high = b().CreateAlignedLoad(vector, b().CreateGEP(b().getInt8Ty(), first, further), align);
     llvm::SmallVector<int> all(size_t{2} * words);
     std::iota(all.begin(), all.end(), 0);

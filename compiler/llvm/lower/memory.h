@@ -45,9 +45,9 @@ class Memory : Part {
 
   // `once`: past the first cache.
   Value* LoadGuarded(ir::BufferId buffer, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align, Value* otherwise, bool once);
-  // Two aligned vectors of so many i32s, as one: that in which the pointer's byte lies, and the one `further` bytes (i64) behind it. The emulator
-  // would take them for accesses to what lies around the tensor.
-  Value* LoadAround(ir::BufferId buffer, unsigned words, Value* pointer, Value* condition, Value* further);
+  // Two aligned vectors of so many i32s, as one: they lie `nearer` and `further` bytes (i64) behind that in which the pointer's byte lies. The
+  // emulator would take them for accesses to what lies around the tensor.
+  Value* LoadAround(ir::BufferId buffer, unsigned words, Value* pointer, Value* condition, Value* nearer, Value* further);
   llvm::Align AlignOf(ir::BufferId buffer, int64_t elements) const;
   Value* PadValue(const ir::Buffer& buffer) const;
   Values StridesOf(ir::BufferId global);  // i64, elements

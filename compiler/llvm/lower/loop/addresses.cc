@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 
 #include "compiler/analysis/threads/register_map.h"
 
@@ -103,7 +104,7 @@ void Addresses::MakeChecks(ElementAddress& address, std::span<const ExprId> indi
     const bool narrow = fits(facts().RangeOf(indices[d])) && fits(facts().RangeOf(buffer.shape[d]));
     llvm::Type* type = narrow ? b().getInt32Ty() : b().getInt64Ty();
     const SplitAccess::Index& index = address.split->indices[d];
-    ElementAddress::Check check{llvm::ConstantInt::get(type, uint64_t(index.constant), true), {}, nullptr};
+    ElementAddress::Check check{llvm::ConstantInt::get(type, uint64_t(index.constant), true), {}, nullptr, facts().RangeOf(indices[d]).min < 0};
     for (const auto& [term, coefficient, digits] : index.terms) {
       Value* value = b().CreateSExtOrTrunc(digits.variable >= 0 ? iterations_.ThreadPart(digits) : evaluator_.EvalIndex(term), type);
       check.index = b().CreateAdd(check.index, Scaled(value, coefficient));
@@ -163,6 +164,33 @@ Value* Addresses::CountAt(const ElementAddress& address, int64_t reg, int64_t wi
     return b().CreateTrunc(b().CreateBinaryIntrinsic(llvm::Intrinsic::umin, rest, all), b().getInt32Ty());
   }
   return nullptr;
+}
+
+Addresses::Begin Addresses::BeginAt(const ElementAddress& address, int64_t reg, int64_t width) const {
+  Begin begin{nullptr, iterations_.guard()};
+  for (const ElementAddress::Check& check : address.checks) {
+    const auto at = [&](int64_t r) { return check.ConstantAt(loop_.parts[size_t(r)]); };
+    Value* index = IndexAt(check, reg);
+    const auto number = [&](int64_t value) { return llvm::ConstantInt::get(index->getType(), uint64_t(value), true); };
+    if (!check.may_be_negative || at(reg + width - 1) == at(reg)) {
+      begin.any = Both(begin.any, b().CreateICmpULT(index, check.limit));
+      continue;
+    }
+    begin.any = Both(begin.any, b().CreateAnd(b().CreateICmpSGT(index, number(-width)), b().CreateICmpSLT(index, check.limit)));
+    begin.before = b().CreateTrunc(b().CreateBinaryIntrinsic(llvm::Intrinsic::smax, b().CreateNeg(index), number(0)), b().getInt32Ty());
+  }
+  return begin;
+}
+
+Value* Addresses::AllInside(const ElementAddress& address) const {
+  if (iterations_.guard() != nullptr || loop_.IsPadded()) return nullptr;
+  Value* all = b().getTrue();
+  for (const ElementAddress::Check& check : address.checks) {
+    const auto constant = [&](int64_t reg) { return check.ConstantAt(loop_.parts[size_t(reg)]); };
+    const auto [least, most] = std::ranges::minmax(std::views::iota(int64_t{0}, loop_.Registers()), {}, constant);
+    for (const int64_t reg : {least, most}) all = b().CreateAnd(all, b().CreateICmpULT(IndexAt(check, reg), check.limit));
+  }
+  return all;
 }
 
 Value* Addresses::IndexAt(const ElementAddress::Check& check, int64_t reg) const {

@@ -40,6 +40,7 @@ struct ElementAddress {
     Value* index;
     std::vector<std::pair<compiler::LoopDigits, int64_t>> coefficients;
     Value* limit;
+    bool may_be_negative;
     int64_t ConstantAt(const ir::Indices& part) const;  // what a register adds to the index
   };
   std::vector<Check> checks;
@@ -68,6 +69,14 @@ class Addresses : Part {
   // How many of `width` neighbours from the register on are inside of a global buffer, if the first is (i32; nullptr: all of them). They count up in
   // its last dimension. With `split`.
   Value* CountAt(const ElementAddress& address, int64_t reg, int64_t width) const;
+  // How many of the neighbours lie before the first element of their row, and whether any of them is inside (i1; nullptr: always). With `split`.
+  struct Begin {
+    Value* before;  // i32; nullptr: none
+    Value* any;
+  };
+  Begin BeginAt(const ElementAddress& address, int64_t reg, int64_t width) const;
+  // Whether the elements of all registers are inside (i1; nullptr: that takes a look at each). With `split`.
+  Value* AllInside(const ElementAddress& address) const;
   // Whether two registers access the same place, as where several elements are packed into one.
   bool IsSamePlace(const ElementAddress& address, int64_t reg, int64_t other) const;
 

@@ -36,8 +36,8 @@ Values Neighbours::Eval(const ir::Store& store, int64_t first, int64_t count) {
 // loaded whatever the masks say. The emulator would take that for an access to what lies around the elements, so it loads these.
 Values Neighbours::Load(const ir::LoadPlan& planned, const ir::Read& read, const Loads& loads, int64_t first, int64_t count) {
   ir::LoadPlan plan = planned;
-  if (plan.form == ir::LoadForm::kAround && target().emulated) plan.form = ir::LoadForm::kVector, plan.width = 1;
-  if (plan.form == ir::LoadForm::kAround && read.mask) {
+  if (ir::TakesOthers(plan.form) && target().emulated) plan.form = ir::LoadForm::kVector, plan.width = 1;
+  if (ir::TakesOthers(plan.form) && read.mask) {
     const Values loaded = vectors_.Load(plan, addresses_.Of(plan.buffer, pool()[read.load].Args()), first, count);
     return Select(elements_.Eval(*read.mask, first, count, loads), loaded, elements_.Eval(pool()[read.value].args[2], first, count, loads));
   }

@@ -76,6 +76,18 @@ void ParallelLoop::LowerChunks() {
     return StoreByMatrix(context(), memory_, loop_, addresses_, vectors_, neighbours_, *only);
   }
   if (only != nullptr && only->async && !SourceOf(*only).split) return LowerGather(body[0], *only);
+  // Few threads come near the end of a tensor: one look spares the others a look at each copy.
+  if (only != nullptr && IsClipped(*only) && !all_inside_) {
+    Value* all = addresses_.AllInside(SourceOf(*only));
+    if (all != nullptr) {
+      When(all, [&] { all_inside_ = true, LowerChunks(), all_inside_ = false; });
+      return When(b().CreateNot(all), [&] { LowerRuns(body); });
+    }
+  }
+  LowerRuns(body);
+}
+
+void ParallelLoop::LowerRuns(const ir::Block& body) {
   for (int64_t first = 0; first < loop_.Registers() && !context().too_long(); first += loop_.run) {
     iterations_.SetGuard(iterations_.Exists(first));
     for (const ir::Stmt& stmt : body) {
@@ -84,6 +96,8 @@ void ParallelLoop::LowerChunks() {
         LowerBranch(stmt, *branch, first, loop_.run);
       } else if (const auto& store = std::get<ir::Store>(stmt.op); store.async) {
         LowerAsyncChunk(store, first, loop_.run);
+      } else if (store.plan && store.plan->parted) {
+        LowerParted(stmt, std::nullopt, {&stmt, 1}, first, loop_.run);
       } else {
         LowerChunk(store, first, loop_.run);
       }
@@ -93,23 +107,59 @@ void ParallelLoop::LowerChunks() {
   }
 }
 
-// The iterations of planned stores share the condition; others are done one after the other.
+// The iterations of planned stores share the condition, or meet it in a row; others are done one after the other.
 void ParallelLoop::LowerBranch(const ir::Stmt& stmt, const ir::If& branch, int64_t first, int64_t count) {
-  const bool together = std::ranges::all_of(branch.then_body, [](const ir::Stmt& stmt) { return std::get<ir::Store>(stmt.op).plan.has_value(); });
-  const int64_t step = together ? count : 1;
-  for (int64_t i = 0; i < count; i += step) {
+  const auto planned = [](const ir::Stmt& stmt) { return std::get<ir::Store>(stmt.op).plan.has_value(); };
+  const auto parted = [](const ir::Stmt& stmt) { return std::get<ir::Store>(stmt.op).plan->parted; };
+  if (!std::ranges::all_of(branch.then_body, planned)) return LowerOneByOne(stmt, branch.cond, branch.then_body, first, count);
+  if (std::ranges::any_of(branch.then_body, parted)) return LowerParted(stmt, branch.cond, branch.then_body, first, count);
+  context().EnterStmt(stmt);
+  iterations_.Enter(first);
+  When(evaluator_.Eval(branch.cond), [&] { LowerTogether(branch.then_body, first, count, branch.cond); });
+}
+
+void ParallelLoop::LowerTogether(std::span<const ir::Stmt> stores, int64_t first, int64_t count, std::optional<ir::ExprId> cond) {
+  const FactsScope scope(context());
+  if (cond) context().facts().Assume(*cond);
+  for (const ir::Stmt& stmt : stores) {
+    context().EnterStmt(stmt);
+    iterations_.Enter(first);
+    LowerChunk(std::get<ir::Store>(stmt.op), first, count, cond);
+  }
+}
+
+void ParallelLoop::LowerOneByOne(const ir::Stmt& stmt, std::optional<ir::ExprId> cond, std::span<const ir::Stmt> stores, int64_t first,
+                                 int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
     context().EnterStmt(stmt);
     iterations_.Enter(first + i);
-    When(evaluator_.Eval(branch.cond), [&] {
+    When(cond ? evaluator_.Eval(*cond) : nullptr, [&] {
       const FactsScope scope(context());
-      context().facts().Assume(branch.cond);
-      for (const ir::Stmt& inner : branch.then_body) {
+      if (cond) context().facts().Assume(*cond);
+      for (const ir::Stmt& inner : stores) {
         context().EnterStmt(inner);
         iterations_.Enter(first + i);
-        const auto& store = std::get<ir::Store>(inner.op);
-        together ? LowerChunk(store, first, count, branch.cond) : StoreElement(store);
+        StoreElement(std::get<ir::Store>(inner.op));
       }
     });
+  }
+}
+
+// Where the first and the last of a vector's neighbours meet the condition and lie inside, all do. The emulator would take what only the others'
+// values read for accesses of theirs.
+void ParallelLoop::LowerParted(const ir::Stmt& stmt, std::optional<ir::ExprId> cond, std::span<const ir::Stmt> stores, int64_t first, int64_t count) {
+  if (target().emulated) return LowerOneByOne(stmt, cond, stores, first, count);
+  const auto met = [&](int64_t reg) -> Value* {
+    if (!cond) return nullptr;
+    iterations_.Enter(reg);
+    return evaluator_.Eval(*cond);
+  };
+  for (const ir::Stmt& inner : stores) {
+    context().EnterStmt(inner);
+    const auto& store = std::get<ir::Store>(inner.op);
+    Values values = neighbours_.Eval(store, first, count);
+    for (Value*& value : values) value = ToMemory(value, module()[store.buffer].dtype);
+    vectors_.StoreParted(*store.plan, addresses_.Of(store.buffer, store.indices), first, values, met);
   }
 }
 
@@ -133,6 +183,8 @@ void ParallelLoop::LowerChunk(const ir::Store& store, int64_t first, int64_t cou
   for (Value*& value : values) value = ToMemory(value, buffer.dtype);
   vectors_.Store(*store.plan, address, first, values);
 }
+
+bool ParallelLoop::IsClipped(const ir::Store& store) { return store.async && store.plan && store.plan->loads.back().form == ir::LoadForm::kClipped; }
 
 // What an async store copies. The value's other reads are of its indices and its mask.
 ir::Read ParallelLoop::ReadOf(const ir::Store& store) const { return ir::ReadsOf(pool(), store.value).back(); }
@@ -175,7 +227,10 @@ void ParallelLoop::LowerGather(const ir::Stmt& stmt, const ir::Store& store) {
 void ParallelLoop::CopyAsync(const ir::Store& store, int64_t first, int64_t count, const Source& source) {
   const ElementAddress& to = addresses_.Of(store.buffer, store.indices);
   vectors_.CheckStore(to, first, count, nullptr);
-  device().CopyAsync(addresses_.PointerAt(to, first), source.pointer, int(count) * ir::Bytes(module()[store.buffer].dtype), source.exists);
+  const int64_t bytes = ir::Bytes(module()[store.buffer].dtype);
+  Value* copied = source.count == nullptr ? I32(count * bytes) : Scaled(source.count, bytes);
+  if (source.exists != nullptr) copied = b().CreateSelect(source.exists, copied, I32(0));
+  device().CopyAsync(addresses_.PointerAt(to, first), source.pointer, int(count * bytes), copied);
 }
 
 ParallelLoop::Source ParallelLoop::AsyncSource(const ir::Store& store, int64_t reg) {
@@ -187,13 +242,14 @@ ParallelLoop::Source ParallelLoop::AsyncSource(const ir::Store& store, int64_t r
   Value* mask = read.mask ? evaluator_.Eval(*read.mask) : nullptr;
   Value *inside = nullptr, *pointer = nullptr;
   const auto find = [&] {
-    inside = address.split ? addresses_.ConditionAt(address, reg) : memory_.ElementExists(from, load.Args());
+    if (!all_inside_) inside = address.split ? addresses_.ConditionAt(address, reg) : memory_.ElementExists(from, load.Args());
     pointer = address.split ? addresses_.PointerAt(address, reg) : memory_.ElementPointer(from, load.Args());
   };
   // What the indices load is loaded where the mask does not hold, too, if it is there.
   const bool asks = mask != nullptr && std::ranges::any_of(load.Args(), [&](ir::ExprId index) { return evaluator_.MayNotLoad(index); });
   asks ? evaluator_.EvalWhere(mask, find) : find();
-  return {pointer, Both(mask, inside)};
+  const bool counts = IsClipped(store) && !all_inside_;
+  return {pointer, Both(mask, inside), counts ? addresses_.CountAt(address, reg, store.plan->loads.back().width) : nullptr};
 }
 
 // Whether the iteration under way writes the element, which exists where `condition` holds. An array of the thread's own is written by each

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 
 #include "compiler/llvm/lower/element_access.h"
 #include "compiler/llvm/lower/loop/neighbours.h"
@@ -30,17 +31,24 @@ class ParallelLoop final : public ElementAccess, Part {
  private:
   void MakeAddresses(const ir::Stmt& stmt);
   void LowerBranch(const ir::Stmt& stmt, const ir::If& branch, int64_t first, int64_t count);
+  void LowerTogether(std::span<const ir::Stmt> stores, int64_t first, int64_t count, std::optional<ir::ExprId> cond);
+  void LowerOneByOne(const ir::Stmt& stmt, std::optional<ir::ExprId> cond, std::span<const ir::Stmt> stores, int64_t first, int64_t count);
+  void LowerParted(const ir::Stmt& stmt, std::optional<ir::ExprId> cond, std::span<const ir::Stmt> stores, int64_t first, int64_t count);
   void LowerElements(const std::function<void(const ir::Block&)>& lower_body);
   void LowerChunks();
+  void LowerRuns(const ir::Block& body);
   // `cond`: the store is made only where it holds.
   void LowerChunk(const ir::Store& store, int64_t first, int64_t count, std::optional<ir::ExprId> cond = {});
   void LowerAsyncChunk(const ir::Store& store, int64_t first, int64_t count);
   void LowerGather(const ir::Stmt& stmt, const ir::Store& store);
-  // Where the element of an async store comes from, and whether it is read (i1; nullptr: always): else it becomes zero.
+  // Where the elements of an async store come from, whether they are read (i1; nullptr: always), and how many of them (i32; nullptr: all). Others
+  // become zero.
   struct Source {
     Value* pointer;
     Value* exists;
+    Value* count;
   };
+  static bool IsClipped(const ir::Store& store);  // a copy that stops at the end of a row
   ir::Read ReadOf(const ir::Store& store) const;
   const ElementAddress& SourceOf(const ir::Store& store);
   Source AsyncSource(const ir::Store& store, int64_t reg);
@@ -57,6 +65,7 @@ class ParallelLoop final : public ElementAccess, Part {
   Vectors vectors_;
   Elements elements_;
   Neighbours neighbours_;
+  bool all_inside_ = false;  // what the loop copies
   const Evaluator::AccessScope access_;
 };
 

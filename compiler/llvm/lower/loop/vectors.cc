@@ -17,8 +17,9 @@ Values Vectors::Load(const ir::LoadPlan& plan, const ElementAddress& address, in
       values.push_back(values.back());
       continue;
     }
-    const Values loaded = plan.form == ir::LoadForm::kAround ? LoadAround(plan, address, first + i)
-                                                             : LoadNeighbours(plan, address, first + i, nullptr, mask, otherwise);
+    const Values loaded = plan.form == ir::LoadForm::kAround    ? LoadAround(plan, address, first + i)
+                          : plan.form == ir::LoadForm::kClipped ? LoadClipped(plan, address, first + i)
+                                                                : LoadNeighbours(plan, address, first + i, nullptr, mask, otherwise);
     values.insert(values.end(), loaded.begin(), loaded.end());
   }
   return values;
@@ -62,17 +63,23 @@ Values Vectors::LoadNeighbours(const ir::LoadPlan& plan, const ElementAddress& a
   return values;
 }
 
-// The second of the vectors around the neighbours is another one than the first only where it has elements that are inside. So either is in memory
+// Each of the vectors around the neighbours is loaded only where it has elements that are inside, else the other in its place. So either is in memory
 // that is there, whatever lies around the tensor.
 Values Vectors::LoadAround(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg) {
   const ir::Buffer& buffer = module()[plan.buffer];
   const int64_t element = ir::Bytes(buffer.dtype), bytes = plan.width * element;
-  Value *pointer = addresses_.PointerAt(address, reg), *condition = addresses_.ConditionAt(address, reg);
+  Value* pointer = addresses_.PointerAt(address, reg);
+  const auto [before, condition] = addresses_.BeginAt(address, reg, plan.width);
   Value *counted = addresses_.CountAt(address, reg, plan.width), *count = counted == nullptr ? I32(plan.width) : counted;
   if (condition != nullptr) count = b().CreateSelect(condition, count, I32(0));
   Value* phase = b().CreateAnd(b().CreateTrunc(b().CreatePtrToInt(pointer, b().getInt64Ty()), b().getInt32Ty()), uint64_t(bytes - 1));
   Value* leaves = b().CreateICmpUGT(b().CreateAdd(phase, Scaled(count, element)), I32(bytes));
-  Value* loaded = memory_.LoadAround(plan.buffer, unsigned(bytes / 4), pointer, condition, b().CreateSelect(leaves, I64(bytes), I64(0)));
+  Value *nearer = I64(0), *further = b().CreateSelect(leaves, I64(bytes), I64(0));
+  if (before != nullptr) {
+    Value* comes = b().CreateICmpUGE(b().CreateAdd(phase, Scaled(before, element)), I32(bytes));
+    nearer = b().CreateSelect(Both(condition, comes), I64(bytes), I64(0));
+  }
+  Value* loaded = memory_.LoadAround(plan.buffer, unsigned(bytes / 4), pointer, condition, nearer, further);
   Values words;
   for (int64_t i = 0; i < bytes / 2; ++i) words.push_back(b().CreateExtractElement(loaded, uint64_t(i)));
   words = WordsFrom(b(), std::move(words), phase);
@@ -82,9 +89,21 @@ Values Vectors::LoadAround(const ir::LoadPlan& plan, const ElementAddress& addre
   Values values;
   for (int64_t i = 0; i < plan.width; ++i) {
     Value* inside = counted == nullptr ? condition : b().CreateICmpUGT(count, I32(i));
+    if (before != nullptr) inside = Both(inside, b().CreateICmpULE(before, I32(i)));
     Value* value = b().CreateExtractElement(together, uint64_t(i));
     if (inside != nullptr) value = b().CreateSelect(inside, value, memory_.PadValue(buffer));
     values.push_back(FromMemory(value, buffer.dtype));
+  }
+  return values;
+}
+
+// An aligned vector is in memory that is there if its first element is, whatever lies behind the tensor.
+Values Vectors::LoadClipped(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg) {
+  const ir::Buffer& buffer = module()[plan.buffer];
+  Values values = LoadNeighbours(plan, address, reg, nullptr, nullptr, nullptr);
+  Value* count = addresses_.CountAt(address, reg, plan.width);
+  for (int64_t i = 1; count != nullptr && i < plan.width; ++i) {
+    values[size_t(i)] = b().CreateSelect(b().CreateICmpUGT(count, I32(i)), values[size_t(i)], FromMemory(memory_.PadValue(buffer), buffer.dtype));
   }
   return values;
 }
@@ -108,11 +127,29 @@ void Vectors::Store(const ir::StorePlan& plan, const ElementAddress& address, in
     Value* condition = Both(addresses_.ConditionAt(address, first + i), iterations_.first_copy());
     CheckStore(address, first + i, width, condition);
     Value* value = Join(values.subspan(size_t(i), size_t(width)));
-    When(condition, [&] {
-      Value* pointer = addresses_.PointerAt(address, first + i);
-      plan.kept ? device().StoreKept(value, pointer) : void(b().CreateAlignedStore(value, pointer, memory_.AlignOf(address.buffer, width)));
+    When(condition, [&] { StoreAt(plan, address, first + i, value); });
+  }
+}
+
+void Vectors::StoreParted(const ir::StorePlan& plan, const ElementAddress& address, int64_t first, std::span<Value* const> values,
+                          const std::function<Value*(int64_t)>& met) {
+  const int64_t width = plan.width;
+  const auto stored = [&](int64_t i) { return Both(Both(addresses_.ConditionAt(address, first + i), iterations_.first_copy()), met(first + i)); };
+  for (int64_t i = 0; i < int64_t(values.size()); i += width) {
+    Value* all = Both(stored(i), stored(i + width - 1));
+    if (all == nullptr) all = b().getTrue();
+    Value* together = Join(values.subspan(size_t(i), size_t(width)));
+    When(all, [&] { StoreAt(plan, address, first + i, together); });
+    When(b().CreateNot(all), [&] {
+      const ir::StorePlan single{.form = ir::StoreForm::kVector, .loads = {}};
+      for (int64_t j = 0; j < width; ++j) When(stored(i + j), [&] { StoreAt(single, address, first + i + j, values[size_t(i + j)]); });
     });
   }
+}
+
+void Vectors::StoreAt(const ir::StorePlan& plan, const ElementAddress& address, int64_t reg, Value* value) {
+  Value* pointer = addresses_.PointerAt(address, reg);
+  plan.kept ? device().StoreKept(value, pointer) : void(b().CreateAlignedStore(value, pointer, memory_.AlignOf(address.buffer, plan.width)));
 }
 
 // Checks the elements of one vector: if the first and the last are inside, so are those between.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <tuple>
@@ -23,6 +24,9 @@ class Vectors : Part {
   Values Load(const ir::LoadPlan& plan, const ElementAddress& address, int64_t first, int64_t count, std::span<Value* const> masks = {},
               Value* otherwise = nullptr);
   void Store(const ir::StorePlan& plan, const ElementAddress& address, int64_t first, std::span<Value* const> values);
+  // Each vector at once where its first and its last element are inside and to be stored (`met`: i1 of a register; nullptr: always); else one by one.
+  void StoreParted(const ir::StorePlan& plan, const ElementAddress& address, int64_t first, std::span<Value* const> values,
+                   const std::function<Value*(int64_t)>& met);
   // On the emulator: stops the thread where a store of `width` neighbours, the first of which belongs to register `reg`, leaves its tile.
   void CheckStore(const ElementAddress& address, int64_t reg, int64_t width, Value* exists);
 
@@ -38,6 +42,8 @@ class Vectors : Part {
   Values LoadNeighbours(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg, const Scattered* vectors, Value* mask,
                         Value* otherwise);
   // The same where they begin anywhere in memory.
+  void StoreAt(const ir::StorePlan& plan, const ElementAddress& address, int64_t reg, Value* value);
+  Values LoadClipped(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg);
   Values LoadAround(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg);
   void CheckNeighbours(const ElementAddress& address, int64_t reg, int64_t width, const Scattered* vectors, Value* exists, bool write);
   Value* Join(std::span<Value* const> values) const;
