@@ -7,10 +7,11 @@ from . import sizes
 from .checks import FLOATS, want_dtype, want_not_negative, want_rows, want_shape
 from .operation import Operation
 from .plans import Plan, Program, Result
+from .programs import kept
 from .programs import layer_norm as layer_norms
 from .programs import norm_gradients as gradients
 from .programs import rms_norm as rms_norms
-from .shapes import M, each_row, flat, kept_in, rows_of, whole
+from .shapes import M, each_row, flat, flat_of, flat_rows, kept_in, rows_of, whole
 
 _WEIGHT = "one for each element of a row of x"
 _ROW = "one for each row of x"
@@ -56,6 +57,9 @@ def _check_rms_norm(x, weight, eps):
 def _plan_rms_norm(x, weight, eps, target):
     n, where = x.shape[-1], kept_in("rms_norm", x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype), "eps": float(eps)}
+    if where == "kept":
+        program = flat_rows(kept.rms_norm_kept, "rms_norm", n, x, eps=float(eps))
+        return Plan(program, (flat_of(0, x), whole(1, weight)), _check_rms_norm(x, weight, eps))
     if n < 2 * sizes.SHORT:
         program = Program.of(rms_norms.rms_norm_short, **common, **sizes.rows("rms_norm_short", n))
     elif where == "registers":
@@ -112,6 +116,9 @@ def _check_layer_norm(x, weight, bias, eps):
 def _plan_layer_norm(x, weight, bias, eps, target):
     n, where = x.shape[-1], kept_in("layer_norm", x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype), "eps": float(eps)}
+    if where == "kept":
+        program = flat_rows(kept.layer_norm_kept, "layer_norm", n, x, eps=float(eps))
+        return Plan(program, (flat_of(0, x), whole(1, weight), whole(2, bias)), _check_layer_norm(x, weight, bias, eps))
     if n <= sizes.SHORT:
         program = Program.of(layer_norms.layer_norm_short, **common, **sizes.rows("layer_norm_short", n))
     elif where == "registers":

@@ -25,10 +25,11 @@ DIVISORS = (16, 8, 4, 2, 1)
 
 @dataclass(frozen=True)
 class Dynamic:
-    """An argument of a program: a dimension that a launch decides, a multiple of ``multiple``."""
+    """An argument of a program: a dimension that a launch decides, a multiple of ``multiple``, in the program an integer of ``dtype``."""
 
     name: str
     multiple: int = 1
+    dtype: str = "int32"
 
 
 def dynamic(name: str, extent: int) -> Dynamic:
@@ -71,7 +72,7 @@ class Program:
     def trace(self):
         """The PrimFunc."""
         varying = [value for _, value in self.arguments if isinstance(value, Dynamic)] + [extent for extent, _ in self.shorter]
-        symbols = {extent: T.dynamic(extent.name) for extent in varying}
+        symbols = {extent: T.dynamic(extent.name, extent.dtype) for extent in varying}
         func = self.build(**{name: symbols[value] if isinstance(value, Dynamic) else value for name, value in self.arguments})
         buffers = {param.name: param.buffer for param in func.params}
         for extent, places in self.shorter:

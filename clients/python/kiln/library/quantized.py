@@ -7,9 +7,9 @@ from . import sizes
 from .checks import FLOATS, HALVES, Spec, is_torch, spec_of, want_dtype, want_name, want_rank, want_rows, want_shape
 from .operation import Operation
 from .plans import Dynamic, Plan, Program, Result, View, bucket, dynamic
-from .programs import grouped, quantize, scaled
+from .programs import grouped, kept, quantize, scaled
 from .programs import packed as packed_programs
-from .shapes import M, kept_in, rows_of, whole
+from .shapes import M, flat_of, flat_rows, kept_in, rows_of, whole
 
 FP8 = "float8_e4m3fn"
 GROUP_ROWS = 128  # of one expert: what grouped_matmul takes at a time
@@ -159,6 +159,8 @@ def _check_quantize_rows(x):
 def _plan_quantize_rows(x, target):
     n, where = x.shape[-1], kept_in("quantize_rows", x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype)}
+    if where == "kept":
+        return Plan(flat_rows(kept.quantize_rows_kept, "quantize_rows", n, x), (flat_of(0, x),), _check_quantize_rows(x))
     if where == "registers":
         program = Program.of(quantize.quantize_rows, **common, **sizes.rows("quantize_rows", n, target))
     elif where == "block":

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from .. import target as targets
+from .programs.kept import vectors_of
+from .programs.rows import RUN
 
 # Of a product's tile: what serves on every target.
 PLAIN = {"block_m": 128, "block_n": 128, "block_k": 32, "stages": 3, "threads": 128}
@@ -264,6 +266,22 @@ def rows(program: str, n: int, target=None, dtype="float16") -> dict:
         columns = 32768 if program == "rms_norm_long" and n % 65536 == 0 else row_part(n)
         return {"columns": columns, "threads": min(1024, -(-columns // (16 * 32)) * 32)}
     return {"rows": 1, "columns": 8192, "threads": 512} if program == "softmax_online" and n > IN_REGISTERS else {}
+
+
+KEPT_BYTES = 232448 // 3  # of a row in one block's shared memory: three blocks share a multiprocessor (compiler/rows/split_rows.cc)
+
+
+def kept(program: str, n: int) -> dict:
+    """Of ``kiln.library.programs.kept``, for rows of n elements of two bytes. ``blocks``: of the cluster that the compiler gives a row to. Norms load
+    weights, which more threads have on their way together, unless clusters are large."""
+    norm = program in ("rms_norm", "layer_norm")
+    plain = 64 if n < 2048 else 128 if n < 16384 else 256
+    for blocks in (1, 2, 4, 8):
+        threads = min(512, 2 * plain) if norm and blocks <= 2 else plain
+        lanes = threads * blocks
+        if vectors_of(n, lanes) * lanes * RUN * 2 <= blocks * KEPT_BYTES:
+            break
+    return {"threads": threads, "blocks": blocks}
 
 
 def row_part(n: int) -> int:

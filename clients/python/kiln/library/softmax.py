@@ -8,10 +8,13 @@ from .checks import FLOATS, want_dtype, want_rows, want_shape
 from .operation import Operation
 from .plans import Plan, Program, Result, View
 from .programs import cross_entropy as losses
+from .programs import kept
 from .programs import softmax as programs
-from .shapes import M, each_row, kept_in, rows_of
+from .shapes import M, each_row, flat_of, flat_rows, kept_in, rows_of
 
 LABELS = ("int32", "int64")
+# Else powers of two take three operations more for results below 2^-126, which count for nothing beside the largest, 1.
+WITHOUT_SUBNORMALS = (("fast_math", True),)
 
 
 def _check_softmax(x):
@@ -23,6 +26,8 @@ def _check_softmax(x):
 def _plan_softmax(x, target):
     n, where = x.shape[-1], kept_in("softmax", x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype)}
+    if where == "kept":
+        return Plan(flat_rows(kept.softmax_kept, "softmax", n, x), (flat_of(0, x),), _check_softmax(x), WITHOUT_SUBNORMALS)
     if where == "registers":
         program = Program.of(programs.softmax, **common, **sizes.rows("softmax", n, target))
     elif where == "block":
@@ -61,12 +66,15 @@ def _check_cross_entropy(x, label):
 
 def _plan_cross_entropy(x, label, target):
     n = x.shape[-1]
+    labels = View(1, (label.size,), dtype="int32")
+    if kept_in("cross_entropy", n, x.dtype, target) == "kept":
+        program = flat_rows(kept.cross_entropy_kept, "cross_entropy", n, x, M=M)
+        return Plan(program, (flat_of(0, x), labels), _check_cross_entropy(x, label), WITHOUT_SUBNORMALS)
     name = "cross_entropy_short" if n < 2 * sizes.SHORT else "cross_entropy"
     program = Program.of(getattr(losses, name), M=M, N=n, dtype=str(x.dtype), **sizes.rows(name, n, target))
-    # Without it, powers of two take three operations more for results below 2^-126, which count for nothing beside the largest, 1. Where
-    # memory is far from the bound, as for short rows, these operations are.
-    options = (("fast_math", True),) if n <= sizes.IN_REGISTERS else ()
-    return Plan(program, (rows_of(0, x), View(1, (label.size,), dtype="int32")), _check_cross_entropy(x, label), options)
+    # Where memory is far from the bound, as for short rows, operations are.
+    options = WITHOUT_SUBNORMALS if n <= sizes.IN_REGISTERS else ()
+    return Plan(program, (rows_of(0, x), labels), _check_cross_entropy(x, label), options)
 
 
 def _check_cross_entropy_backward(dloss, x, label, loss):
@@ -100,7 +108,7 @@ _cross_entropy = Operation("cross_entropy(Tensor x, Tensor label) -> Tensor", _c
 def softmax(x):
     """exp(x) / Σ exp(x) over the last dimension, computed in float32.
 
-    x: (…, N) of float16, bfloat16 or float32. Returns the same. With a gradient. A row of nothing but −∞ gives NaN.
+    x: (…, N) of float16, bfloat16 or float32. Returns the same; results below 2^-126 may be 0. With a gradient. A row of nothing but −∞ gives NaN.
     TypeError: another dtype. ValueError: N = 0."""
     return _softmax(x)
 

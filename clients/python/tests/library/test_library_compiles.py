@@ -85,6 +85,16 @@ def test_clusters_are_of_as_many_blocks_as_the_compiler_makes_them(client, n):
             assert reply.artifact.launch.launches[0].cluster_x == blocks
 
 
+@pytest.mark.parametrize("n", (1025, 16392, 38728, 38729, 69448, 77464, 77465, 107624, 131071))
+def test_kept_rows_have_as_many_blocks_as_the_compiler_makes_them(client, n):
+    x, w = Spec((512, n), "bfloat16"), Spec((n,), "bfloat16")
+    for name, arguments in {"softmax": (x,), "quantize_rows": (x,), "rms_norm": (x, w, 1e-6), "layer_norm": (x, w, w, 1e-5)}.items():
+        plan = library.plan(name, *arguments, target="cuda:sm_90a")
+        if plan.program.build.__name__.endswith("_kept"):
+            launch = client.compile(plan.program.trace(), "cuda:sm_90a", options=dict(plan.options)).artifact.launch.launches[0]
+            assert max(1, launch.cluster_x) == sizes.kept(name, n)["blocks"], name
+
+
 @pytest.mark.parametrize("n", (41784, 49152, 131072))
 @pytest.mark.parametrize("name", ("softmax", "rms_norm", "quantize_rows"))
 def test_parts_of_long_rows_are_copied_asynchronously(client, name, n):

@@ -13,6 +13,7 @@ pytestmark = needs_kilnd
 SHAPES = [(5, 77), (3, 2, 64), (1, 1000), (130,)]
 PROMISED = [(target, shape, dtype) for target in TARGETS for shape,
             dtype in (((5, 77), "float16"), ((3, 2, 64), "bfloat16"), ((1, 1000), "float32"))]
+PROMISED += [("emu:sm_90a", (3, 4099), "bfloat16"), ("emu:sm_90a", (2, 2, 4097), "float16")]  # that are kept in shared memory
 PROMISED += [("emu:sm_90a", shape, dtype) for shape in SHAPES for dtype in FLOATS if ("emu:sm_90a", shape, dtype) not in PROMISED]
 
 
@@ -169,6 +170,9 @@ def test_empty_rows_of_results(emulated):
     assert not library.sum(x, dim=0).any() and library.sum(x, dim=0).shape == (64,) and library.sum(x).shape == (0,)
     assert not library.sum(np.zeros((3, 0), np.float16)).any()
     assert library.transpose(x).shape == (64, 0) and library.cross_entropy(x, np.zeros(0, np.int32)).shape == (0,)
+    x, w = np.zeros((0, 4097), np.float16), np.ones(4097, np.float16)
+    assert [r.shape for r in (library.rms_norm(x, w), library.softmax(x), *library.layer_norm(x, w, w))] == [(0, 4097)] * 3 + [(0,)] * 2
+    assert library.quantize_rows(x)[1].shape == (0,) and library.cross_entropy(x, np.zeros(0, np.int32)).shape == (0,)
 
 
 def test_strided_arrays(emulated):

@@ -5,6 +5,7 @@
 - In a block (``…_long``): memory is read once, too. Where nothing else is needed again, a block keeps one row, the first `kept` elements in
   shared memory, the last `columns` in registers: `columns` divides `kept`; both together are the row. Where weights are, several rows come
   one after the other, and the compiler gives a row that one block cannot hold to a cluster.
+- In shared memory (``…_kept``): memory is read once, wherever rows begin. Small blocks share a multiprocessor; long rows are a cluster's.
 - In memory (``…_parts``, ``softmax_online``, most gradients): a block reads a row twice, `columns` elements at a time. Rows have any
   length."""
 
