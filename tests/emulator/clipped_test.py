@@ -114,6 +114,19 @@ def test_vectors(as_ptx, make, dtype, n, target):
         assert PARTED in said, answer["decisions"]
 
 
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 61, 64])
+@pytest.mark.parametrize("before", [1, 3, 9, 70])
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_neighbours_that_begin_before_their_row(as_ptx, dtype, before, n):
+    @T.prim_func
+    def program(A: T.Tensor((3, n), dtype), B: T.Tensor((4, 64), dtype)):
+        with T.Kernel(4, threads=32) as b:
+            for j in T.Parallel(64):
+                B[b, j] = A[b, j - before]
+
+    check(as_ptx, program, "emu:sm_90a")
+
+
 @pytest.mark.parametrize("n", [0, 1, 512, 1023, 1500])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_sizes_of_run_time(as_ptx, dtype, n):

@@ -176,8 +176,9 @@ Addresses::Begin Addresses::BeginAt(const ElementAddress& address, int64_t reg, 
       begin.any = Both(begin.any, b().CreateICmpULT(index, check.limit));
       continue;
     }
-    begin.any = Both(begin.any, b().CreateAnd(b().CreateICmpSGT(index, number(-width)), b().CreateICmpSLT(index, check.limit)));
-    begin.before = b().CreateTrunc(b().CreateBinaryIntrinsic(llvm::Intrinsic::smax, b().CreateNeg(index), number(0)), b().getInt32Ty());
+    Value* first = b().CreateBinaryIntrinsic(llvm::Intrinsic::smax, index, number(0));  // of those that are not before the row
+    begin.any = Both(begin.any, b().CreateAnd(b().CreateICmpSGT(index, number(-width)), b().CreateICmpSLT(first, check.limit)));
+    begin.before = b().CreateTrunc(b().CreateSub(first, index), b().getInt32Ty());
   }
   return begin;
 }
