@@ -173,7 +173,7 @@ class Reporter {
     }
     if (plan.packed > 1) add(fmt::format("computes {} neighbours in one register", plan.packed));
     if (plan.form == ir::StoreForm::kVector && !store.async)
-      add(fmt::format("stores {}{}", AtOnce(plan.width), plan.parted ? ", or one by one where some do not meet the condition" : ""));
+      add(fmt::format("stores {}{}", AtOnce(plan.width), plan.parted ? ", or one by one where not all are to be stored" : ""));
     if (plan.form == ir::StoreForm::kMatrix) add("stores matrices of a warp (stmatrix)");
     if (plan.form == ir::StoreForm::kTransposed) add("stores transposed matrices of a warp (stmatrix)");
     if (plan.kept) how += ", lines that the L2 keeps longer than what is read";

@@ -90,7 +90,7 @@ struct Let {
 // many at once. kAcross: the same along another of the loop's variables. kGathered: vectors of shared memory of which the thread needs
 // every element, in whatever iterations. kAround: as kVector, of neighbours in a row of a tensor that begin anywhere, also before it, and
 // may end beyond the row: by the two aligned vectors around them, whatever a mask says. kClipped: the same of neighbours that begin where
-// a vector does, so one has them all.
+// a vector does, so one has them all; also of tiles.
 enum class LoadForm : uint8_t { kEach = 0, kSame = 1, kVector = 2, kAcross = 3, kGathered = 4, kAround = 5, kClipped = 6 };
 // Whether such a load takes elements that it gives nobody: those beyond a row's end, or where a mask does not hold.
 constexpr bool TakesOthers(LoadForm form) { return form == LoadForm::kAround || form == LoadForm::kClipped; }
@@ -109,7 +109,7 @@ enum class StoreForm : uint8_t { kRegisters = 0, kVector = 1, kMatrix = 2, kTran
 struct StorePlan {
   StoreForm form = StoreForm::kRegisters;
   int32_t width = 1;            // kVector: elements at once
-  bool parted = false;          // kVector, under a condition: where the neighbours do not all meet it, they are stored one by one
+  bool parted = false;          // kVector: where not all neighbours are inside and meet the condition around, they go one by one
   bool kept = false;            // the L2 keeps the lines longer than others
   int32_t packed = 1;           // neighbours whose value is computed at once, in one register
   std::vector<LoadPlan> loads;  // of global and shared memory in the value, in the order of ReadsOf

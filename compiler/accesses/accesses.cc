@@ -107,7 +107,7 @@ class Planner {
     std::vector<std::optional<ir::StorePlan>> plans;
     for (const ir::Stmt& stmt : branch.then_body) {
       const auto& store = std::get<ir::Store>(stmt.op);
-      plans.push_back(shared || MayComputeAll(store, inner) ? PlanOf(loop, inner, store) : std::nullopt);
+      plans.push_back(shared || MayComputeAll(store, inner) ? PlanOf(loop, inner, store, !shared) : std::nullopt);
       if (!shared && plans.back() && plans.back()->form != ir::StoreForm::kVector) plans.back().reset();
     }
     if (!std::ranges::all_of(plans, [](const auto& plan) { return plan.has_value(); })) return;
@@ -131,7 +131,8 @@ class Planner {
     return VectorWidth(module_, facts, *loop.loop, from, load.Args(), loop.run, context_.pointer_alignment()) == loop.run;
   }
 
-  std::optional<ir::StorePlan> PlanOf(const ThreadLoop& loop, const Facts& facts, const ir::Store& store) const {
+  // `may_part`: whether values may be computed that are not stored.
+  std::optional<ir::StorePlan> PlanOf(const ThreadLoop& loop, const Facts& facts, const ir::Store& store, bool may_part = true) const {
     const ir::Buffer& buffer = module_[store.buffer];
     ir::StorePlan plan;
     if (IsMemory(buffer.space)) {
@@ -139,7 +140,7 @@ class Planner {
       if (to.form != ir::LoadForm::kVector) return std::nullopt;
       plan.form = ir::StoreForm::kVector;
       plan.width = store.async ? int32_t(loop.run) : to.width;
-      const int64_t clipped = store.async || !MayComputeAll(store, facts) ? 0 : ClippedWidth(loop, facts, store);
+      const int64_t clipped = store.async || !may_part || !MayComputeAll(store, facts) ? 0 : ClippedWidth(loop, facts, store);
       if (clipped > kLeastGain * plan.width) plan.width = int32_t(clipped), plan.parted = true;
       if (const auto matrix = MatrixForm(module_, facts, *context_.target, threads_, loop, store)) plan.form = *matrix, plan.width = 1;
     } else if (buffer.space != ir::Space::kFragment) {
@@ -152,8 +153,16 @@ class Planner {
     return plan;
   }
 
-  // Whether all that the value reads is there, also where the store is not made: memory beyond a tensor is not read, but a tile's would be.
+  // Whether the value may be computed also where the store is not made. Memory beyond a tensor is not read, but a tile's would be; and of quotients,
+  // LLVM takes for granted that nothing is divided by zero.
   bool MayComputeAll(const ir::Store& store, const Facts& facts) const {
+    const auto divides = [&](ir::ExprId part) {
+      const ir::ExprNode& node = module_.exprs[part];
+      const bool is =
+          node.op == ir::ExprOp::kDiv || node.op == ir::ExprOp::kMod || node.op == ir::ExprOp::kFloorDiv || node.op == ir::ExprOp::kFloorMod;
+      return is && ir::IsInteger(node.dtype) && module_.exprs.ConstInt(node.args[1]).value_or(0) == 0;
+    };
+    if (Contains(module_.exprs, store.value, divides)) return false;
     std::vector<Access> reads;
     CollectLoads(module_.exprs, store.value, reads);
     return std::ranges::all_of(reads, [&](const Access& read) {

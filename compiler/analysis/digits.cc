@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "compiler/analysis/contains.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -112,11 +113,12 @@ std::optional<int64_t> Digits::Reach(ExprId term, const ir::ThreadRange& threads
 
 // Whether it is the same in all threads and iterations.
 bool Digits::IsOfBlock(ExprId id) const {
-  const ExprNode& node = module_.exprs[id];
-  if (node.op == ExprOp::kLoad) return false;
-  const VarKind kind = node.op == ExprOp::kVar ? module_.vars[node.ref].kind : VarKind::kBlock;
-  if (kind != VarKind::kBlock && kind != VarKind::kSymbol && kind != VarKind::kScalar) return false;
-  return std::ranges::all_of(node.Args(), [&](ExprId arg) { return IsOfBlock(arg); });
+  return !Contains(module_.exprs, id, [&](ExprId part) {
+    const ExprNode& node = module_.exprs[part];
+    if (node.op != ExprOp::kVar) return node.op == ExprOp::kLoad;
+    const VarKind kind = module_.vars[node.ref].kind;
+    return kind != VarKind::kBlock && kind != VarKind::kSymbol && kind != VarKind::kScalar;
+  });
 }
 
 bool Digits::IsOfThread(ExprId id) const {

@@ -256,8 +256,10 @@ int64_t Facts::ComputeDivisor(ExprId id) const {
     case ExprOp::kAdd:
     case ExprOp::kSub:
       divisor = std::gcd(DivisorOf(node.args[0]), DivisorOf(node.args[1]));
-      if (IsRemainder(pool, Uncast(pool, node.args[0])) || IsRemainder(pool, Uncast(pool, node.args[1])))
-        divisor = Common(divisor, DivisorOf(LinearOf(pool, id)));
+      if (const ExprId part = Uncast(pool, node.args[1]); node.op == ExprOp::kSub && IsRemainder(pool, part)) {
+        const bool same = Uncast(pool, pool[part].args[0]) == Uncast(pool, node.args[0]);  // x − x mod c
+        if (same) divisor = Common(divisor, *pool.ConstInt(pool[part].args[1]));
+      }
       break;
     case ExprOp::kMin:
     case ExprOp::kMax: divisor = std::gcd(DivisorOf(node.args[0]), DivisorOf(node.args[1])); break;
@@ -276,13 +278,6 @@ int64_t Facts::ComputeDivisor(ExprId id) const {
   }
   const int64_t* said = divisors_.Find(ir::Index(id));
   return said == nullptr || *said == 0 ? divisor : Common(divisor, *said);
-}
-
-int64_t Facts::DivisorOf(const Linear& sum) const {
-  const Congruent rest = WithoutRemainders(module_->exprs, sum);
-  int64_t divisor = std::gcd(rest.modulus, rest.sum.constant);
-  for (const auto& [term, coefficient] : rest.sum.terms) divisor = std::gcd(divisor, SatMul(coefficient, DivisorOf(ExprId(term))));
-  return divisor;
 }
 
 bool Facts::Inside(ExprId index, int64_t extent, ExprId size) const {

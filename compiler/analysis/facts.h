@@ -22,8 +22,6 @@ struct Range {
 };
 inline constexpr int64_t kUnbounded = int64_t{1} << 60;
 
-struct Linear;
-
 class Facts {
  public:
   explicit Facts(const ir::Module& module) : module_(&module) {}
@@ -56,7 +54,6 @@ class Facts {
   // `below` < `above` from here on.
   void Order(ir::ExprId below, ir::ExprId above);
   int64_t ComputeDivisor(ir::ExprId id) const;
-  int64_t DivisorOf(const Linear& sum) const;
 
   // Answers so far, for expressions that share subexpressions; forgotten with every new fact and not copied.
   struct Memo {

@@ -89,9 +89,10 @@ class Finder {
       loop = before;
       return;
     }
-    kernel_.decisions.push_back({"gathers", store.buffer, fmt::format("asynchronous copies of {} bytes", bytes),
-                                 read->mask ? "each row has its own place; zeros where the mask does not hold" : "each row has its own place",
-                                 stmt.loc});
+    const std::string why = read->mask              ? "each row has its own place; zeros where the mask does not hold"
+                            : FindsRows(read->load) ? "each row has its own place"
+                                                    : "the elements need no registers on their way";
+    kernel_.decisions.push_back({"gathers", store.buffer, fmt::format("asynchronous copies of {} bytes", bytes), why, stmt.loc});
   }
 
   // Whether each thread has registers for so many neighbours in the last variable, one behind another.

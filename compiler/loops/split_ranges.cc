@@ -294,7 +294,8 @@ class Splitter {
     Substitute(module_, fresh.body, fresh.vars[0], number);
     fresh.extents[0] = module_.exprs.Sub(end, begin);
     // Of the loop's own count, which ranges of the two do not tell.
-    if (number != module_.VarRef(fresh.vars[0])) fresh.body.insert(fresh.body.begin(), {ir::Assume{Made(ExprOp::kLt, number, loop.extents[0])}, loc});
+    const bool moved = number != module_.VarRef(fresh.vars[0]) && ir::LoadsOf(module_.exprs, loop.extents[0]).empty();
+    if (moved) fresh.body.insert(fresh.body.begin(), {ir::Assume{Made(ExprOp::kLt, number, loop.extents[0])}, loc});
     result.push_back(std::move(part[0]));
   }
 

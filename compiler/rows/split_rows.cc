@@ -49,7 +49,8 @@ class Splitter {
  private:
   // --- what the row is ---
 
-  // Finds the row: the longest dimension of a fragment that is too large. Every tile's dimension of the same extent belongs to it.
+  // Finds the row: the longest dimension of a fragment, where those tiles are too large that have it. Every tile's dimension of the same extent
+  // belongs to it.
   void FindRow() {
     std::set<BufferId> tiles;
     ir::Walk(kernel_.body, [&](const Stmt& stmt) {
@@ -73,6 +74,7 @@ class Splitter {
     const int64_t shared = SharedBytes(tiles);
     const auto too_much = [&] { return shared / blocks_ > int64_t(target_.max_shared_bytes) / kResident; };
     const auto may_halve = [&] { return blocks_ < int64_t(target_.MaxClusterBlocks()) && row_ % (2 * blocks_ * kUnit) == 0; };
+    by_registers_ = std::ranges::any_of(demands, too_many);
     while (may_halve() && (too_much() || std::ranges::any_of(demands, too_many))) blocks_ *= 2;
     if (blocks_ == 1) return;
     part_ = row_ / blocks_;
@@ -279,7 +281,7 @@ class Splitter {
     kernel_.cluster.assign(kernel_.grid.size(), 1);
     kernel_.cluster[0] = uint32_t(blocks_);
     kernel_.decisions.push_back({"split_rows", std::nullopt, fmt::format("{} blocks of a cluster keep a part of the row each", blocks_),
-                                 fmt::format("{} elements are too many for one block's registers", row_)});
+                                 fmt::format("{} elements are too many for one block's {}", row_, by_registers_ ? "registers" : "shared memory")});
     rank_ = module_.VarRef(rank);
   }
 
@@ -352,7 +354,7 @@ class Splitter {
   const target::Target& target_;
   int64_t row_ = 0, part_ = 0, blocks_ = 1;
   std::map<BufferId, size_t> parts_;  // tiles, and which dimension is the row's
-  bool fits_ = true, reduced_ = false;
+  bool fits_ = true, reduced_ = false, by_registers_ = false;
   Block numbers_;
   ExprId rank_{};
 };

@@ -78,7 +78,8 @@ void CheckPlan(Verifier& verifier, const Store& op) {
                    "fragments lie in registers, vectors of up to 16 bytes in memory, matrices of 16-bit elements in shared memory");
   }
   if (plan.parted && !by_vector)
-    verifier.Error(fmt::format("a plan to store '{}' in parts", Name(plan.form)), "what neighbours need not share is the condition of vectors");
+    verifier.Error(fmt::format("a plan to store '{}' in parts", Name(plan.form)),
+                   "vectors alone may be stored element by element where some are left out");
   if (plan.kept && !(by_vector && MayChooseCache(buffer, plan.width)))
     verifier.Error(fmt::format("lines of {} that the L2 keeps", verifier.Name(op.buffer)), "such stores are of 16 bytes of global memory");
 }

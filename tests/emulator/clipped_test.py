@@ -12,7 +12,7 @@ from regression_test import check
 RNG = np.random.default_rng()
 LENGTHS = [1, 9, 255, 1031, 2048, int(RNG.integers(2, 1000)) * 2 + 1, int(RNG.integers(2, 1000)) * 2 + 1]
 TYPES = ["float16", "bfloat16", "int8", "float32"]
-CLIPPED, PARTED = "of which some may lie beyond the row or the mask", "or one by one where some do not meet the condition"
+CLIPPED, PARTED = "of which some may lie beyond the row or the mask", "or one by one where not all are to be stored"
 
 
 def flat(n, dtype):
@@ -83,6 +83,57 @@ def read_and_written(n, dtype):
     return program
 
 
+def beside_a_fragment(n, dtype):
+    """Under a condition that all neighbours share, registers are written, too."""
+    @T.prim_func
+    def program(A: T.Tensor((n,), dtype), B: T.Tensor((n,), dtype), C: T.Tensor((3, 512), dtype)):
+        with T.Kernel(3, threads=64) as b:
+            f = T.alloc_fragment((512,), dtype)
+            T.clear(f)
+            for j in T.Parallel(512):
+                if b < 2:
+                    f[j] = A[b * 512 + j] * 2
+                    B[b * 512 + j] = A[b * 512 + j]
+            T.copy(f, C[b, 0])
+
+    return program
+
+
+def under_several_conditions(n, dtype):
+    """Widths and places that only a condition guarantees; a tile that has elements for some neighbours alone; a quotient that has to be guarded."""
+    @T.prim_func
+    def program(A: T.Tensor((n,), dtype), s: T.Tensor((4,), "int32"), B: T.Tensor((n,), dtype), C: T.Tensor((n,), "int32"),
+                D: T.Tensor((n,), dtype)):
+        with T.Kernel(4, threads=32) as b:
+            tile = T.alloc_shared((64,), dtype)
+            T.copy(A[0:64], tile)
+            for j in T.Parallel(256):
+                if T.And(b == 0, s[b] % 8 == 0):
+                    B[s[b] + j] = A[s[b] + j] + 1
+            for j in T.Parallel(256):
+                if T.And(s[b] > 2, b * 256 + j < n - 3):
+                    C[b * 256 + j] = T.cast(A[b * 256 + j], "int32") // (n - 3 - b * 256 - j)
+            for j in T.Parallel(256):
+                if T.And(b == 3, j < 61):
+                    D[j] = tile[j]
+
+    return program
+
+
+def masked_tiles(n, dtype):
+    """Masks that differ between neighbours of a tile, in rows under a condition."""
+    @T.prim_func
+    def program(A: T.Tensor((32, 64), dtype), B: T.Tensor((40, 64), dtype)):
+        with T.Kernel(2, threads=64) as b:
+            tile = T.alloc_shared((32, 64), dtype)
+            T.copy(A, tile)
+            for i, j in T.Parallel(32, 64):
+                if b * 32 + i < 37:
+                    B[b * 32 + i, j] = T.if_then_else(j + n % 64 < 64, tile[i, j], 1)
+
+    return program
+
+
 @pytest.fixture(scope="module")
 def as_ptx(tmp_path_factory):
     emulator = AsPtx(BINARY, tmp_path_factory.mktemp("clipped"))
@@ -91,6 +142,7 @@ def as_ptx(tmp_path_factory):
 
 
 PROGRAMS = [flat, under_a_condition, parts_of_rows, shifted_rows, read_and_written]
+OTHERS = [beside_a_fragment, under_several_conditions, masked_tiles]
 
 
 @pytest.mark.parametrize("target", ["emu:sm_75", "emu:sm_90a", "emu:gfx942", "emu:gfx1100"])
@@ -112,6 +164,15 @@ def test_vectors(as_ptx, make, dtype, n, target):
         assert CLIPPED in said, answer["decisions"]
     if n % 2 == 1 and n > 1:
         assert PARTED in said, answer["decisions"]
+
+
+@pytest.mark.parametrize("n", [LENGTHS[3], *LENGTHS[5:]])
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("make", OTHERS)
+def test_other_conditions(emulator, as_ptx, make, dtype, n):
+    for target in ("emu:sm_80", "emu:sm_90a"):
+        check(as_ptx, make(n, dtype), target)
+    check(emulator, make(n, dtype), "emu:sm_90a")
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 61, 64])

@@ -14,6 +14,7 @@ using ir::ExprNode;
 using ir::ExprOp;
 
 constexpr int64_t kMostDivisor = 1 << 16;
+constexpr size_t kMostTerms = 16;  // of a sum whose remainders are looked into
 
 // The largest power of two that divides the number, at most kMostDivisor.
 int64_t LowBit(uint64_t value) {
@@ -71,16 +72,21 @@ std::optional<Steps> Neighbourhood::Compute(ExprId id) const {
 }
 
 std::optional<Steps> Neighbourhood::OfLinear(const Linear& linear) const {
+  std::optional<Steps> sum = OfSum(linear);
+  if (!sum || linear.terms.size() > kMostTerms) return sum;
+  const Congruent rest = WithoutRemainders(pool_, linear);
+  const std::optional<Steps> same = rest.modulus == 0 ? std::nullopt : OfSum(rest.sum);
+  if (same) sum->divisor = std::max(sum->divisor, std::min(same->divisor, LowBit(uint64_t(rest.modulus))));
+  return sum;
+}
+
+std::optional<Steps> Neighbourhood::OfSum(const Linear& linear) const {
   Steps sum{0, LowBit(uint64_t(linear.constant))};
   for (const auto& [term, coefficient] : linear.terms) {
     const std::optional<Steps> steps = Of(ExprId(term));
     if (!steps) return std::nullopt;
     sum.step = int64_t(uint64_t(sum.step) + uint64_t(steps->step) * uint64_t(coefficient));
     sum.divisor = std::min(sum.divisor, LowBit(uint64_t(steps->divisor) * uint64_t(coefficient)));
-  }
-  if (const Congruent rest = WithoutRemainders(pool_, linear); rest.modulus != 0) {
-    if (const std::optional<Steps> same = OfLinear(rest.sum))
-      sum.divisor = std::max(sum.divisor, std::min(same->divisor, LowBit(uint64_t(rest.modulus))));
   }
   return sum;
 }

@@ -34,6 +34,7 @@ class Neighbourhood {
  private:
   std::optional<Steps> Compute(ir::ExprId id) const;
   std::optional<Steps> OfLinear(const Linear& linear) const;
+  std::optional<Steps> OfSum(const Linear& linear) const;
   std::optional<Steps> OfTerm(ir::ExprId id) const;
   std::optional<Steps> OfComparison(const ir::ExprNode& node) const;
   std::optional<Steps> OfQuotient(const ir::ExprNode& node) const;

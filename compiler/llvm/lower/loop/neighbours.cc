@@ -32,8 +32,8 @@ Values Neighbours::Eval(const ir::Store& store, int64_t first, int64_t count) {
   return EvalPacked(store.value, store.plan->packed, first, count, loads);
 }
 
-// The values of a read. Where it has a mask, that of the first neighbour holds for all that one access takes. But vectors around neighbours are
-// loaded whatever the masks say. The emulator would take that for an access to what lies around the elements, so it loads these.
+// The values of a read. Where it has a mask, that of the first neighbour holds for all that one access takes. But vectors of which some elements are
+// not wanted are loaded whatever the masks say. The emulator would take that for an access to what lies around the elements, so it loads these.
 Values Neighbours::Load(const ir::LoadPlan& planned, const ir::Read& read, const Loads& loads, int64_t first, int64_t count) {
   ir::LoadPlan plan = planned;
   if (ir::TakesOthers(plan.form) && target().emulated) plan.form = ir::LoadForm::kVector, plan.width = 1;

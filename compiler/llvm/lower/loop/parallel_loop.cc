@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/threads/vector_width.h"
 #include "compiler/llvm/lower/loop/matrix_store.h"
 
 namespace kiln::llvm_ir {
@@ -13,6 +14,13 @@ using ir::Space;
 namespace {
 
 bool IsMemory(Space space) { return space == Space::kGlobal || space == Space::kShared; }
+
+// Of conditions that "and" joins, the first one first.
+void AddParts(const ir::ExprPool& pool, ir::ExprId cond, std::vector<ir::ExprId>& parts) {
+  const ir::ExprNode& node = pool[cond];
+  if (node.op != ir::ExprOp::kAnd) return parts.push_back(cond);
+  for (const ir::ExprId arg : node.Args()) AddParts(pool, arg, parts);
+}
 
 }  // namespace
 
@@ -47,7 +55,7 @@ void ParallelLoop::MakeAddresses(const ir::Stmt& stmt) {
     const Space space = module()[access.buffer].space;
     if (access.tile || (!IsMemory(space) && space != Space::kFragment)) continue;
     addresses_.Of(access.buffer, access.indices, access.mask);
-    if (access.mask && space == Space::kGlobal) addresses_.Of(access.buffer, access.indices);  // of what is loaded whatever the mask says
+    if (access.mask && IsMemory(space)) addresses_.Of(access.buffer, access.indices);  // of what is loaded whatever the mask says
   }
   for (const ir::Stmt& inner : loop_.loop->body) {
     const auto* branch = loop_.only_stores ? std::get_if<ir::If>(&inner.op) : nullptr;
@@ -145,22 +153,33 @@ void ParallelLoop::LowerOneByOne(const ir::Stmt& stmt, std::optional<ir::ExprId>
   }
 }
 
-// Where the first and the last of a vector's neighbours meet the condition and lie inside, all do. The emulator would take what only the others'
-// values read for accesses of theirs.
+// Where the first and the last of a vector's neighbours meet the condition and lie inside, all do. What the condition begins with and all share is a
+// branch. The emulator would take what only the others' values read for accesses of theirs.
 void ParallelLoop::LowerParted(const ir::Stmt& stmt, std::optional<ir::ExprId> cond, std::span<const ir::Stmt> stores, int64_t first, int64_t count) {
   if (target().emulated) return LowerOneByOne(stmt, cond, stores, first, count);
-  const auto met = [&](int64_t reg) -> Value* {
-    if (!cond) return nullptr;
-    iterations_.Enter(reg);
-    return evaluator_.Eval(*cond);
+  std::vector<ir::ExprId> parts;
+  if (cond) AddParts(pool(), *cond, parts);
+  const auto shared = [&](ir::ExprId part) {
+    return compiler::MaskWidth(module(), facts(), *loop_.loop, loop_.extents.size() - 1, part, count) == count;
   };
-  for (const ir::Stmt& inner : stores) {
-    context().EnterStmt(inner);
-    const auto& store = std::get<ir::Store>(inner.op);
-    Values values = neighbours_.Eval(store, first, count);
-    for (Value*& value : values) value = ToMemory(value, module()[store.buffer].dtype);
-    vectors_.StoreParted(*store.plan, addresses_.Of(store.buffer, store.indices), first, values, met);
-  }
+  const auto own = std::ranges::find_if_not(parts, shared);
+  const auto holds = [&](auto begin, auto end, int64_t reg) {
+    Value* all = nullptr;
+    if (begin != end) iterations_.Enter(reg);
+    for (auto part = begin; part != end; ++part) all = Both(all, evaluator_.Eval(*part));
+    return all;
+  };
+  context().EnterStmt(stmt);
+  When(holds(parts.begin(), own, first), [&] {
+    for (const ir::Stmt& inner : stores) {
+      context().EnterStmt(inner);
+      const auto& store = std::get<ir::Store>(inner.op);
+      Values values = neighbours_.Eval(store, first, count);
+      for (Value*& value : values) value = ToMemory(value, module()[store.buffer].dtype);
+      const auto met = [&](int64_t reg) { return holds(own, parts.end(), reg); };
+      vectors_.StoreParted(*store.plan, addresses_.Of(store.buffer, store.indices), first, values, met);
+    }
+  });
 }
 
 void ParallelLoop::LowerChunk(const ir::Store& store, int64_t first, int64_t count, std::optional<ir::ExprId> cond) {

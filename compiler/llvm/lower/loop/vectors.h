@@ -41,10 +41,11 @@ class Vectors : Part {
   // `vectors`: of which the vector at the register is one; nullptr: it takes neighbours in the last variable.
   Values LoadNeighbours(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg, const Scattered* vectors, Value* mask,
                         Value* otherwise);
-  // The same where they begin anywhere in memory.
-  void StoreAt(const ir::StorePlan& plan, const ElementAddress& address, int64_t reg, Value* value);
+  // The same where a row may end between them.
   Values LoadClipped(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg);
+  // The same where they begin anywhere in memory.
   Values LoadAround(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg);
+  void StoreAt(const ir::StorePlan& plan, const ElementAddress& address, int64_t reg, Value* value);
   void CheckNeighbours(const ElementAddress& address, int64_t reg, int64_t width, const Scattered* vectors, Value* exists, bool write);
   Value* Join(std::span<Value* const> values) const;
 
