@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "compiler/accesses/matrices.h"
@@ -101,23 +104,39 @@ class Planner {
   void PlanUnder(ir::If& branch, const ThreadLoop& loop, const Facts& facts) const {
     const size_t last = loop.loop->vars.size() - 1;
     const bool shared = MaskWidth(module_, facts, *loop.loop, last, branch.cond, loop.run) == loop.run;
-    if (!shared && !HoldsInARow(module_, facts, *loop.loop, last, branch.cond, loop.run)) return;
+    const bool in_a_row = HoldsInARow(module_, facts, *loop.loop, last, branch.cond, loop.run);
     Facts inner = facts;
-    if (shared) inner.Assume(branch.cond);
-    std::vector<std::optional<ir::StorePlan>> plans;
+    inner.Assume(branch.cond);
+    std::optional<std::vector<ir::StorePlan>> plans = shared ? PlansOf(branch, loop, inner, /*may_part=*/false) : std::nullopt;
+    if (auto parted = in_a_row ? PlansOf(branch, loop, facts, /*may_part=*/true) : std::nullopt; parted && (!plans || Gains(*plans, *parted))) {
+      for (ir::StorePlan& plan : *parted) plan.parted |= !shared;
+      plans = std::move(parted);
+    }
+    for (size_t i = 0; plans && i < plans->size(); ++i) {
+      // Such vectors serve registers beyond those that share the condition.
+      for (ir::LoadPlan& load : (*plans)[i].loads)
+        if (ir::IsScattered(load.form)) load = {.buffer = load.buffer};
+      std::get<ir::Store>(branch.then_body[i].op).plan = std::move((*plans)[i]);
+    }
+  }
+
+  // Of all stores of a branch. What may be parted is computed whatever the condition says, so `facts` hold without it.
+  std::optional<std::vector<ir::StorePlan>> PlansOf(const ir::If& branch, const ThreadLoop& loop, const Facts& facts, bool may_part) const {
+    std::vector<ir::StorePlan> plans;
     for (const ir::Stmt& stmt : branch.then_body) {
       const auto& store = std::get<ir::Store>(stmt.op);
-      plans.push_back(shared || MayComputeAll(store, inner) ? PlanOf(loop, inner, store, !shared) : std::nullopt);
-      if (!shared && plans.back() && plans.back()->form != ir::StoreForm::kVector) plans.back().reset();
+      std::optional<ir::StorePlan> plan = !may_part || MayComputeAll(store, facts) ? PlanOf(loop, facts, store, may_part) : std::nullopt;
+      if (!plan || (may_part && plan->form != ir::StoreForm::kVector)) return std::nullopt;
+      plans.push_back(*std::move(plan));
     }
-    if (!std::ranges::all_of(plans, [](const auto& plan) { return plan.has_value(); })) return;
-    for (size_t i = 0; i < plans.size(); ++i) {
-      plans[i]->parted |= !shared;
-      // Such vectors serve registers beyond those that share the condition.
-      for (ir::LoadPlan& load : plans[i]->loads)
-        if (ir::IsScattered(load.form)) load = {.buffer = load.buffer};
-      std::get<ir::Store>(branch.then_body[i].op).plan = std::move(plans[i]);
-    }
+    return plans;
+  }
+
+  // Whether a store is made in much wider vectors.
+  static bool Gains(std::span<const ir::StorePlan> plans, std::span<const ir::StorePlan> others) {
+    for (size_t i = 0; i < plans.size(); ++i)
+      if (others[i].width > kLeastGain * plans[i].width) return true;
+    return false;
   }
 
   // cp.async takes neighbours: from the first of them on, all registers must share the addresses but for a constant. Rows that are gathered

@@ -4,6 +4,7 @@ rows, and at few and many rows of products. Code objects for AMD tell of spills;
 and which leaves wgmma asynchronous."""
 
 import os
+import re
 
 import pytest
 from daemon import Daemon, socket_folder
@@ -91,8 +92,9 @@ def test_kept_rows_have_as_many_blocks_as_the_compiler_makes_them(client, n):
     for name, arguments in {"softmax": (x,), "quantize_rows": (x,), "rms_norm": (x, w, 1e-6), "layer_norm": (x, w, w, 1e-5)}.items():
         plan = library.plan(name, *arguments, target="cuda:sm_90a")
         if plan.program.build.__name__.endswith("_kept"):
-            launch = client.compile(plan.program.trace(), "cuda:sm_90a", options=dict(plan.options)).artifact.launch.launches[0]
-            assert max(1, launch.cluster_x) == sizes.kept(name, n)["blocks"], name
+            artifact = client.compile(plan.program.trace(), "cuda:sm_90a", options=dict(plan.options)).artifact
+            assert max(1, artifact.launch.launches[0].cluster_x) == sizes.kept(name, n)["blocks"], name
+            assert re.search(r"st\.global\S*\.v[24]", artifact.code.decode()), f"{name}: whole vectors are stored"
 
 
 @pytest.mark.parametrize("n", (41784, 49152, 131072))
