@@ -71,8 +71,8 @@ void AddSharedMemory(std::vector<Form>& forms) {
                            [=](FormKernel& k) {
                              k.FillShared(512, {});
                              llvm::Value* offset = k.b.CreateMul(k.thread, k.I32(bytes));
-                             llvm::Value* valid = fills ? k.b.CreateICmpNE(k.b.CreateAnd(k.In(), k.I32(1)), k.I32(0)) : nullptr;
-                             k.device.CopyAsync(k.SharedByte(offset), k.b.CreateGEP(k.b.getInt8Ty(), k.global_in, offset), bytes, valid);
+                             llvm::Value* copied = fills ? k.b.CreateURem(k.In(), k.I32(bytes + 1)) : k.I32(bytes);
+                             k.device.CopyAsync(k.SharedByte(offset), k.b.CreateGEP(k.b.getInt8Ty(), k.global_in, offset), bytes, copied);
                              k.device.AsyncCommit();
                              k.device.AsyncWait(0);
                              k.OutShared(512);
