@@ -17,14 +17,54 @@ def vectors_of(N, lanes):
 
 
 @T.macro
-def fetch(x, row, first, lanes):
-    """row[k, l, r] = x[first + (k · lanes + l) · RUN + r]."""
+def fetch(x, row, bx, N):
+    """row[k, l, r] = x[first + (k · lanes + l) · RUN + r], from the vector in which row bx begins. Returns where the row begins in x, where that vector
+    does, and how far the two are apart."""
+    start = T.cast(bx, "int64") * N
+    first = start - start % RUN
+    shift = T.cast(start % RUN, "int32")
+    lanes = row.shape[1]
     for k, l, r in T.Parallel(row.shape[0], lanes, RUN):
         row[k, l, r] = x[first + (k * lanes + l) * RUN + r]
+    return start, first, shift
+
+
+@T.macro
+def sum_of_powers(row, shift, count, lanes, N):
+    """The largest x · log₂ e, and Σ 2^(x · log₂ e − it), of the row's elements x. Each lane adds up its own below a maximum of its own."""
+    seen = T.alloc_fragment((lanes, RUN), row.dtype)
+    powers = T.alloc_fragment((lanes, RUN), "float32")
+    most = T.alloc_fragment((lanes,), row.dtype)
+    high = T.alloc_fragment((lanes,), "float32")
+    before = T.alloc_fragment((lanes,), "float32")
+    more = T.alloc_fragment((lanes,), "float32")
+    sums = T.alloc_fragment((lanes,), "float32")
+    largest = T.alloc_fragment((1,), "float32")
+    total = T.alloc_fragment((1,), "float32")
+    T.fill(high, T.min_value("float32"))
+    T.clear(sums)
+    for k in T.serial(count):
+        for l, r in T.Parallel(lanes, RUN):
+            j = (k * lanes + l) * RUN + r
+            seen[l, r] = T.if_then_else(T.And(j >= shift, j < shift + N), row[k, l, r], -T.infinity(row.dtype))
+        T.copy(high, before)
+        T.reduce_max(seen, most, dim=1)
+        for l in T.Parallel(lanes):
+            high[l] = T.max(before[l], T.cast(most[l], "float32") * LOG2_E)
+        for l, r in T.Parallel(lanes, RUN):
+            powers[l, r] = T.exp2(T.cast(seen[l, r], "float32") * LOG2_E - high[l])
+        T.reduce_sum(powers, more, dim=1)
+        for l in T.Parallel(lanes):
+            sums[l] = sums[l] * T.exp2(before[l] - high[l]) + more[l]
+    T.reduce_max(high, largest, dim=0)
+    for l in T.Parallel(lanes):
+        sums[l] *= T.exp2(high[l] - largest[0])
+    T.reduce_sum(sums, total, dim=0)
+    return largest, total
 
 
 def softmax_kept(total, N, dtype="bfloat16", threads=256, blocks=1):
-    """y[i, :] = exp(x[i, :] − max) / sum, of elements above −2e38. Each lane adds up its elements below a maximum of its own."""
+    """y[i, :] = exp(x[i, :] − max) / sum, of elements above −2e38."""
     lanes = threads * blocks
     count = vectors_of(N, lanes)
 
@@ -32,38 +72,8 @@ def softmax_kept(total, N, dtype="bfloat16", threads=256, blocks=1):
     def softmax_kept(x: T.Tensor((total,), dtype), y: T.Tensor((total,), dtype)):
         with T.Kernel(T.cast(total // N, "int32"), threads=threads) as bx:
             row = T.alloc_shared((count, lanes, RUN), dtype)
-            seen = T.alloc_fragment((lanes, RUN), dtype)
-            powers = T.alloc_fragment((lanes, RUN), "float32")
-            most = T.alloc_fragment((lanes,), dtype)
-            high = T.alloc_fragment((lanes,), "float32")
-            before = T.alloc_fragment((lanes,), "float32")
-            more = T.alloc_fragment((lanes,), "float32")
-            sums = T.alloc_fragment((lanes,), "float32")
-            largest = T.alloc_fragment((1,), "float32")
-            scale = T.alloc_fragment((1,), "float32")
-            start = T.cast(bx, "int64") * N
-            first = start - start % RUN
-            shift = T.cast(start % RUN, "int32")
-            fetch(x, row, first, lanes)
-            T.fill(high, T.min_value("float32"))
-            T.clear(sums)
-            for k in T.serial(count):
-                for l, r in T.Parallel(lanes, RUN):
-                    j = (k * lanes + l) * RUN + r
-                    seen[l, r] = T.if_then_else(T.And(j >= shift, j < shift + N), row[k, l, r], -T.infinity(dtype))
-                T.copy(high, before)
-                T.reduce_max(seen, most, dim=1)
-                for l in T.Parallel(lanes):
-                    high[l] = T.max(before[l], T.cast(most[l], "float32") * LOG2_E)
-                for l, r in T.Parallel(lanes, RUN):
-                    powers[l, r] = T.exp2(T.cast(seen[l, r], "float32") * LOG2_E - high[l])
-                T.reduce_sum(powers, more, dim=1)
-                for l in T.Parallel(lanes):
-                    sums[l] = sums[l] * T.exp2(before[l] - high[l]) + more[l]
-            T.reduce_max(high, largest, dim=0)
-            for l in T.Parallel(lanes):
-                sums[l] *= T.exp2(high[l] - largest[0])
-            T.reduce_sum(sums, scale, dim=0)
+            _, first, shift = fetch(x, row, bx, N)
+            largest, scale = sum_of_powers(row, shift, count, lanes, N)
             for i in T.Parallel(1):
                 scale[i] = 1.0 / scale[i]
             for k in T.serial(count):
@@ -84,43 +94,13 @@ def cross_entropy_kept(total, M, N, dtype="bfloat16", threads=256, blocks=1):
     def cross_entropy_kept(x: T.Tensor((total,), dtype), label: T.Tensor((M,), "int32"), loss: T.Tensor((total // N,), "float32")):
         with T.Kernel(T.cast(total // N, "int32"), threads=threads) as bx:
             row = T.alloc_shared((count, lanes, RUN), dtype)
-            seen = T.alloc_fragment((lanes, RUN), dtype)
-            powers = T.alloc_fragment((lanes, RUN), "float32")
-            most = T.alloc_fragment((lanes,), dtype)
-            high = T.alloc_fragment((lanes,), "float32")
-            before = T.alloc_fragment((lanes,), "float32")
-            more = T.alloc_fragment((lanes,), "float32")
-            sums = T.alloc_fragment((lanes,), "float32")
-            largest = T.alloc_fragment((1,), "float32")
-            sum_of_all = T.alloc_fragment((1,), "float32")
             target = T.alloc_fragment((1,), "float32")
-            start = T.cast(bx, "int64") * N
-            first = start - start % RUN
-            shift = T.cast(start % RUN, "int32")
-            fetch(x, row, first, lanes)
+            start, _, shift = fetch(x, row, bx, N)
             for i in T.Parallel(1):
                 target[i] = T.cast(x[start + label[bx]], "float32")
-            T.fill(high, T.min_value("float32"))
-            T.clear(sums)
-            for k in T.serial(count):
-                for l, r in T.Parallel(lanes, RUN):
-                    j = (k * lanes + l) * RUN + r
-                    seen[l, r] = T.if_then_else(T.And(j >= shift, j < shift + N), row[k, l, r], -T.infinity(dtype))
-                T.copy(high, before)
-                T.reduce_max(seen, most, dim=1)
-                for l in T.Parallel(lanes):
-                    high[l] = T.max(before[l], T.cast(most[l], "float32") * LOG2_E)
-                for l, r in T.Parallel(lanes, RUN):
-                    powers[l, r] = T.exp2(T.cast(seen[l, r], "float32") * LOG2_E - high[l])
-                T.reduce_sum(powers, more, dim=1)
-                for l in T.Parallel(lanes):
-                    sums[l] = sums[l] * T.exp2(before[l] - high[l]) + more[l]
-            T.reduce_max(high, largest, dim=0)
-            for l in T.Parallel(lanes):
-                sums[l] *= T.exp2(high[l] - largest[0])
-            T.reduce_sum(sums, sum_of_all, dim=0)
+            largest, powers = sum_of_powers(row, shift, count, lanes, N)
             for i in T.Parallel(1):
-                loss[bx + i] = T.log(sum_of_all[i]) + (largest[i] - target[i] * LOG2_E) / LOG2_E
+                loss[bx + i] = T.log(powers[i]) + (largest[i] - target[i] * LOG2_E) / LOG2_E
 
     return cross_entropy_kept.with_outputs(-1)
 
@@ -138,10 +118,7 @@ def rms_norm_kept(total, N, dtype="bfloat16", eps=1e-6, threads=256, blocks=1):
             squares = T.alloc_fragment((lanes, RUN), "float32")
             sums = T.alloc_fragment((lanes,), "float32")
             scale = T.alloc_fragment((1,), "float32")
-            start = T.cast(bx, "int64") * N
-            first = start - start % RUN
-            shift = T.cast(start % RUN, "int32")
-            fetch(x, row, first, lanes)
+            _, first, shift = fetch(x, row, bx, N)
             T.clear(sums)
             for k in T.serial(count):
                 for l, r in T.Parallel(lanes, RUN):
@@ -181,10 +158,7 @@ def layer_norm_kept(total, N, dtype="bfloat16", eps=1e-5, threads=256, blocks=1)
             origin = T.alloc_fragment((1,), dtype)
             middle = T.alloc_fragment((1,), "float32")
             scale = T.alloc_fragment((1,), "float32")
-            start = T.cast(bx, "int64") * N
-            first = start - start % RUN
-            shift = T.cast(start % RUN, "int32")
-            fetch(x, row, first, lanes)
+            start, first, shift = fetch(x, row, bx, N)
             for i in T.Parallel(1):
                 origin[i] = x[start + i]
             T.clear(sums)
@@ -229,10 +203,7 @@ def quantize_rows_kept(total, N, dtype="bfloat16", threads=256, blocks=1):
             high = T.alloc_fragment((lanes,), "float32")
             scale = T.alloc_fragment((1,), "float32")
             inverse = T.alloc_fragment((1,), "float32")
-            start = T.cast(bx, "int64") * N
-            first = start - start % RUN
-            shift = T.cast(start % RUN, "int32")
-            fetch(x, row, first, lanes)
+            _, first, shift = fetch(x, row, bx, N)
             T.clear(high)
             for k in T.serial(count):
                 for l, r in T.Parallel(lanes, RUN):
