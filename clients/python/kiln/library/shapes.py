@@ -64,8 +64,8 @@ _KEPT_FROM = {"softmax": 1024, "cross_entropy": 1024, "quantize_rows": 2048, "rm
 
 
 def _is_kept(program: str, n: int) -> bool:
-    """Whether small blocks keep such rows in shared memory. Not where another variant is faster: short rows, rows that are a multiple of 16384 elements
-    (one large block keeps them), and norms of rows for which one block, or a persistent cluster, reads the weights less often."""
+    """Whether small blocks keep such rows in shared memory. Not where another variant is faster: short rows, rows that are a multiple of 16384
+    elements (one large block keeps them), and norms of rows for which one block, or a persistent cluster, reads the weights less often."""
     if program not in _KEPT_FROM or n > LONGEST:
         return False
     if n % UNIT != 0:

@@ -18,8 +18,8 @@ def vectors_of(N, lanes):
 
 @T.macro
 def fetch(x, row, bx, N):
-    """row[k, l, r] = x[first + (k · lanes + l) · RUN + r], from the vector in which row bx begins. Returns where the row begins in x, where that vector
-    does, and how far the two are apart."""
+    """row[k, l, r] = x[first + (k · lanes + l) · RUN + r], from the vector in which row bx begins. Returns where the row begins in x, where that
+    vector does, and how far the two are apart."""
     start = T.cast(bx, "int64") * N
     first = start - start % RUN
     shift = T.cast(start % RUN, "int32")
