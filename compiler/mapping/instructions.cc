@@ -10,6 +10,7 @@
 #include <set>
 #include <tuple>
 
+#include "compiler/analysis/access.h"
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/signals.h"
@@ -78,6 +79,7 @@ class Chooser {
       }
       if (!LocalsFit(kernel)) continue;
       FindChosen(kernel);
+      FindChains(kernel);
       kernel_ = &kernel;
       filling_ = HasSignals(kernel) || OrdersBlocks(kernel) ? 0 : kProducers;
       fragment_words_.clear();
@@ -133,6 +135,48 @@ class Chooser {
         kernel.decisions.push_back({"instructions", mma->c.buffer, std::string(row->name), "the program names it", stmt.loc});
       }
     });
+  }
+
+  // Sums that element by element become another product's A, as weights do in attention, and such operands.
+  void FindChains(const ir::Kernel& kernel) {
+    std::multimap<BufferId, BufferId> made_of;
+    std::set<BufferId> sums;
+    std::vector<BufferId> operands;
+    ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+      if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) {
+        sums.insert(gemm->c.buffer);
+        if (!gemm->transpose_a && module_[gemm->a.buffer].space == Space::kFragment) operands.push_back(gemm->a.buffer);
+      }
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop == nullptr || loop->kind != ir::LoopKind::kParallel) return;
+      std::vector<BufferId> read, written;
+      for (const Access& access : AccessesOf(module_, stmt)) {
+        if (module_[access.buffer].space != Space::kFragment || !IsOwnElement(module_, *loop, access.indices)) continue;
+        (access.write ? written : read).push_back(access.buffer);
+      }
+      for (BufferId to : written)
+        for (BufferId from : read) made_of.emplace(to, from);
+    });
+    chained_.clear();
+    for (BufferId operand : operands) {
+      std::set<BufferId> parts;
+      AddParts(operand, made_of, parts);
+      bool fed = false;
+      for (BufferId part : parts)
+        if (part != operand && sums.contains(part)) fed = true, chained_.insert(part);
+      if (fed) chained_.insert(operand);
+    }
+  }
+
+  static void AddParts(BufferId buffer, const std::multimap<BufferId, BufferId>& made_of, std::set<BufferId>& parts) {
+    if (!parts.insert(buffer).second) return;
+    for (auto [it, end] = made_of.equal_range(buffer); it != end; ++it) AddParts(it->second, made_of, parts);
+  }
+
+  // Warps that have whole rows of the sums have those of the operand, too, in the registers where they lie.
+  ir::WarpPolicy PolicyOf(const ir::Gemm& gemm) const {
+    const bool chained = chained_.contains(gemm.a.buffer) || chained_.contains(gemm.c.buffer);
+    return chained && gemm.policy == ir::WarpPolicy::kSquare ? ir::WarpPolicy::kFullRow : gemm.policy;
   }
 
   bool LocalsFit(const ir::Kernel& kernel) {
@@ -207,7 +251,7 @@ class Chooser {
       if (!Suits(mma, module_, gemm) || (mma.IsByGroup() && !WgmmaFits(gemm, mma, warps))) continue;
       // With several groups along m, each would hold all of b's columns in registers.
       const auto of_partition = [&](const Partition& p) { return Reads(gemm, mma, p, 64); };
-      const Partition p = PartitionWarps(mma.swapped ? 1 : shape.m / mma.m, shape.n / mma.n, warps / mma.Warps(), gemm.policy, mma, of_partition);
+      const Partition p = PartitionWarps(mma.swapped ? 1 : shape.m / mma.m, shape.n / mma.n, warps / mma.Warps(), PolicyOf(gemm), mma, of_partition);
       if (mma.IsByGroup() && !mma.swapped && !ReadsB(gemm, mma, shape.n / p.warps_n)) continue;
       const double issued = double(shape.m / mma.m / p.warps_m) * double(shape.n / mma.n / p.warps_n) * double(shape.k / mma.k);
       // Operand elements an instruction takes for each product: the tie-break between equal rates.
@@ -355,6 +399,7 @@ class Chooser {
   int64_t filling_ = 0;                                            // threads that may fill rings
   std::map<std::pair<int64_t, int64_t>, int64_t> fragment_words_;  // by the first thread and the one behind the last
   ir::SourceLoc loc_;
+  std::set<BufferId> chained_;  // sums and operands that warps have whole rows of
   std::set<BufferId> mixed_;  // operands that must stay readable by single warps
 };
 

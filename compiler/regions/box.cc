@@ -28,11 +28,17 @@ struct Dim {
   bool natural = false;          // or it is negative, likewise
 };
 
+// Which products of an offset belong to a variable's dimension.
+enum class Joining {
+  kOwn,       // those with the factors of the dimension's stride
+  kBatches,   // also those of rows that are counted through batches, as (batch · size + row) · stride
+  kCompared,  // of kOwn those that the conditions on the variable compare, too: what else is added leads to a row, as of row · stride + i, i < n
+};
+
 class Finder {
  public:
-  // `joins`: rows that are counted through batches, as (batch · size + row) · stride, are one dimension.
-  Finder(ir::Module& module, const HostRanges& ranges, const Elements& elements, const IsWantedBelow& is_wanted, bool joins)
-      : joins_(joins),
+  Finder(ir::Module& module, const HostRanges& ranges, const Elements& elements, const IsWantedBelow& is_wanted, Joining joining)
+      : joining_(joining),
         module_(module),
         pool_(module.exprs),
         ranges_(ranges),
@@ -46,6 +52,7 @@ class Finder {
     const std::optional<ExprId> offset = WithoutWraps(elements_.offset, replaced);
     if (!offset) return std::nullopt;
     const std::optional<Sum> sum = sums_.Of(*offset);
+    if (joining_ == Joining::kCompared) std::ranges::for_each(elements_.conditions, [&](ExprId condition) { AddCompared(condition); });
     if (!sum || !Anchor(*sum) || !Distribute(*sum)) return std::nullopt;
     for (const auto& [x, m] : wraps_)
       if (!Bound(ExprOp::kLt, x, m)) return std::nullopt;
@@ -144,12 +151,32 @@ class Finder {
     Dim* home = nullptr;
     for (Dim& dim : anchored) {
       if (product.device && dim.var && dim.var == VarOf(product)) return &dim;
-      const bool divides = joins_ ? std::ranges::includes(product.factors, dim.factors) : dim.factors == product.factors;
+      const bool divides = joining_ == Joining::kBatches ? std::ranges::includes(product.factors, dim.factors) : dim.factors == product.factors;
       if (!divides || coefficient % dim.constant != 0) continue;
+      if (joining_ == Joining::kCompared && !IsCompared(Product{{}, product.device}, coefficient / dim.constant, dim)) continue;
       const auto size = [](const Dim& d) { return std::pair(d.factors.size(), d.constant); };
       if (home == nullptr || size(dim) > size(*home)) home = &dim;
     }
     return home;
+  }
+
+  // Whether each condition on the dimension's variable compares this part of its index.
+  bool IsCompared(const Product& part, int64_t coefficient, const Dim& dim) const {
+    return std::ranges::all_of(compared_, [&](const Sum& sum) {
+      const auto found = sum.find(part);
+      return !sum.contains(Product{{}, Ref(*dim.var)}) || (found != sum.end() && found->second == coefficient);
+    });
+  }
+
+  void AddCompared(ExprId condition) {
+    const ExprNode node = pool_[condition];
+    if (node.arg_count != 2) return;
+    if (node.op == ExprOp::kAnd || node.op == ExprOp::kBitAnd) {
+      for (ExprId part : node.Args()) AddCompared(part);
+      return;
+    }
+    for (ExprId side : node.Args())
+      if (const std::optional<Sum> sum = sums_.Of(side)) compared_.push_back(*sum);
   }
 
   static std::vector<uint32_t> Without(const std::vector<uint32_t>& factors, const std::vector<uint32_t>& others) {
@@ -222,7 +249,7 @@ class Finder {
     return last ? std::optional(pool_.Add(*last, pool_.Int(1, ir::DType::kI64))) : std::nullopt;
   }
 
-  const bool joins_;
+  const Joining joining_;
   ir::Module& module_;
   ir::ExprPool& pool_;
   const HostRanges& ranges_;
@@ -231,6 +258,7 @@ class Finder {
   Sums sums_;
   std::set<VarId> vars_;
   std::vector<Dim> dims_;
+  std::vector<Sum> compared_;  // the sides of comparisons
   std::vector<std::pair<ExprId, ExprId>> wraps_;
   std::vector<ExprId> positive_;
 };
@@ -238,8 +266,9 @@ class Finder {
 }  // namespace
 
 std::optional<Box> BoxOf(ir::Module& module, const HostRanges& ranges, const Elements& elements, const IsWantedBelow& is_wanted) {
-  if (std::optional<Box> box = Finder(module, ranges, elements, is_wanted, /*joins=*/false).Run()) return box;
-  return Finder(module, ranges, elements, is_wanted, /*joins=*/true).Run();
+  for (const Joining joining : {Joining::kOwn, Joining::kBatches, Joining::kCompared})
+    if (std::optional<Box> box = Finder(module, ranges, elements, is_wanted, joining).Run()) return box;
+  return std::nullopt;
 }
 
 }  // namespace kiln::compiler

@@ -20,6 +20,7 @@
 #include "compiler/regions/lets.h"
 #include "compiler/regions/sums.h"
 #include "compiler/rewrite/fresh.h"
+#include "compiler/rewrite/packing.h"
 #include "compiler/rules/tensor.h"
 #include "ir/visit.h"
 
@@ -58,6 +59,7 @@ class Rewriter {
     if (operands_.empty()) return;  // loads for other ends are as fast as they are
     Facts facts(module_);
     facts.EnterKernel(kernel_);
+    room_ = (context_.target->max_shared_bytes - SharedBytesOf(module_, LifetimesIn(module_, kernel_.body), {})) / 2;
     for (const bool stores : {false, true}) {  // masks of stores say what of the loads matters, so they stay until then
       stores_ = stores;
       Visit(kernel_.body, facts);
@@ -66,8 +68,8 @@ class Rewriter {
   }
 
  private:
-  // Statements stay where they are until all are seen, for demand looks at the whole kernel.
-  void Visit(ir::Block& block, Facts facts) {
+  // Statements stay where they are until all are seen, for demand looks at the whole kernel. `ahead`: of a loop whose copies run ahead.
+  void Visit(ir::Block& block, Facts facts, bool ahead = false) {
     std::vector<std::pair<size_t, ir::Block>> added;
     for (size_t i = 0; i < block.size(); ++i) {
       ir::Stmt& stmt = block[i];
@@ -76,11 +78,12 @@ class Rewriter {
         if (loop->kind == ir::LoopKind::kParallel) {
           ir::Block before;
           stores_ ? ReplaceStore(stmt, facts, before) : ReplaceLoad(stmt, facts);
+          if (!stores_ && ahead) LoadAhead(stmt, facts, before);
           if (!before.empty()) added.emplace_back(i, std::move(before));
         } else {
           Facts inner = facts;
           inner.EnterLoop(*loop);
-          Visit(loop->body, std::move(inner));
+          Visit(loop->body, std::move(inner), RunsAhead(*loop));
         }
       } else if (auto* branch = std::get_if<ir::If>(&stmt.op)) {
         Facts then = facts;
@@ -121,32 +124,82 @@ class Rewriter {
 
   bool ReplaceByCopy(ir::Stmt& stmt, const ir::For& loop, const ir::Store& store, const Facts& facts) {
     const std::optional<std::vector<int64_t>> extents = ExtentsOf(loop);
-    const ir::ExprNode value = module_.exprs[store.value];
-    Elements elements{loop.vars, *extents, {}, {}};
-    ExprId load = store.value;
-    if (value.op == ExprOp::kMasked) {
-      if (!module_.exprs.IsZero(value.args[2])) return false;
+    const BufferId tile = store.buffer;
+    const auto is_wanted = [&](ExprId x, size_t position, ExprId m) { return demand_.IsBelow(tile, position, x, loop.vars[position], m); };
+    const std::optional<Loaded> found = BoxLoaded(store.value, loop, *extents, is_wanted);
+    if (!found || module_[found->root].dtype != module_[tile].dtype) return false;
+    const bool turned = !IsInOrder(found->box);
+    if (turned && (loop.vars.size() != 2 || !OnlyProductsTake(tile))) return false;
+    std::optional<ir::Region> src = RegionOf(found->root, found->box, found->elements, facts);
+    if (!src) return false;
+    if (turned) AddTurned(tile, *extents);
+    ir::Copy copy{std::move(*src), Whole(turned ? turned_[tile] : tile)};
+    Decide(found->root, "a tile of it is copied", stmt.loc);
+    stmt.op = std::move(copy);
+    return true;
+  }
+
+  // Elements of a tensor that nothing writes, zero where a mask does not hold, and the box that they are.
+  struct Loaded {
+    BufferId root;
+    Elements elements;
+    Box box;
+  };
+  std::optional<Loaded> BoxLoaded(ExprId load, const ir::For& loop, const std::vector<int64_t>& extents, const IsWantedBelow& is_wanted) {
+    Elements elements{loop.vars, extents, {}, {}};
+    if (const ir::ExprNode value = module_.exprs[load]; value.op == ExprOp::kMasked) {
+      if (!module_.exprs.IsZero(value.args[2])) return std::nullopt;
       elements.conditions.push_back(lets_.Expanded(value.args[0]));
       load = value.args[1];
     }
     const ir::ExprNode node = module_.exprs[load];
-    if (node.op != ExprOp::kLoad) return false;
+    if (node.op != ExprOp::kLoad) return std::nullopt;
     const BufferId root{node.ref};
-    if (!IsFlat(module_[root]) || uses_[root].writes != 0 || module_[root].dtype != module_[store.buffer].dtype) return false;
+    if (!IsFlat(module_[root]) || uses_[root].writes != 0) return std::nullopt;
     elements.offset = lets_.Expanded(node.args[0]);
-    const BufferId tile = store.buffer;
-    const auto is_wanted = [&](ExprId x, size_t position, ExprId m) { return demand_.IsBelow(tile, position, x, loop.vars[position], m); };
-    const std::optional<Box> box = BoxOf(module_, ranges_, elements, is_wanted);
-    if (!box) return false;
-    const bool turned = !IsInOrder(*box);
-    if (turned && (loop.vars.size() != 2 || !OnlyProductsTake(tile))) return false;
-    std::optional<ir::Region> src = RegionOf(root, *box, elements, facts);
-    if (!src) return false;
-    if (turned) AddTurned(tile, *extents);
-    ir::Copy copy{std::move(*src), Whole(turned ? turned_[tile] : tile)};
-    Decide(root, "a tile of it is copied", stmt.loc);
-    stmt.op = std::move(copy);
-    return true;
+    std::optional<Box> box = BoxOf(module_, ranges_, elements, is_wanted);
+    if (!box) return std::nullopt;
+    return Loaded{root, std::move(elements), *std::move(box)};
+  }
+
+  // Whether later passes let the loop's copies to shared memory run ahead of its products.
+  bool RunsAhead(const ir::For& loop) const {
+    bool multiplies = false;
+    ir::Walk(loop.body, [&](const ir::Stmt& stmt) { multiplies |= std::holds_alternative<ir::Gemm>(stmt.op); });
+    return multiplies && loop.kind == ir::LoopKind::kPipelined && loop.num_stages > 1;
+  }
+
+  // A tile that goes to registers, to be computed with: through shared memory it is loaded by vectors, while earlier iterations compute, whatever
+  // elements a thread wants. `before`: what stands before the statement.
+  void LoadAhead(ir::Stmt& stmt, const Facts& facts, ir::Block& before) {
+    auto* loop = std::get_if<ir::For>(&stmt.op);
+    auto* store = loop != nullptr && loop->body.size() == 1 ? std::get_if<ir::Store>(&loop->body[0].op) : nullptr;
+    if (store == nullptr || module_[store->buffer].space != Space::kFragment) return;
+    const ir::ExprNode cast = module_.exprs[store->value];
+    const ExprId value = cast.op == ExprOp::kCast ? cast.args[0] : store->value;
+    const std::optional<std::vector<int64_t>> extents = ExtentsOf(*loop);
+    const std::optional<Loaded> found = extents ? BoxLoaded(value, *loop, *extents, [](ExprId, size_t, ExprId) { return false; }) : std::nullopt;
+    if (!found) return;
+    int64_t bytes = ir::Bytes(module_[found->root].dtype);
+    for (int64_t extent : *extents) bytes *= extent;
+    if (bytes > room_) return;
+    const std::optional<ir::Region> src = RegionOf(found->root, found->box, found->elements, facts);
+    if (!src) return;
+    std::vector<int64_t> shape;
+    std::vector<ExprId> place;
+    if (extents->size() == 1) shape.push_back(1), place.push_back(module_.exprs.Int(0));
+    for (const std::optional<size_t>& var : found->box.var) {
+      if (!var) continue;
+      shape.push_back((*extents)[*var]);
+      place.push_back(module_.VarRef(loop->vars[*var]));
+    }
+    const BufferId tile = FreshOfShape(module_, found->root, Space::kShared, shape, "_ahead");
+    room_ -= bytes;
+    before.push_back({ir::Alloc{tile}, stmt.loc});
+    before.push_back({ir::Copy{*src, Whole(tile)}, stmt.loc});
+    const ExprId load = module_.exprs.Load(tile, module_[tile].dtype, place);
+    store->value = cast.op == ExprOp::kCast ? module_.exprs.Cast(cast.dtype, load) : load;
+    Decide(found->root, "a tile of it is loaded ahead", stmt.loc);
   }
 
   // Where the elements are no box that the launcher knows, as rows of a sequence whose place the device loads, neighbours in memory may still be
@@ -267,6 +320,7 @@ class Rewriter {
       region.extents.push_back(var ? elements.extents[*var] : 1);
       if (var) tile.push_back(elements.extents[*var]);
     }
+    if (tile.size() == 1 && !stores_) tile.insert(tile.begin(), 1);  // one row
     const size_t buffers = module_.buffers.size();
     if (!HasRoomForViews(module_)) return std::nullopt;
     region.buffer = ViewOf(root, box);
@@ -341,6 +395,7 @@ class Rewriter {
   std::set<BufferId> operands_;          // of products
   std::map<BufferId, BufferId> turned_;  // tiles by those that hold their transpose
   bool stores_ = false;
+  int64_t room_ = 0;  // bytes of shared memory for tiles that products do not take, once each
 };
 
 }  // namespace

@@ -167,6 +167,16 @@ TEST_F(RegionsTest, RowsMayBeCountedThroughBatches) {
   EXPECT_EQ(BoxText(offset, {bound}), "[i64(%m) * 8:i64; 32:i64] strides [i64(%s); 1:i64] at [i64(%pid) * i64(%m); 0:i64]");
 }
 
+// row · s + j at a row of the block's own, j < 20: the condition is on j alone.
+TEST_F(RegionsTest, WhatNoConditionComparesLeadsToARow) {
+  const ExprId row = Make(ExprOp::kMin, pool().Mul(Ref(pid_), Int(8)), Ref(m_));
+  const Elements elements{{j_}, {32}, pool().Add(pool().Mul(row, Int(256)), Ref(j_)), {Make(ExprOp::kLt, Ref(j_), Int(20))}};
+  const auto box = BoxOf(module_, Ranges(), elements, [](ExprId, size_t, ExprId) { return false; });
+  ASSERT_TRUE(box);
+  EXPECT_EQ(Text(box->strides), "256:i64; 1:i64");
+  EXPECT_EQ(Text(box->shape).substr(Text(box->shape).find("; ")), "; 20:i64");
+}
+
 TEST_F(RegionsTest, OtherPlacesAreNoBoxes) {
   EXPECT_EQ(BoxText(pool().Add(pool().Mul(Ref(i_), Ref(s_)), pool().Mul(Ref(j_), Int(2)))), "none");           // no neighbours
   EXPECT_EQ(BoxText(pool().Add(pool().Mul(Ref(i_), Ref(s_)), Make(ExprOp::kDiv, Ref(j_), Int(2)))), "none");   // twice the same

@@ -30,7 +30,7 @@ def parse(arguments):
     parser.add_argument("--emulate", action="store_true", help="on the emulator, each kernel in its smallest test")
     parser.add_argument("--draw", type=int, metavar="SEED", help="with --emulate: which tests reach which kernels, and a new list of them")
     parser.add_argument("--small", action="store_true", help="on a GPU too each kernel in its smallest test")
-    parser.add_argument("--only", metavar="PATTERN", default="*", help="kernels whose name matches this glob or contains it")
+    parser.add_argument("--only", metavar="PATTERN", default="*", help="kernels whose name matches this glob, or one of several with commas between, or contains it")
     parser.add_argument("--configs", type=int, default=2, metavar="N", help="how many configurations of a kernel are tried where it is tuned")
     parser.add_argument("--parallel", type=int, default=0, metavar="N", help="processes; default: 14, with --emulate 2")
     parser.add_argument("--limit", type=float, default=0, metavar="SECONDS", help="for one file of tests; default: 250, with --emulate 1200")
@@ -81,7 +81,8 @@ class Run:
 
 def listed(options) -> list:
     rows = json.loads(LIST.read_text(encoding="utf-8"))["kernels"]
-    return [row for row in rows if fnmatch.fnmatchcase(row["kernel"], options.only) or options.only in row["kernel"]]
+    patterns = options.only.split(",")
+    return [row for row in rows if any(fnmatch.fnmatchcase(row["kernel"], pattern) or pattern in row["kernel"] for pattern in patterns)]
 
 
 def by_repository(rows, which: str) -> dict:

@@ -46,6 +46,7 @@ class RandomProduct:
         self.programs = more.choice([0, 0, 0, 1, 2, 3]) if self.order != "grid" else 0  # that share out the tiles; 0: one for each
         self.counts, self.by_number = more.random() < 0.5, more.random() < 0.5
         turned, rest = r.choice([False, False, True]), r.choice([False, False, False, True])
+        self.halves = random.Random(f"halves {seed}").random() < 0.25  # tiles of A, in registers
         self.a = self._made(seed, self.m, self.k, turned and self.style != "descriptor", rest)
         self.b = self._made(seed + 1, self.k, self.n, r.random() < 0.5 and self.style != "descriptor", rest)
         self.c = self._made(None, self.m, self.n, False, r.random() < 0.2)
@@ -101,6 +102,9 @@ class RandomProduct:
             yield from self._place("stored")
         yield from self._stores()
 
+    def _left(self, tile: str) -> str:
+        return f"({tile} * 0.5).to(a_ptr.dtype.element_ty)" if self.halves else tile
+
     def _load(self, pointers: str, masks) -> str:
         given = "0.0" if self.other == "1.0" and pointers.startswith("b") else self.other  # zero times one adds nothing
         other = "" if given is None else f", other={given}"
@@ -119,7 +123,7 @@ class RandomProduct:
         yield "b = b_ptr + (at_k[:, None] * sbk + at_n[None, :] * sbn)"
         yield "for k in range(0, tl.cdiv(K, BK)):"
         a, b = self._masks("K - k * BK")
-        yield f"    total = tl.dot({self._load('a', a)}, {self._load('b', b)}, total)"
+        yield f"    total = tl.dot({self._left(self._load('a', a))}, {self._load('b', b)}, total)"
         yield "    a += BK * sak"
         yield "    b += BK * sbk"
 
@@ -129,20 +133,20 @@ class RandomProduct:
         a, b = self._masks("K")
         yield f"    a = {self._load('a_ptr + at_m[:, None] * sam + at_k[None, :] * sak', a)}"
         yield f"    b = {self._load('b_ptr + at_k[:, None] * sbk + at_n[None, :] * sbn', b)}"
-        yield "    total += tl.dot(a, b)"
+        yield f"    total += tl.dot({self._left('a')}, b)"
 
     def _blocks(self):
         yield "a = tl.make_block_ptr(a_ptr, (M, K), (sam, sak), (m * BM, 0), (BM, BK), (1, 0))"
         yield "b = tl.make_block_ptr(b_ptr, (K, N), (sbk, sbn), (0, n * BN), (BK, BN), (1, 0))"
         yield "for start in range(0, K, BK):"
-        yield "    total = tl.dot(tl.load(a, boundary_check=(0, 1)), tl.load(b, boundary_check=(0, 1)), total)"
+        yield f"    total = tl.dot({self._left('tl.load(a, boundary_check=(0, 1))')}, tl.load(b, boundary_check=(0, 1)), total)"
         yield "    a, b = tl.advance(a, (0, BK)), tl.advance(b, (BK, 0))"
 
     def _descriptors(self):
         yield "a = tl.make_tensor_descriptor(a_ptr, [M, K], [sam, 1], [BM, BK])"
         yield "b = tl.make_tensor_descriptor(b_ptr, [K, N], [sbk, 1], [BK, BN])"
         yield "for start in range(0, K, BK):"
-        yield "    total = tl.dot(a.load([m * BM, start]), b.load([start, n * BN]), total)"
+        yield f"    total = tl.dot({self._left('a.load([m * BM, start])')}, b.load([start, n * BN]), total)"
 
     def _stores(self):
         masks = [self._below("c_m[:, None]", "M", self.ways[0])] if self.masks_rows else []
@@ -156,7 +160,7 @@ class RandomProduct:
         return sizes + ((self.batches,) if self.batches else ())
 
     def expected(self):
-        return values(self.a, self.dtype) @ values(self.b, self.dtype)
+        return values(self.a, self.dtype) @ values(self.b, self.dtype) * (0.5 if self.halves else 1.0)
 
     def result(self):
         return values(np.ascontiguousarray(self.c), self.dtype)
