@@ -35,6 +35,7 @@
 #include "compiler/mapping/depths.h"
 #include "compiler/mapping/instructions.h"
 #include "compiler/mapping/layouts.h"
+#include "compiler/mapping/residents.h"
 #include "compiler/mapping/skip_steps.h"
 #include "compiler/mapping/split_stores.h"
 #include "compiler/mapping/tensor_copies.h"
@@ -108,6 +109,7 @@ constexpr Pass kPasses[] = {
     {"shared_memory", SharedMemory},          // needs: versions
     {"synchronize", Synchronize},             // needs: which buffers share bytes
     {"threads", Threads},
+    {"residents", Inferred<Residents>},  // needs: the bytes of shared memory
     {"accesses", Each<Accesses>},  // needs: the layout of every loop, and where shared buffers lie
 };
 

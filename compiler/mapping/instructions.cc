@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/definitions.h"
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/signals.h"
@@ -137,46 +138,43 @@ class Chooser {
     });
   }
 
-  // Sums that element by element become another product's A, as weights do in attention, and such operands.
+  // Fragments that loops compute element by element from each other are best held alike. Where sums become another product's A so, as weights do in
+  // attention, warps have whole rows of them: then these are the rows of A that they multiply. They have whole rows of its sums, too.
   void FindChains(const ir::Kernel& kernel) {
-    std::multimap<BufferId, BufferId> made_of;
-    std::set<BufferId> sums;
-    std::vector<BufferId> operands;
+    alike_.clear(), in_rows_.clear();
+    std::vector<const ir::Gemm*> gemms;
     ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
-      if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) {
-        sums.insert(gemm->c.buffer);
-        if (!gemm->transpose_a && module_[gemm->a.buffer].space == Space::kFragment) operands.push_back(gemm->a.buffer);
-      }
+      if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) gemms.push_back(gemm);
       const auto* loop = std::get_if<ir::For>(&stmt.op);
       if (loop == nullptr || loop->kind != ir::LoopKind::kParallel) return;
-      std::vector<BufferId> read, written;
+      std::optional<BufferId> first;
       for (const Access& access : AccessesOf(module_, stmt)) {
         if (module_[access.buffer].space != Space::kFragment || !IsOwnElement(module_, *loop, access.indices)) continue;
-        (access.write ? written : read).push_back(access.buffer);
+        if (first) alike_[AlikeTo(access.buffer)] = AlikeTo(*first);
+        first = access.buffer;
       }
-      for (BufferId to : written)
-        for (BufferId from : read) made_of.emplace(to, from);
     });
-    chained_.clear();
-    for (BufferId operand : operands) {
-      std::set<BufferId> parts;
-      AddParts(operand, made_of, parts);
-      bool fed = false;
-      for (BufferId part : parts)
-        if (part != operand && sums.contains(part)) fed = true, chained_.insert(part);
-      if (fed) chained_.insert(operand);
+    const auto is_held = [&](const ir::Gemm& gemm) { return !gemm.transpose_a && module_[gemm.a.buffer].space == Space::kFragment; };
+    std::set<BufferId> sums;
+    for (const ir::Gemm* gemm : gemms) sums.insert(AlikeTo(gemm->c.buffer));
+    for (const ir::Gemm* gemm : gemms)
+      if (is_held(*gemm) && sums.contains(AlikeTo(gemm->a.buffer))) in_rows_.insert(AlikeTo(gemm->a.buffer));
+    for (size_t known = 0; known != in_rows_.size();) {
+      known = in_rows_.size();
+      for (const ir::Gemm* gemm : gemms)
+        if (is_held(*gemm) && in_rows_.contains(AlikeTo(gemm->a.buffer))) in_rows_.insert(AlikeTo(gemm->c.buffer));
     }
   }
 
-  static void AddParts(BufferId buffer, const std::multimap<BufferId, BufferId>& made_of, std::set<BufferId>& parts) {
-    if (!parts.insert(buffer).second) return;
-    for (auto [it, end] = made_of.equal_range(buffer); it != end; ++it) AddParts(it->second, made_of, parts);
+  // One of the fragments that are best held as this one is.
+  BufferId AlikeTo(BufferId buffer) const {
+    for (auto other = alike_.find(buffer); other != alike_.end() && other->second != buffer; other = alike_.find(buffer)) buffer = other->second;
+    return buffer;
   }
 
-  // Warps that have whole rows of the sums have those of the operand, too, in the registers where they lie.
   ir::WarpPolicy PolicyOf(const ir::Gemm& gemm) const {
-    const bool chained = chained_.contains(gemm.a.buffer) || chained_.contains(gemm.c.buffer);
-    return chained && gemm.policy == ir::WarpPolicy::kSquare ? ir::WarpPolicy::kFullRow : gemm.policy;
+    const bool in_rows = in_rows_.contains(AlikeTo(gemm.c.buffer));
+    return in_rows && gemm.policy == ir::WarpPolicy::kSquare ? ir::WarpPolicy::kFullRow : gemm.policy;
   }
 
   bool LocalsFit(const ir::Kernel& kernel) {
@@ -294,11 +292,9 @@ class Chooser {
     return mma.short_sums && !gemm.clear_accum && !context_.options.fast_accumulation();
   }
 
-  // ptxas demands registers for an instruction's results and 26 more at the kernel's start, before the warp roles exchange registers.
   bool HasRegisters(const target::MmaInstruction& mma) const {
-    constexpr int64_t kMore = 26;
     const int64_t start = int64_t(context_.target->registers_per_multiprocessor) / (threads_ + filling_) / 8 * 8;
-    return mma.c_layout.Registers() * ir::Bits(mma.c) / 32 + kMore <= start;
+    return RegistersAtStartFor(mma) <= start;
   }
 
   // Shared operands must lie in memory as the instruction reads them. Only the instruction's A may be a fragment.
@@ -399,7 +395,8 @@ class Chooser {
   int64_t filling_ = 0;                                            // threads that may fill rings
   std::map<std::pair<int64_t, int64_t>, int64_t> fragment_words_;  // by the first thread and the one behind the last
   ir::SourceLoc loc_;
-  std::set<BufferId> chained_;  // sums and operands that warps have whole rows of
+  std::map<BufferId, BufferId> alike_;  // fragments, by another that is best held as they are
+  std::set<BufferId> in_rows_;          // by the last of these: warps have whole rows
   std::set<BufferId> mixed_;  // operands that must stay readable by single warps
 };
 

@@ -32,7 +32,7 @@ struct Dim {
 enum class Joining {
   kOwn,       // those with the factors of the dimension's stride
   kBatches,   // also those of rows that are counted through batches, as (batch · size + row) · stride
-  kCompared,  // of kOwn those that the conditions on the variable compare, too: what else is added leads to a row, as of row · stride + i, i < n
+  kCompared,  // of these, those that the conditions on the variable compare: what else is added leads to a row, as of row · stride + i, i < n
 };
 
 class Finder {
@@ -151,9 +151,10 @@ class Finder {
     Dim* home = nullptr;
     for (Dim& dim : anchored) {
       if (product.device && dim.var && dim.var == VarOf(product)) return &dim;
-      const bool divides = joining_ == Joining::kBatches ? std::ranges::includes(product.factors, dim.factors) : dim.factors == product.factors;
+      const bool divides = joining_ == Joining::kOwn ? dim.factors == product.factors : std::ranges::includes(product.factors, dim.factors);
       if (!divides || coefficient % dim.constant != 0) continue;
-      if (joining_ == Joining::kCompared && !IsCompared(Product{{}, product.device}, coefficient / dim.constant, dim)) continue;
+      const Product part{Without(product.factors, dim.factors), product.device};
+      if (joining_ == Joining::kCompared && !IsCompared(part, coefficient / dim.constant, dim)) continue;
       const auto size = [](const Dim& d) { return std::pair(d.factors.size(), d.constant); };
       if (home == nullptr || size(dim) > size(*home)) home = &dim;
     }

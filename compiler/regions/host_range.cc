@@ -84,7 +84,7 @@ class HostRanges::Query {
   }
 
   // A sum with a variable that counts to an end of the block's own: `x` of `for (x = block; x < end; x += step)` is block + step · variable, which
-  // is at most end − 1.
+  // is at most end − 1. A multiple of x is at most that of end − 1.
   End OfCounted(ExprId id, bool low) {
     const ExprOp op = pool_[id].op;
     if (ranges_.counts_.empty() || (op != ExprOp::kAdd && op != ExprOp::kSub)) return std::nullopt;
@@ -94,10 +94,11 @@ class HostRanges::Query {
       if (!product.device || pool_[*product.device].op != ExprOp::kVar) continue;
       const auto count = ranges_.counts_.find(ir::VarId(pool_[*product.device].ref));
       if (count == ranges_.counts_.end() || count->second.factors != product.factors) continue;
-      if (coefficient != (low ? -count->second.constant : count->second.constant)) continue;
+      const int64_t times = coefficient / count->second.constant;
+      if (times * count->second.constant != coefficient || (low ? times >= 0 : times <= 0)) continue;
       Sum rest = *sum;
       Add(rest, {{product, coefficient}}, -1);
-      Add(rest, count->second.most, low ? -1 : 1);
+      Add(rest, count->second.most, times);
       if (UnknownParts(rest) < UnknownParts(*sum)) return Of(sums_.Write(rest), low);
     }
     return std::nullopt;

@@ -246,6 +246,11 @@ Layout ScalarAccumulatorLayout(const GemmShape& shape, int64_t threads) {
   return Layout({std::move(m), std::move(n)}, std::move(replicas));
 }
 
+int64_t RegistersAtStartFor(const target::MmaInstruction& mma) {
+  constexpr int64_t kMore = 26;  // from experiments with ptxas 13.0
+  return mma.c_layout.Registers() * ir::Bits(mma.c) / 32 + kMore;
+}
+
 WarpGrid GridOf(const ir::Gemm& gemm, uint32_t threads, const target::Target& target) {
   const ir::GemmPlan& plan = *gemm.plan;
   const target::MmaInstruction& mma = RowOf(gemm, target);

@@ -59,6 +59,9 @@ std::optional<Depth> DepthAsSums(const target::MmaInstruction& mma, const target
 // c spread over all threads for scalar products: four neighbouring columns, then threads.
 ir::Layout ScalarAccumulatorLayout(const GemmShape& shape, int64_t threads);
 
+// Registers of a thread that ptxas demands at the kernel's start for an instruction's results, before roles exchange registers.
+int64_t RegistersAtStartFor(const target::MmaInstruction& mma);
+
 // In units of the warps that compute one instruction: a single warp, or a group of four.
 WarpGrid GridOf(const ir::Gemm& gemm, uint32_t threads, const target::Target& target);
 

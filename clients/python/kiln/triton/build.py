@@ -183,6 +183,14 @@ class Builder:
         """``x`` where all threads find its elements, for what takes several of them by an index."""
         return x if x.element.is_bool() else self.emit("tt.exchange", [x], [(x.element, x.shape)]).result
 
+    def alternate(self, blocks: list, axis: int) -> Value:
+        """Of blocks of one shape: element i of block k becomes element i · blocks + k along the dimension."""
+        if blocks[0].element.is_bool():
+            return self.binary("!=", self.alternate([self.cast(x, ty.int8) for x in blocks], axis), 0)
+        shape = blocks[0].shape
+        longer = shape[:axis] + (shape[axis] * len(blocks),) + shape[axis + 1 :]
+        return self.emit("tt.alternate", blocks, [(blocks[0].element, longer)], axis=axis).result
+
     def along(self, x: Value, axis: int, extent: int, of) -> Value:
         """Of ``x`` along a dimension the ``extent`` elements whose places are ``of(0, 1, …)``."""
         shape = x.shape[:axis] + (extent,) + x.shape[axis + 1 :]

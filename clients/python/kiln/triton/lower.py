@@ -247,6 +247,22 @@ class Lowering:
         self.data.add(op.result)
         self.symbols.put(op.result, Held(self.materialize(op.operands[0], "SHARED")))
 
+    def alternate(self, op: Op) -> None:
+        """Through shared memory, for other threads hold the neighbours."""
+        value, axis, count = op.result, op.attrs["axis"], len(op.operands)
+        self.data.add(value)
+        shared = self.allocate("SHARED", value.shape, kiln_of(value.element), self.name(value, "alternating"))
+
+        def body(indices):
+            for k, block in enumerate(op.operands):
+                place = (*indices[:axis], indices[axis] * count + k, *indices[axis + 1 :])
+                self.put(shared, value.shape, place, cast(self.at(block, indices), shared.dtype))
+
+        self.parallel(op.operands[0].shape, body)
+        buffer = self.allocate("FRAGMENT", value.shape, shared.dtype, self.name(value, "tile"))
+        self.parallel(value.shape, lambda indices: self.put(buffer, value.shape, indices, load(shared, merged_indices(value.shape, indices))))
+        self.symbols.put(value, Held(buffer))
+
     def map_elementwise(self, op: Op) -> None:
         """The region is run for each element."""
         (region,), buffers = op.regions, []
@@ -465,6 +481,6 @@ from . import flow  # noqa: E402
 
 _LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.atomic_rmw": Lowering.atomic, "tt.reduce": Lowering.reduce,
             "tt.dot": Lowering.dot, "tt.map_elementwise": Lowering.map_elementwise,
-            "tt.histogram": Lowering.histogram, "tt.exchange": Lowering.exchange, "llvm.intr.assume": Lowering.assume, "tt.print": lower_message,
-            "gpu.barrier": Lowering.barrier,
+            "tt.histogram": Lowering.histogram, "tt.exchange": Lowering.exchange, "tt.alternate": Lowering.alternate,
+            "llvm.intr.assume": Lowering.assume, "tt.print": lower_message, "gpu.barrier": Lowering.barrier,
             "scf.for": flow.lower_for, "scf.while": flow.lower_while, "scf.if": flow.lower_if}

@@ -88,26 +88,78 @@ def reduced(b, parts: list, axis: int, function, keep_dims: bool, what: str) -> 
 # Elements that one step of a scan combines. Two steps of two move as much through shared memory and wait twice as often; they call the function
 # twice, and a step of four three times.
 WAYS = 4
+GROUP = 8  # neighbours that a thread scans one after the other, in a longer scan
 
 
 def scanned(b, parts: list, axis: int, function, reverse: bool, what: str) -> list:
+    extent = parts[0].shape[axis]
+    grouped = extent % GROUP == 0 and extent >= WAYS * GROUP
+    return (_scanned_in_groups if grouped else _scanned_in_steps)(b, parts, axis, function, reverse, what)
+
+
+def _scanned_in_steps(b, parts: list, axis: int, function, reverse: bool, what: str) -> list:
     """Hillis and Steele's scan: after a step each element stands for ``WAYS`` times as many elements that end with it as before."""
     extent, reach = parts[0].shape[axis], 1  # reach: how many elements one stands for
-    index = b.arange(extent, axis, parts[0].rank)
     while reach < extent:
         readers = _readers(b, parts)
         for distance in range(reach, min(WAYS * reach, extent), reach):
-            def other(i, distance=distance):
-                if reverse:
-                    return b.apply("MIN", *b.pair(b.binary("+", i, distance), extent - 1))
-                return b.apply("MAX", *b.pair(b.binary("-", i, distance), 0))
-
-            before = [read(axis, extent, other) for read in readers]
-            has = b.binary("<", index, extent - distance) if reverse else b.binary(">=", index, distance)
-            made = _combined(b, function, before, parts, what)
-            parts = [b.select(has, new, old) for new, old in zip(made, parts)]
+            parts = _behind(b, readers, parts, axis, distance, function, reverse, what)
         reach *= WAYS
     return parts
+
+
+def _behind(b, readers: list, parts: list, axis: int, distance: int, function, reverse: bool, what: str) -> list:
+    """Each element combined with what is read ``distance`` places before it, or behind it; as it is where there is nothing."""
+    extent = parts[0].shape[axis]
+
+    def other(i):
+        if reverse:
+            return b.apply("MIN", *b.pair(b.binary("+", i, distance), extent - 1))
+        return b.apply("MAX", *b.pair(b.binary("-", i, distance), 0))
+
+    before = [read(axis, extent, other) for read in readers]
+    return _after(b, before, parts, axis, distance, function, reverse, what)
+
+
+def _after(b, before: list, parts: list, axis: int, first: int, function, reverse: bool, what: str) -> list:
+    """Each element from the ``first`` on combined with what came before it; the others as they are."""
+    extent = parts[0].shape[axis]
+    index = b.arange(extent, axis, parts[0].rank)
+    has = b.binary("<", index, extent - first) if reverse else b.binary(">=", index, first)
+    return [b.select(has, new, old) for new, old in zip(_combined(b, function, before, parts, what), parts)]
+
+
+def _scanned_in_groups(b, parts: list, axis: int, function, reverse: bool, what: str) -> list:
+    """Each group of neighbours for itself, then the groups' ends; then what ends before a group is combined with all that are in it."""
+    count, readers = parts[0].shape[axis] // GROUP, _readers(b, parts)
+    places = range(GROUP)[::-1] if reverse else range(GROUP)
+    taken = {k: [read(axis, count, lambda i, k=k: b.binary("+", b.binary("*", i, GROUP), k)) for read in readers] for k in places}
+    for before, k in zip(places, places[1:]):
+        taken[k] = _combined(b, function, taken[before], taken[k], what)
+    before = _ended_before(b, taken[places[-1]], axis, function, reverse, what)
+    for k in places:
+        taken[k] = _after(b, before, taken[k], axis, 1, function, reverse, what)
+    return [b.alternate(list(blocks), axis) for blocks in zip(*(taken[k] for k in range(GROUP)))]
+
+
+def _ended_before(b, parts: list, axis: int, function, reverse: bool, what: str) -> list:
+    """All elements before each one, combined. Of few, each thread combines for itself what its own need: threads wait for each other once."""
+    count = parts[0].shape[axis]
+    if count > 2 * GROUP:
+        readers = _readers(b, scanned(b, parts, axis, function, reverse, what))
+        return [read(axis, count, lambda i: b.apply("MAX", *b.pair(b.binary("-", i, 1), 0)) if not reverse else
+                     b.apply("MIN", *b.pair(b.binary("+", i, 1), count - 1))) for read in readers]
+    readers, index = _readers(b, parts), b.arange(count, axis, parts[0].rank)
+    found = None
+    for place in range(count - 1)[:: -1] if reverse else range(count - 1):
+        place = place + 1 if reverse else place
+        here = [read(axis, count, lambda i, place=place: b.binary("+", b.binary("*", i, 0), place)) for read in readers]
+        if found is None:
+            found = here
+            continue
+        is_before = b.binary("<", index, place) if reverse else b.binary(">", index, place)
+        found = [b.select(is_before, new, old) for new, old in zip(_combined(b, function, found, here, what), found)]
+    return found
 
 
 @builtin

@@ -6,7 +6,7 @@ from __future__ import annotations
 from .choices import split_choices
 from .graph import Block, Op, Value, remove, replace
 
-_ONLY_COMPUTE = frozenset(("tt.load", "tt.reduce", "tt.dot", "tt.histogram", "tt.exchange", "tt.map_elementwise"))
+_ONLY_COMPUTE = frozenset(("tt.load", "tt.reduce", "tt.dot", "tt.histogram", "tt.exchange", "tt.alternate", "tt.map_elementwise"))
 
 
 def blocks_of(block: Block):

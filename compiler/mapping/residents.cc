@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/mapping/residents.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/mapping/register_budget.h"
+#include "compiler/rules/gemm.h"
+#include "compiler/rules/roles.h"
+#include "compiler/target/boards.h"
+#include "ir/visit.h"
+
+namespace kiln::compiler {
+namespace {
+
+constexpr int64_t kOwnShared = 1024;  // bytes that the system takes of each block's shared memory
+constexpr int64_t kUnit = 8;          // registers are given in such steps
+
+int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+// The most registers that ptxas demands at the kernel's start for the results of a product.
+int64_t NeededAtStart(const ir::Kernel& kernel, const target::Target& target) {
+  int64_t most = 0;
+  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+    const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+    if (gemm != nullptr && gemm->plan) most = std::max(most, RegistersAtStartFor(RowOf(*gemm, target)));
+  });
+  return most;
+}
+
+// Whether the grid has more blocks than multiprocessors, as far as is known.
+bool HasMoreBlocks(const ir::Module& module, const ir::Kernel& kernel, const target::Target& target) {
+  int64_t blocks = 1;
+  for (ir::ExprId extent : kernel.grid) {
+    const std::optional<int64_t> value = module.exprs.ConstInt(extent);
+    if (!value) return true;
+    blocks *= *value;
+  }
+  return blocks > int64_t(target.multiprocessors);
+}
+
+}  // namespace
+
+void Residents(ir::Module& module, ir::Kernel& kernel, const Context& context) {
+  const target::Target& target = *context.target;
+  if (kernel.producers == 0 || kernel.threads >= kLargeBlock || kernel.min_blocks != 0 || context.options.max_registers() != 0) return;
+  if (!HasMoreBlocks(module, kernel, target)) return;
+  const target::Machine& machine = target::MachineOf(target);
+  const int64_t threads = kernel.threads + kernel.producers, needed = MostFragmentWords(module, kernel) + kOtherRegisters;
+  const int64_t evenly = target.registers_per_multiprocessor / (threads * std::min<int64_t>(RoundUp(needed, kUnit), target.registers_per_thread));
+  const int64_t most = std::min<int64_t>(machine.threads / threads, machine.shared_bytes / (kernel.shared_bytes + kOwnShared));
+  const int64_t at_start = NeededAtStart(kernel, target);
+  for (int64_t blocks = most; blocks > std::max<int64_t>(evenly, 1); --blocks) {
+    kernel.min_blocks = uint32_t(blocks);
+    const int64_t start = RegistersAtStart(kernel, target, 0);
+    if (start < at_start || RegistersOfRoles(module, kernel, start).computing < needed) continue;
+    kernel.decisions.push_back({"residents", std::nullopt, fmt::format("{} blocks on a multiprocessor", blocks),
+                                "its computing threads get registers of those that fill rings"});
+    return;
+  }
+  kernel.min_blocks = 0;
+}
+
+}  // namespace kiln::compiler
