@@ -110,7 +110,7 @@ constexpr Pass kPasses[] = {
     {"synchronize", Synchronize},             // needs: which buffers share bytes
     {"threads", Threads},
     {"residents", Inferred<Residents>},  // needs: the bytes of shared memory
-    {"accesses", Each<Accesses>},  // needs: the layout of every loop, and where shared buffers lie
+    {"accesses", Each<Accesses>},        // needs: the layout of every loop, and where shared buffers lie
 };
 
 bool Wanted(const v1::Explain& explain, std::string_view pass) {

@@ -16,9 +16,9 @@
 #include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/loops/gathers.h"
-#include "compiler/loops/load_directly.h"
 #include "compiler/rewrite/elementwise.h"
 #include "compiler/rewrite/fresh.h"
+#include "compiler/rewrite/load_directly.h"
 #include "compiler/rewrite/packing.h"
 #include "compiler/rewrite/versions.h"
 #include "ir/op.h"
@@ -393,7 +393,7 @@ class LoopPipeliner {
   ir::For loop_;
   ir::SourceLoc loc_;
   std::vector<Copy> copies_;
-  std::vector<BufferId> left_out_;  // tiles
+  std::vector<BufferId> left_out_;              // tiles
   std::unordered_map<ir::VarId, ExprId> lets_;  // of the body, by what they are when the iteration begins
   bool acquires_ = false;                       // the body acquires what other blocks have written
   int64_t stages_ = 1;

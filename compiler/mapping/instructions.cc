@@ -397,7 +397,7 @@ class Chooser {
   ir::SourceLoc loc_;
   std::map<BufferId, BufferId> alike_;  // fragments, by another that is best held as they are
   std::set<BufferId> in_rows_;          // by the last of these: warps have whole rows
-  std::set<BufferId> mixed_;  // operands that must stay readable by single warps
+  std::set<BufferId> mixed_;            // operands that must stay readable by single warps
 };
 
 // What the program pins and the target has no instruction for.

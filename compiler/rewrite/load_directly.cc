@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/loops/load_directly.h"
+#include "compiler/rewrite/load_directly.h"
 
 #include <algorithm>
 #include <vector>
