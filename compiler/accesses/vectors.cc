@@ -40,14 +40,27 @@ void TakeGathered(const ir::Module& module, const ThreadLoop& loop, const SplitA
   }
 }
 
-// Vectors of which some elements are not wanted: those beyond a row's end, or where a mask does not hold. Of a tile, all are inside.
+// Whether the address of neighbours may be computed from the indices of the first, as those of quotients and remainders are, and of rows whose
+// places are in registers.
+bool HasOwnAddress(const ir::Module& module, const ThreadLoop& loop, BufferId id, std::span<const ExprId> indices) {
+  const auto loads = [&](ExprId part) {
+    const ir::ExprNode& node = module.exprs[part];
+    return node.op == ir::ExprOp::kLoad && (module[BufferId(node.ref)].space != ir::Space::kFragment || loop.stored.contains(BufferId(node.ref)));
+  };
+  return module[id].space == ir::Space::kGlobal && std::ranges::none_of(indices, [&](ExprId index) { return Contains(module.exprs, index, loads); });
+}
+
+// Vectors of which some elements are not wanted: those beyond a row's end, or where a mask does not hold. Of a tile, all are inside. What has an
+// address of its own, as behind quotients, takes whole vectors.
 void TakeClipped(const ir::Module& module, const Facts& facts, const ThreadLoop& loop, std::span<const ExprId> indices, int64_t alignment,
                  ir::LoadPlan& plan) {
   if ((plan.form != LoadForm::kEach && plan.form != LoadForm::kVector) || loop.stored.contains(plan.buffer)) return;
   const bool is_tile = module[plan.buffer].space == ir::Space::kShared;
   if (is_tile ? !ProvablyInside(module, facts, plan.buffer, indices) : HasGaps(module, plan.buffer)) return;
-  if (!loop.Split(plan.buffer, indices)) return;
-  const int64_t width = ClippedWidthIn(module, facts, *loop.loop, loop.extents.size() - 1, plan.buffer, indices, loop.run, alignment);
+  const bool split = loop.Split(plan.buffer, indices).has_value();
+  if (!split && !HasOwnAddress(module, loop, plan.buffer, indices)) return;
+  const auto widest = split ? ClippedWidthIn : VectorWidthIn;
+  const int64_t width = widest(module, facts, *loop.loop, loop.extents.size() - 1, plan.buffer, indices, loop.run, alignment);
   if (width > kLeastGain * plan.width) plan.form = LoadForm::kClipped, plan.width = int32_t(width);
 }
 
@@ -57,16 +70,6 @@ void TakeAround(const ir::Module& module, const Facts& facts, const ThreadLoop& 
   const int64_t width = AroundWidthIn(module, facts, *loop.loop, loop.extents.size() - 1, plan.buffer, indices, loop.run);
   if (width <= kLoadsAround * plan.width || !loop.Split(plan.buffer, indices)) return;
   plan.form = LoadForm::kAround, plan.width = int32_t(width);
-}
-
-// Whether the address of neighbours may be computed from the indices of the first, as those of quotients and remainders are, and of rows whose
-// places are in registers.
-bool HasOwnAddress(const ir::Module& module, const ThreadLoop& loop, BufferId id, std::span<const ExprId> indices) {
-  const auto loads = [&](ExprId part) {
-    const ir::ExprNode& node = module.exprs[part];
-    return node.op == ir::ExprOp::kLoad && (module[BufferId(node.ref)].space != ir::Space::kFragment || loop.stored.contains(BufferId(node.ref)));
-  };
-  return module[id].space == ir::Space::kGlobal && std::ranges::none_of(indices, [&](ExprId index) { return Contains(module.exprs, index, loads); });
 }
 
 // Aligned vectors.

@@ -218,3 +218,26 @@ def test_odd_rows_of_which_the_beginnings_are_read(as_ptx, n, target):
                 B[b, j] = A[b, j]
 
     check(as_ptx, program, target)
+
+
+@pytest.mark.parametrize("n", [0, 1, 47, 480, 961, 1100])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_masks_over_rows_that_quotients_find(as_ptx, dtype, n):
+    """Elements are counted through rows of 96, which lie 112 apart; how many there are is known when the kernel runs."""
+    size, count = T.dynamic("size"), T.dynamic("count")
+
+    @T.prim_func
+    def program(A: T.Tensor((size,), dtype), B: T.Tensor((1536,), dtype), C: T.Tensor((count,), "int8")):
+        with T.Kernel(3, threads=64) as b:
+            T.assume(size % 16 == 0)
+            t = T.alloc_fragment((512,), dtype)
+            for j in T.Parallel(512):
+                t[j] = T.masked(b * 512 + j < count, A[(b * 512 + j) // 96 * 112 + (b * 512 + j) % 96], 2)
+            T.copy(t, B[b * 512])
+
+    a, b = (np.random.default_rng().integers(-4, 5, many).astype("uint16" if dtype == "bfloat16" else dtype) for many in (12 * 112, 1536))
+    after, answer = as_ptx.call(as_ptx.module(program.serialized), "emu:sm_90a", [(a, dtype), (b, dtype), (np.zeros(n, "int8"), "int8")])
+    assert "error" not in answer, answer["error"]
+    assert CLIPPED in " ".join(answer["decisions"]) or n % 8 == 0, answer["decisions"]
+    assert np.array_equal(after[1][:n], a.reshape(-1, 112)[:, :96].reshape(-1)[:n])
+    assert dtype == "bfloat16" or (after[1][n:] == 2).all()
