@@ -18,7 +18,6 @@
 #include "compiler/loops/gathers.h"
 #include "compiler/rewrite/elementwise.h"
 #include "compiler/rewrite/fresh.h"
-#include "compiler/rewrite/load_directly.h"
 #include "compiler/rewrite/packing.h"
 #include "compiler/rewrite/versions.h"
 #include "ir/op.h"
@@ -224,47 +223,14 @@ class LoopPipeliner {
     return !acquires_ || At(everywhere_, id).writes == 0;
   }
 
-  // The largest tile that may be left out, to be read from memory instead.
-  bool LeaveOutTile() {
-    auto largest = copies_.end();
-    for (auto copy = copies_.begin(); copy != copies_.end(); ++copy) {
-      const auto* op = std::get_if<ir::Copy>(&copy->stmt.op);
-      if (op == nullptr || !MayLoadDirectly(module_, loop_.body, *op)) continue;
-      if (largest == copies_.end() || VersionBytes(module_, copy->into) > VersionBytes(module_, largest->into)) largest = copy;
-    }
-    if (largest == copies_.end()) return false;
-    LoadDirectly(module_, loop_.body, largest->op());
-    RemoveAlloc(largest->into);
-    left_out_.push_back(largest->into);
-    kernel_.decisions.push_back({"pipeline", largest->into, "is left out: threads load what they need", "shared memory has no room for it", loc_});
-    copies_.erase(largest);
-    return true;
-  }
-
-  void RemoveAlloc(BufferId tile) {
-    const auto allocates = [&](const Stmt& stmt) {
-      const auto* alloc = std::get_if<ir::Alloc>(&stmt.op);
-      return alloc != nullptr && alloc->buffer == tile;
-    };
-    const auto found = std::ranges::find_if(loop_.body, allocates);
-    if (found == loop_.body.end()) return;
-    const size_t place = size_t(found - loop_.body.begin());
-    for (Copy& copy : copies_) copy.position -= copy.position > place ? 1 : 0;
-    loop_.body.erase(found);
-  }
-
   // Fewer stages where shared memory would not hold them all.
   void FitStages() {
     stages_ = std::max<int64_t>(1, loop_.num_stages);
     const auto fits = [&](int64_t stages) {
       std::map<BufferId, int64_t> throughout;
-      for (const Copy& copy : copies_)
-        if (stages > 0) throughout[copy.into] = stages;
-      for (BufferId tile : left_out_) throughout[tile] = 0;
+      for (const Copy& copy : copies_) throughout[copy.into] = stages;
       return SharedBytesOf(module_, lives_, throughout) <= int64_t(context_.target->max_shared_bytes);
     };
-    while (!fits(/*stages=*/0) && LeaveOutTile()) {  // 0: nothing runs ahead
-    }
     const int64_t asked = stages_;
     while (stages_ > 1 && !fits(stages_)) --stages_;
     // The next tile passes through registers, and can stay there until nobody reads the one in shared memory, where barriers let its loads
@@ -393,7 +359,6 @@ class LoopPipeliner {
   ir::For loop_;
   ir::SourceLoc loc_;
   std::vector<Copy> copies_;
-  std::vector<BufferId> left_out_;              // tiles
   std::unordered_map<ir::VarId, ExprId> lets_;  // of the body, by what they are when the iteration begins
   bool acquires_ = false;                       // the body acquires what other blocks have written
   int64_t stages_ = 1;

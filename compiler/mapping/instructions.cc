@@ -138,8 +138,8 @@ class Chooser {
     });
   }
 
-  // Fragments that loops compute element by element from each other are best held alike. Where sums become another product's A so, as weights do in
-  // attention, warps have whole rows of them: then these are the rows of A that they multiply. They have whole rows of its sums, too.
+  // Fragments that loops compute element by element from each other are best held alike. Where sums so become another product's A, as weights do in
+  // attention, warps have whole rows of both products' sums: a warp then holds the rows of A that it multiplies.
   void FindChains(const ir::Kernel& kernel) {
     alike_.clear(), in_rows_.clear();
     std::vector<const ir::Gemm*> gemms;

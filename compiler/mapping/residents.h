@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many blocks a multiprocessor is to hold at a time. Threads that fill rings need few registers, yet all threads of a block start with as many.
-// Where more blocks fit if its groups share out what the block starts with, it starts with fewer.
+// How many blocks a multiprocessor is to hold at a time. All threads of a block start with the same number of registers, although those that fill
+// rings need few. Where more blocks fit, the block starts with fewer, and its computing threads take them over from those that fill rings.
 #pragma once
 
 #include "compiler/options.h"

@@ -2,6 +2,7 @@
 #include "compiler/regions/host_range.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 #include <utility>
 
@@ -13,6 +14,8 @@ using ir::ExprId;
 using ir::ExprNode;
 using ir::ExprOp;
 using End = std::optional<ExprId>;
+
+constexpr int64_t kMostTimes = int64_t{1} << 20;  // of an end, so that none overflows (sums.cc bounds its coefficients)
 
 class HostRanges::Query {
  public:
@@ -95,7 +98,7 @@ class HostRanges::Query {
       const auto count = ranges_.counts_.find(ir::VarId(pool_[*product.device].ref));
       if (count == ranges_.counts_.end() || count->second.factors != product.factors) continue;
       const int64_t times = coefficient / count->second.constant;
-      if (times * count->second.constant != coefficient || (low ? times >= 0 : times <= 0)) continue;
+      if (times * count->second.constant != coefficient || (low ? times >= 0 : times <= 0) || std::abs(times) > kMostTimes) continue;
       Sum rest = *sum;
       Add(rest, {{product, coefficient}}, -1);
       Add(rest, count->second.most, times);

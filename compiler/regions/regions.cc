@@ -15,12 +15,14 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/definitions.h"
+#include "compiler/analysis/grid_barriers.h"
+#include "compiler/analysis/leaves.h"
+#include "compiler/analysis/signals.h"
 #include "compiler/regions/box.h"
 #include "compiler/regions/demand.h"
 #include "compiler/regions/lets.h"
 #include "compiler/regions/sums.h"
 #include "compiler/rewrite/fresh.h"
-#include "compiler/rewrite/packing.h"
 #include "compiler/rules/tensor.h"
 #include "ir/visit.h"
 
@@ -59,7 +61,7 @@ class Rewriter {
     if (operands_.empty()) return;  // loads for other ends are as fast as they are
     Facts facts(module_);
     facts.EnterKernel(kernel_);
-    room_ = (context_.target->max_shared_bytes - SharedBytesOf(module_, LifetimesIn(module_, kernel_.body), {})) / 2;
+    room_ = int64_t(context_.target->max_shared_bytes) - BytesOfTiles();
     for (const bool stores : {false, true}) {  // masks of stores say what of the loads matters, so they stay until then
       stores_ = stores;
       Visit(kernel_.body, facts);
@@ -68,8 +70,8 @@ class Rewriter {
   }
 
  private:
-  // Statements stay where they are until all are seen, for demand looks at the whole kernel. `ahead`: of a loop whose copies run ahead.
-  void Visit(ir::Block& block, Facts facts, bool ahead = false) {
+  // Statements stay where they are until all are seen, for demand looks at the whole kernel. `stages`: of a loop whose copies run ahead; else 0.
+  void Visit(ir::Block& block, Facts facts, int64_t stages = 0) {
     std::vector<std::pair<size_t, ir::Block>> added;
     for (size_t i = 0; i < block.size(); ++i) {
       ir::Stmt& stmt = block[i];
@@ -78,12 +80,12 @@ class Rewriter {
         if (loop->kind == ir::LoopKind::kParallel) {
           ir::Block before;
           stores_ ? ReplaceStore(stmt, facts, before) : ReplaceLoad(stmt, facts);
-          if (!stores_ && ahead) LoadAhead(stmt, facts, before);
+          if (!stores_ && stages > 0) LoadAhead(stmt, facts, stages, before);
           if (!before.empty()) added.emplace_back(i, std::move(before));
         } else {
           Facts inner = facts;
           inner.EnterLoop(*loop);
-          Visit(loop->body, std::move(inner), RunsAhead(*loop));
+          Visit(loop->body, std::move(inner), RunsAhead(*loop) ? loop->num_stages : 0);
         }
       } else if (auto* branch = std::get_if<ir::If>(&stmt.op)) {
         Facts then = facts;
@@ -162,16 +164,51 @@ class Rewriter {
     return Loaded{root, std::move(elements), *std::move(box)};
   }
 
-  // Whether later passes let the loop's copies to shared memory run ahead of its products.
+  // Whether copies to shared memory may run ahead of the loop's products: those of its own body, each time.
   bool RunsAhead(const ir::For& loop) const {
-    bool multiplies = false;
-    ir::Walk(loop.body, [&](const ir::Stmt& stmt) { multiplies |= std::holds_alternative<ir::Gemm>(stmt.op); });
-    return multiplies && loop.kind == ir::LoopKind::kPipelined && loop.num_stages > 1;
+    if (loop.kind != ir::LoopKind::kPipelined || loop.num_stages < 2 || HasSignals(kernel_) || OrdersBlocks(kernel_) || LeavesLoop(loop.body))
+      return false;
+    const auto multiplies = [](const ir::Stmt& stmt) {
+      bool has = std::holds_alternative<ir::Gemm>(stmt.op);
+      ir::ForEachBody(
+          stmt.op, [&](const ir::Block& body) { ir::Walk(body, [&](const ir::Stmt& inner) { has |= std::holds_alternative<ir::Gemm>(inner.op); }); });
+      return has;
+    };
+    const auto repeats = [](const ir::Stmt& stmt) {
+      const auto* inner = std::get_if<ir::For>(&stmt.op);
+      return std::holds_alternative<ir::While>(stmt.op) || (inner != nullptr && inner->kind != ir::LoopKind::kParallel);
+    };
+    return std::ranges::any_of(loop.body, multiplies) &&
+           std::ranges::none_of(loop.body, [&](const ir::Stmt& s) { return repeats(s) && multiplies(s); });
+  }
+
+  // Bytes of the program's shared tiles, of those that a pipelined loop fills in as many versions as it has stages.
+  int64_t BytesOfTiles() const {
+    std::map<BufferId, int64_t> versions;
+    ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
+      if (const auto* alloc = std::get_if<ir::Alloc>(&stmt.op); alloc != nullptr && module_[alloc->buffer].space == Space::kShared)
+        versions.try_emplace(alloc->buffer, 1);
+    });
+    ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop == nullptr || loop->kind != ir::LoopKind::kPipelined) return;
+      for (const auto& [buffer, count] : CountAllAccesses(module_, loop->body))
+        if (const auto tile = versions.find(buffer); tile != versions.end() && count.writes > 0)
+          tile->second = std::max<int64_t>(tile->second, loop->num_stages);
+    });
+    int64_t bytes = 0;
+    for (const auto& [buffer, count] : versions) bytes += count * BytesOf(buffer);
+    return bytes;
+  }
+  int64_t BytesOf(BufferId tile) const {
+    int64_t bytes = ir::Bytes(module_[tile].dtype);
+    for (int64_t extent : module_.ShapeOf(tile)) bytes *= extent;
+    return bytes;
   }
 
   // A tile that goes to registers, to be computed with: through shared memory it is loaded by vectors, while earlier iterations compute, whatever
-  // elements a thread wants. `before`: what stands before the statement.
-  void LoadAhead(ir::Stmt& stmt, const Facts& facts, ir::Block& before) {
+  // elements a thread wants. So it is done where shared memory has room for all stages. `before`: what stands before the statement.
+  void LoadAhead(ir::Stmt& stmt, const Facts& facts, int64_t stages, ir::Block& before) {
     auto* loop = std::get_if<ir::For>(&stmt.op);
     auto* store = loop != nullptr && loop->body.size() == 1 ? std::get_if<ir::Store>(&loop->body[0].op) : nullptr;
     if (store == nullptr || module_[store->buffer].space != Space::kFragment) return;
@@ -180,7 +217,7 @@ class Rewriter {
     const std::optional<std::vector<int64_t>> extents = ExtentsOf(*loop);
     const std::optional<Loaded> found = extents ? BoxLoaded(value, *loop, *extents, [](ExprId, size_t, ExprId) { return false; }) : std::nullopt;
     if (!found) return;
-    int64_t bytes = ir::Bytes(module_[found->root].dtype);
+    int64_t bytes = ir::Bytes(module_[found->root].dtype) * stages;
     for (int64_t extent : *extents) bytes *= extent;
     if (bytes > room_) return;
     const std::optional<ir::Region> src = RegionOf(found->root, found->box, found->elements, facts);
@@ -395,7 +432,7 @@ class Rewriter {
   std::set<BufferId> operands_;          // of products
   std::map<BufferId, BufferId> turned_;  // tiles by those that hold their transpose
   bool stores_ = false;
-  int64_t room_ = 0;  // bytes of shared memory for tiles that products do not take, once each
+  int64_t room_ = 0;  // bytes of shared memory that are left for tiles which products do not take
 };
 
 }  // namespace

@@ -81,7 +81,7 @@ class Run:
 
 def listed(options) -> list:
     rows = json.loads(LIST.read_text(encoding="utf-8"))["kernels"]
-    patterns = options.only.split(",")
+    patterns = [pattern for pattern in options.only.split(",") if pattern]
     return [row for row in rows if any(fnmatch.fnmatchcase(row["kernel"], pattern) or pattern in row["kernel"] for pattern in patterns)]
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scans and reductions by a function of the kernel. A reduction combines neighbours, so that a quarter of the elements is left each time, or half of
-them; a scan combines each element with those 1, 2 and 3 places before it, then 4, 8 and 12, then 16, 32 and 48. Both keep the order of the
-elements, as functions that do not commute need it."""
+them. A scan goes through groups of eight neighbours, and combines what ends before a group with all that are in it. A short or a large one combines
+each element with those 1, 2 and 3 places before it, then 4, 8 and 12, then 16, 32 and 48. All keep the order of the elements, as functions that do
+not commute need it."""
 
 from __future__ import annotations
 
@@ -91,9 +92,13 @@ WAYS = 4
 GROUP = 8  # neighbours that a thread scans one after the other, in a longer scan
 
 
+MOST_BYTES = 16384  # of a block that is scanned in groups: in a loop, the tile in which they are laid together shares its bytes with no other
+
+
 def scanned(b, parts: list, axis: int, function, reverse: bool, what: str) -> list:
     extent = parts[0].shape[axis]
-    grouped = extent % GROUP == 0 and extent >= WAYS * GROUP
+    size = sum(x.numel * max(8, x.element.primitive_bitwidth) // 8 for x in parts)
+    grouped = extent % GROUP == 0 and extent >= WAYS * GROUP and size <= MOST_BYTES
     return (_scanned_in_groups if grouped else _scanned_in_steps)(b, parts, axis, function, reverse, what)
 
 
@@ -143,7 +148,7 @@ def _scanned_in_groups(b, parts: list, axis: int, function, reverse: bool, what:
 
 
 def _ended_before(b, parts: list, axis: int, function, reverse: bool, what: str) -> list:
-    """All elements before each one, combined. Of few, each thread combines for itself what its own need: threads wait for each other once."""
+    """All elements before each one, combined. If there are few, each thread combines all that come before its own: threads wait for each other once."""
     count = parts[0].shape[axis]
     if count > 2 * GROUP:
         readers = _readers(b, scanned(b, parts, axis, function, reverse, what))
@@ -151,8 +156,8 @@ def _ended_before(b, parts: list, axis: int, function, reverse: bool, what: str)
                      b.apply("MIN", *b.pair(b.binary("+", i, 1), count - 1))) for read in readers]
     readers, index = _readers(b, parts), b.arange(count, axis, parts[0].rank)
     found = None
-    for place in range(count - 1)[:: -1] if reverse else range(count - 1):
-        place = place + 1 if reverse else place
+    for place in range(count - 1, 0, -1) if reverse else range(count - 1):
+        # The same place for all: 0 · i has their shape.
         here = [read(axis, count, lambda i, place=place: b.binary("+", b.binary("*", i, 0), place)) for read in readers]
         if found is None:
             found = here
