@@ -148,7 +148,7 @@ def _scanned_in_groups(b, parts: list, axis: int, function, reverse: bool, what:
 
 
 def _ended_before(b, parts: list, axis: int, function, reverse: bool, what: str) -> list:
-    """All elements before each one, combined. If there are few, each thread combines all that come before its own: threads wait for each other once."""
+    """All elements before each one, combined. Of few, each thread combines all that come before its own: threads wait for each other once."""
     count = parts[0].shape[axis]
     if count > 2 * GROUP:
         readers = _readers(b, scanned(b, parts, axis, function, reverse, what))
