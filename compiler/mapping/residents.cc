@@ -14,9 +14,6 @@
 namespace kiln::compiler {
 namespace {
 
-constexpr int64_t kOwnShared = 1024;  // bytes that the system takes of each block's shared memory
-constexpr int64_t kUnit = 8;          // registers are given in such steps
-
 int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 // The most registers that ptxas demands at the kernel's start for the results of a product.
@@ -48,8 +45,9 @@ void Residents(ir::Module& module, ir::Kernel& kernel, const Context& context) {
   if (!HasMoreBlocks(module, kernel, target)) return;
   const target::Machine& machine = target::MachineOf(target);
   const int64_t threads = kernel.threads + kernel.producers, needed = MostFragmentWords(module, kernel) + kOtherRegisters;
-  const int64_t evenly = target.registers_per_multiprocessor / (threads * std::min<int64_t>(RoundUp(needed, kUnit), target.registers_per_thread));
-  const int64_t most = std::min<int64_t>(machine.threads / threads, machine.shared_bytes / (kernel.shared_bytes + kOwnShared));
+  const int64_t evenly =
+      target.registers_per_multiprocessor / (threads * std::min<int64_t>(RoundUp(needed, target::kRegisterUnit), target.registers_per_thread));
+  const int64_t most = std::min<int64_t>(machine.threads / threads, machine.shared_bytes / (kernel.shared_bytes + target::kSystemShared));
   const int64_t at_start = NeededAtStart(kernel, target);
   for (int64_t blocks = most; blocks > std::max<int64_t>(evenly, 1); --blocks) {
     kernel.min_blocks = uint32_t(blocks);

@@ -11,6 +11,9 @@
 
 namespace kiln::target {
 
+inline constexpr int64_t kSystemShared = 1024;
+inline constexpr int64_t kRegisterUnit = 8;  // a thread has a multiple of so many registers
+
 struct Machine {
   std::string_view arch;
   double issue;           // instructions of warps in a cycle
@@ -21,7 +24,7 @@ struct Machine {
   double port;            // bytes between a multiprocessor and the L2
   uint32_t blocks;        // on a multiprocessor at one time
   uint32_t threads;       // the same
-  uint32_t shared_bytes;  // of a multiprocessor, of which each block takes 1024 more than its own
+  uint32_t shared_bytes;  // of a multiprocessor, of which each block takes kSystemShared more than its own
   double warp_products;   // part of the rate in the instruction's row at which warps compute it
   double near, far;       // cycles until shared memory, and the L2, answer
   double product_energy;  // picojoules of a cycle in which the matrix units multiply; 0: unknown

@@ -90,8 +90,6 @@ def reduced(b, parts: list, axis: int, function, keep_dims: bool, what: str) -> 
 # twice, and a step of four three times.
 WAYS = 4
 GROUP = 8  # neighbours that a thread scans one after the other, in a longer scan
-
-
 MOST_BYTES = 16384  # of a block that is scanned in groups: in a loop, the tile in which they are laid together shares its bytes with no other
 
 
@@ -115,15 +113,18 @@ def _scanned_in_steps(b, parts: list, axis: int, function, reverse: bool, what: 
 
 def _behind(b, readers: list, parts: list, axis: int, distance: int, function, reverse: bool, what: str) -> list:
     """Each element combined with what is read ``distance`` places before it, or behind it; as it is where there is nothing."""
-    extent = parts[0].shape[axis]
+    before = _before(b, readers, axis, parts[0].shape[axis], distance, reverse)
+    return _after(b, before, parts, axis, distance, function, reverse, what)
 
-    def other(i):
+
+def _before(b, readers: list, axis: int, extent: int, distance: int, reverse: bool) -> list:
+    """For each element the one ``distance`` places before it, or behind it; the first, or last, where there is none."""
+    def place(i):
         if reverse:
             return b.apply("MIN", *b.pair(b.binary("+", i, distance), extent - 1))
         return b.apply("MAX", *b.pair(b.binary("-", i, distance), 0))
 
-    before = [read(axis, extent, other) for read in readers]
-    return _after(b, before, parts, axis, distance, function, reverse, what)
+    return [read(axis, extent, place) for read in readers]
 
 
 def _after(b, before: list, parts: list, axis: int, first: int, function, reverse: bool, what: str) -> list:
@@ -151,9 +152,7 @@ def _ended_before(b, parts: list, axis: int, function, reverse: bool, what: str)
     """All elements before each one, combined. Of few, each thread combines all that come before its own: threads wait for each other once."""
     count = parts[0].shape[axis]
     if count > 2 * GROUP:
-        readers = _readers(b, scanned(b, parts, axis, function, reverse, what))
-        return [read(axis, count, lambda i: b.apply("MAX", *b.pair(b.binary("-", i, 1), 0)) if not reverse else
-                     b.apply("MIN", *b.pair(b.binary("+", i, 1), count - 1))) for read in readers]
+        return _before(b, _readers(b, scanned(b, parts, axis, function, reverse, what)), axis, count, 1, reverse)
     readers, index = _readers(b, parts), b.arange(count, axis, parts[0].rank)
     found = None
     for place in range(count - 1, 0, -1) if reverse else range(count - 1):
