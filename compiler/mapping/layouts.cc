@@ -481,6 +481,8 @@ class Inference {
       }
       if (best == nullptr || (!best->covers && HasUnknownCover(use))) continue;
       const Layout& known = fragments_.at(best->buffer);
+      // What goes through shared memory anyway is there for every layout: copies that several threads hold need not dictate the loop's.
+      if (known.IsReplicated() && HasUnknownCover(use) && use.elsewhere.contains(best->buffer)) continue;
       SetLoop(index, best->covers ? LoopFromFragment(known, best->projection, int(use.extents.size())) : FromPart(use, known, best->projection));
       FragmentsFromLoop(use);
       Propagate();

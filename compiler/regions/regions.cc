@@ -18,6 +18,7 @@
 #include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/leaves.h"
 #include "compiler/analysis/signals.h"
+#include "compiler/regions/ahead.h"
 #include "compiler/regions/box.h"
 #include "compiler/regions/demand.h"
 #include "compiler/regions/lets.h"
@@ -34,11 +35,6 @@ using ir::ExprId;
 using ir::ExprOp;
 using ir::Space;
 using ir::VarId;
-
-bool IsFlat(const ir::Buffer& buffer) {
-  return buffer.space == Space::kGlobal && buffer.shape.size() == 1 && buffer.strides.empty() && !buffer.workspace && !buffer.may_alias &&
-         (!buffer.pad_value || *buffer.pad_value == 0) && !buffer.view;
-}
 
 class Rewriter {
  public:
@@ -61,7 +57,7 @@ class Rewriter {
     if (operands_.empty()) return;  // loads for other ends are as fast as they are
     Facts facts(module_);
     facts.EnterKernel(kernel_);
-    room_ = int64_t(context_.target->max_shared_bytes) - BytesOfTiles();
+    room_ = int64_t(context_.target->max_shared_bytes) - BytesOfTiles(module_, kernel_);
     for (const bool stores : {false, true}) {  // masks of stores say what of the loads matters, so they stay until then
       stores_ = stores;
       Visit(kernel_.body, facts);
@@ -85,7 +81,7 @@ class Rewriter {
         } else {
           Facts inner = facts;
           inner.EnterLoop(*loop);
-          Visit(loop->body, std::move(inner), RunsAhead(*loop) ? loop->num_stages : 0);
+          Visit(loop->body, std::move(inner), RunsAhead(kernel_, *loop) ? loop->num_stages : 0);
         }
       } else if (auto* branch = std::get_if<ir::If>(&stmt.op)) {
         Facts then = facts;
@@ -164,48 +160,6 @@ class Rewriter {
     return Loaded{root, std::move(elements), *std::move(box)};
   }
 
-  // Whether copies to shared memory may run ahead of the loop's products: those of its own body, each time.
-  bool RunsAhead(const ir::For& loop) const {
-    if (loop.kind != ir::LoopKind::kPipelined || loop.num_stages < 2 || HasSignals(kernel_) || OrdersBlocks(kernel_) || LeavesLoop(loop.body))
-      return false;
-    const auto multiplies = [](const ir::Stmt& stmt) {
-      bool has = std::holds_alternative<ir::Gemm>(stmt.op);
-      ir::ForEachBody(
-          stmt.op, [&](const ir::Block& body) { ir::Walk(body, [&](const ir::Stmt& inner) { has |= std::holds_alternative<ir::Gemm>(inner.op); }); });
-      return has;
-    };
-    const auto repeats = [](const ir::Stmt& stmt) {
-      const auto* inner = std::get_if<ir::For>(&stmt.op);
-      return std::holds_alternative<ir::While>(stmt.op) || (inner != nullptr && inner->kind != ir::LoopKind::kParallel);
-    };
-    return std::ranges::any_of(loop.body, multiplies) &&
-           std::ranges::none_of(loop.body, [&](const ir::Stmt& s) { return repeats(s) && multiplies(s); });
-  }
-
-  // Bytes of the program's shared tiles, of those that a pipelined loop fills in as many versions as it has stages.
-  int64_t BytesOfTiles() const {
-    std::map<BufferId, int64_t> versions;
-    ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
-      if (const auto* alloc = std::get_if<ir::Alloc>(&stmt.op); alloc != nullptr && module_[alloc->buffer].space == Space::kShared)
-        versions.try_emplace(alloc->buffer, 1);
-    });
-    ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
-      const auto* loop = std::get_if<ir::For>(&stmt.op);
-      if (loop == nullptr || loop->kind != ir::LoopKind::kPipelined) return;
-      for (const auto& [buffer, count] : CountAllAccesses(module_, loop->body))
-        if (const auto tile = versions.find(buffer); tile != versions.end() && count.writes > 0)
-          tile->second = std::max<int64_t>(tile->second, loop->num_stages);
-    });
-    int64_t bytes = 0;
-    for (const auto& [buffer, count] : versions) bytes += count * BytesOf(buffer);
-    return bytes;
-  }
-  int64_t BytesOf(BufferId tile) const {
-    int64_t bytes = ir::Bytes(module_[tile].dtype);
-    for (int64_t extent : module_.ShapeOf(tile)) bytes *= extent;
-    return bytes;
-  }
-
   // A tile that goes to registers, to be computed with: through shared memory it is loaded by vectors, while earlier iterations compute, whatever
   // elements a thread wants. So it is done where shared memory has room for all stages. `before`: what stands before the statement.
   void LoadAhead(ir::Stmt& stmt, const Facts& facts, int64_t stages, ir::Block& before) {
@@ -215,7 +169,8 @@ class Rewriter {
     const ir::ExprNode cast = module_.exprs[store->value];
     const ExprId value = cast.op == ExprOp::kCast ? cast.args[0] : store->value;
     const std::optional<std::vector<int64_t>> extents = ExtentsOf(*loop);
-    const std::optional<Loaded> found = extents ? BoxLoaded(value, *loop, *extents, [](ExprId, size_t, ExprId) { return false; }) : std::nullopt;
+    if (!extents) return;
+    const std::optional<Loaded> found = BoxLoaded(value, *loop, *extents, [](ExprId, size_t, ExprId) { return false; });
     if (!found) return;
     int64_t bytes = ir::Bytes(module_[found->root].dtype) * stages;
     for (int64_t extent : *extents) bytes *= extent;
@@ -439,6 +394,7 @@ class Rewriter {
 
 void Regions(ir::Module& module, ir::Kernel& kernel, const Context& context) {
   if (context.pointer_alignment() % 16 == 0) Rewriter(module, kernel, context).Run();
+  LoadAhead(module, kernel, context);
 }
 
 }  // namespace kiln::compiler

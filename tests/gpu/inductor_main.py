@@ -9,12 +9,12 @@ import math
 import os
 import pathlib
 import re
-import selectors
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
+
+from workers import Pool
 
 HERE = pathlib.Path(__file__).resolve().parent
 MODELS = ("transformer block", "convolutional net", "MLP mixer")
@@ -47,104 +47,6 @@ def names() -> list:
     return re.findall(r'^(?:row|@case)\("([^"]+)"', text, re.MULTILINE)
 
 
-class Worker:
-    """A process with one package called ``triton``. ``asked``: what it is at, and since when."""
-
-    def __init__(self, environment: dict, device: str, log):
-        self.process = subprocess.Popen([sys.executable, str(HERE / "inductor_worker.py"), device], env=environment, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=log, text=True)
-        self.asked, self.since, self.models = {"kind": "start", "name": "a worker's start"}, time.monotonic(), []
-
-    def ask(self, what: dict) -> None:
-        self.asked, self.since = what, time.monotonic()
-        try:
-            self.process.stdin.write(json.dumps(what) + "\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # its end is read where results are
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-class Pool:
-    """Does what is asked of one package. A worker that is lost, or late, costs the case that it is at."""
-
-    def __init__(self, environment, device, scratch, options, deadline):
-        self.environment, self.device, self.scratch, self.options, self.deadline = environment, device, scratch, options, deadline
-        self.results, self.workers, self.selector = [], [], selectors.DefaultSelector()
-        self.package = ""
-
-    def start(self, jobs: list) -> None:
-        """The models first, each with a worker that keeps it."""
-        self.waiting = collections.deque(sorted(jobs, key=lambda job: job["kind"] != "model"))
-        for _ in range(min(self.options.jobs, len(jobs))):
-            self._more()
-
-    def _more(self) -> None:
-        log = open(self.scratch / f"worker{len(os.listdir(self.scratch))}.log", "wb")
-        worker = Worker(self.environment, self.device, log)
-        self.workers.append(worker)
-        self.selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
-
-    def busy(self) -> bool:
-        return any(worker.asked for worker in self.workers)
-
-    def step(self) -> None:
-        for key, _ in self.selector.select(0.1):
-            self._read(key.data)
-        for worker in list(self.workers):
-            late = time.monotonic() - worker.since > self.options.case_timeout
-            over = time.monotonic() > self.deadline
-            if worker.asked and (late or over):
-                self._lost(worker, "the time was over" if over else f"not done after {self.options.case_timeout:.0f} s")
-
-    def _read(self, worker) -> None:
-        line = worker.process.stdout.readline()
-        if not line:
-            self._lost(worker, f"the process ended with status {worker.process.wait()}")
-            return
-        result = json.loads(line)
-        if "ready" in result:
-            self.package = result["ready"]
-        else:
-            self.results.append(result)
-            if result["kind"] == "model" and result["ok"]:
-                worker.models.append(result["name"])
-        worker.asked = None
-        self._next(worker)
-
-    def _next(self, worker) -> None:
-        if self.waiting and not worker.models:
-            worker.ask(self.waiting.popleft())
-
-    def _lost(self, worker, why: str) -> None:
-        asked, worker.asked = worker.asked, None
-        self.selector.unregister(worker.process.stdout)
-        self.workers.remove(worker)
-        worker.end()
-        if asked and asked["kind"] != "start":
-            self.results.append({**asked, "ok": False, "note": why})
-        if self.waiting and time.monotonic() < self.deadline:
-            self._more()
-
-    def rest(self) -> list:
-        """What nobody began."""
-        return [{**job, "ok": False, "note": "the time was over"} for job in self.waiting]
-
-    def timed(self, name: str) -> dict | None:
-        worker = next((worker for worker in self.workers if name in worker.models), None)
-        if worker is None:
-            return None
-        before = len(self.results)
-        self.deadline += KEPT
-        worker.ask({"kind": "time", "name": name})
-        while worker.asked:
-            self.step()
-        return next((result for result in self.results[before:] if result["ok"]), None)
-
-
 def show(package: str, row: dict) -> None:
     print(f"{row['name']:<20} {package:<7} {'ok' if row['ok'] else 'FAIL':<5} {row.get('kernels', ''):>3} kernels {row.get('seconds', ''):>6} s  "
           f"{row.get('note', '')}".rstrip(), flush=True)
@@ -161,7 +63,7 @@ def run(options, place, start) -> dict:
     def pool(name, environment, device):
         folder = place.scratch / f"logs-{name}"
         folder.mkdir()
-        pools[name] = Pool(environment, device, folder, options, deadline)
+        pools[name] = Pool([HERE / "inductor_worker.py", device], environment, folder, jobs=options.jobs, limit=options.case_timeout, deadline=deadline)
         return pools[name]
 
     pool("kiln", {**ours, **({"KILN_TARGET": "emu:sm_90a"} if options.emulate else {})}, "cpu" if options.emulate else "cuda").start(jobs)
@@ -182,33 +84,42 @@ def run(options, place, start) -> dict:
             show(name, row)
     times = [] if options.emulate else [model_times(name, pools) for name in MODELS if name in selected]
     for p in pools.values():
-        for worker in p.workers:
-            worker.end()
+        p.end()
     rows = [{**row, "package": name} for name, p in pools.items() for row in p.results if row["kind"] != "time"]
     return {"rows": rows, "times": times, "packages": {name: p.package for name, p in pools.items()}}
 
 
+def timed(name: str, pool) -> dict | None:
+    """By the worker that keeps the model."""
+    worker = next((worker for worker in pool.workers if name in worker.models), None)
+    if worker is None:
+        return None
+    pool.deadline += KEPT
+    result = pool.one({"kind": "time", "name": name}, worker)
+    return result if result["ok"] else None
+
+
 def model_times(name: str, pools: dict) -> dict:
-    found = {package: pool.timed(name) for package, pool in pools.items()}
+    found = {package: timed(name, pool) for package, pool in pools.items()}
     row = {"name": name, **{package: times for package, times in found.items() if times}}
     if all(found.values()):
         for what in ("forward_ms", "step_ms"):
             row[what.replace("_ms", "_ratio")] = round(found["triton"][what] / found["kiln"][what], 3)
         print(f"{name:<20} forward {found['kiln']['forward_ms']:.3f} ms, {row['forward_ratio']:.3f} × Triton; with backward "
               f"{found['kiln']['step_ms']:.3f} ms, {row['step_ratio']:.3f} ×; eager forward {found['kiln']['eager_ms']:.3f} ms", flush=True)
-        show_kernels(*(found[package].get("forward_us", {}) for package in ("kiln", "triton")))
+        show_kernels(*(found[package].get("forward_us", []) for package in ("kiln", "triton")))
     else:
         print(f"{name:<20} was not timed", flush=True)
     return row
 
 
-def show_kernels(kiln: dict, triton: dict, most: int = 8) -> None:
-    """Those of a forward pass whose times differ most, in microseconds. Names are Inductor's, so they are the same with both packages."""
-    def more(name):
-        return kiln.get(name, 0) - triton.get(name, 0)
-
-    for name in sorted({*kiln, *triton}, key=lambda name: -abs(more(name)))[:most]:
-        print(f"  {kiln.get(name, 0):>9.2f} µs, {triton.get(name, 0):>9.2f} with Triton  {name[:100]}", flush=True)
+def show_kernels(kiln: list, triton: list, most: int = 8) -> None:
+    """What of a forward pass differs most, in microseconds. Both packages run the same kernels in the same order; the names are Triton's."""
+    if len(kiln) != len(triton):
+        print(f"  {len(kiln)} kernels, {len(triton)} with Triton", flush=True)
+        return
+    for (_, mine), (name, theirs) in sorted(zip(kiln, triton), key=lambda pair: -abs(pair[0][1] - pair[1][1]))[:most]:
+        print(f"  {mine:>9.2f} µs, {theirs:>9.2f} with Triton  {name[:100]}", flush=True)
 
 
 def main():

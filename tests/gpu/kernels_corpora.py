@@ -9,6 +9,7 @@ import pathlib
 from corpus import Corpus, Job
 
 HERE = pathlib.Path(__file__).resolve().parent
+TESTS_TOGETHER = 4  # in one process
 CASES = HERE / "kernel_cases"  # tests of kernels whose repositories have none that run by themselves
 
 
@@ -54,7 +55,7 @@ REPOSITORIES = {r.name: r for r in (
     Repository("vllm", "vllm", ["test_vllm.py"], ["."], own=False))}
 
 
-class _NothingExpected:
+class NothingExpected:
     passed: set = set()
 
     @staticmethod
@@ -62,33 +63,39 @@ class _NothingExpected:
         return None
 
 
-class KernelTests(Corpus):
-    """Tests of one repository. ``chosen``: their names, or None for the smallest of each function. ``lines``: where kernels_plugin.py writes.
-    ``together``: one process for all of them, as its start takes longer than a test."""
+def environment_path(repository, corpora, environment: dict) -> str:
+    """PYTHONPATH of a process that imports the repository's kernels."""
+    return os.pathsep.join(filter(None, [environment["PYTHONPATH"], *repository.paths(corpora), os.environ.get("KILN_KERNELS_PACKAGES", "")]))
 
-    def __init__(self, repository, corpora, environment, scratch, lines, *, chosen=None, together=False, **options):
-        path = os.pathsep.join(filter(None, [environment["PYTHONPATH"], *repository.paths(corpora), os.environ.get("KILN_KERNELS_PACKAGES", "")]))
-        environment = {**environment, "PYTHONPATH": path, "KILN_CORPUS_PACKAGE": "triton", "KILN_KERNELS_LINES": str(lines),
-                       "KILN_KERNELS_CORPORA": str(pathlib.Path(corpora).resolve()), "PYTEST_ADDOPTS": "-p kernels_plugin",
-                       "NUMEXPR_MAX_THREADS": "1", "OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+def environment_of(corpora) -> dict:
+    """What else such a process needs."""
+    return {"KILN_KERNELS_CORPORA": str(pathlib.Path(corpora).resolve()), "NUMEXPR_MAX_THREADS": "1", "OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false"}
+
+
+class KernelTests(Corpus):
+    """Tests of one repository. ``chosen``: their names, or None for the smallest of each function. ``lines``: where kernels_plugin.py writes."""
+
+    def __init__(self, repository, corpora, environment, scratch, lines, *, chosen=None, **options):
+        environment = {**environment, **environment_of(corpora), "PYTHONPATH": environment_path(repository, corpora, environment),
+                       "KILN_CORPUS_PACKAGE": "triton", "KILN_KERNELS_LINES": str(lines), "PYTEST_ADDOPTS": "-p kernels_plugin"}
         if "KILN_CORPUS_DEVICE" in environment:
             environment["TORCHDYNAMO_DISABLE"] = "1"  # on the CPU's tensors, what torch.compile would make of a test's reference is as it stands
-        super().__init__(repository.root(corpora), environment, scratch, _NothingExpected(), **options)
-        self.repository, self.chosen, self.together = repository, chosen, together
+        super().__init__(repository.root(corpora), environment, scratch, NothingExpected(), **options)
+        self.repository, self.chosen = repository, chosen
 
     def files(self) -> list:
         if self.chosen is not None:
-            files = sorted({self.root / case.split("::")[0] for case in self.chosen})
-            return files[:1] if self.together else files
+            return sorted({self.root / case.split("::")[0] for case in self.chosen})
         return sorted({path for pattern in self.repository.tests for path in self.root.glob(pattern)})
 
     def jobs(self, path, reasons) -> list:
         if self.chosen is None:
             return [Job(self.root, path)]
-        if self.together:
-            return [Job(self.root, path, only=list(self.chosen))]
         name = str(path.relative_to(self.root))
-        return [Job(self.root, path, only=[case for case in self.chosen if case.split("::")[0] == name])]
+        cases = [case for case in self.chosen if case.split("::")[0] == name]
+        return [Job(self.root, path, only=cases[i:i + TESTS_TOGETHER]) for i in range(0, len(cases), TESTS_TOGETHER)]
 
 
 def read_lines(path) -> list:

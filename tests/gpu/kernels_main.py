@@ -3,7 +3,9 @@
 
 import argparse
 import collections
+import concurrent.futures
 import fnmatch
+import itertools
 import json
 import math
 import os
@@ -14,7 +16,8 @@ import sys
 import tempfile
 import time
 
-from kernels_corpora import HERE, REPOSITORIES, KernelTests, read_lines
+from kernels_corpora import CASES, HERE, REPOSITORIES, KernelTests, environment_of, environment_path, read_lines
+from workers import Pool
 
 LIST = HERE / "kernels.json"
 COUNT = 150
@@ -31,6 +34,7 @@ def parse(arguments):
     parser.add_argument("--draw", type=int, metavar="SEED", help="with --emulate: which tests reach which kernels, and a new list of them")
     parser.add_argument("--small", action="store_true", help="on a GPU too each kernel in its smallest test")
     parser.add_argument("--only", metavar="PATTERNS", default="*", help="kernels whose name matches or contains one of these globs (a,b)")
+    parser.add_argument("--times-only", action="store_true", help="a test ends when its kernels' launches are recorded; whether it is right is not asked")
     parser.add_argument("--configs", type=int, default=2, metavar="N", help="how many configurations of a kernel are tried where it is tuned")
     parser.add_argument("--parallel", type=int, default=0, metavar="N", help="processes; default: 14, with --emulate 2")
     parser.add_argument("--limit", type=float, default=0, metavar="SECONDS", help="for one file of tests; default: 250, with --emulate 1200")
@@ -48,7 +52,7 @@ def parse(arguments):
 
 
 class Run:
-    """What one package makes of tests, in parallel or, to be timed, one after the other."""
+    """What one package makes of tests, in parallel."""
 
     def __init__(self, options, place, package: str):
         self.options, self.place, self.package = options, place, package
@@ -62,21 +66,40 @@ class Run:
             self.environment |= {"KILN_TARGET": "emu:sm_90a", "KILN_CORPUS_DEVICE": "cpu"}
         self.environment["KILN_KERNELS_CONFIGS"] = str(options.configs)
 
-    def tests(self, chosen: dict, deadline: float, *, timed=None, dry=False) -> tuple:
-        """({test: row}, what the plugin wrote). ``chosen``: {repository: tests, or None for all}. ``timed``: {test: its kernels that are to be
-        timed}, one test after the other."""
-        rows, written = {}, []
-        for name, tests in chosen.items():
-            folder = self.place.scratch / f"{self.package}-{name}-{time.monotonic_ns()}"
-            folder.mkdir()
-            environment = {**self.environment, "KILN_KERNELS_DRY": str(int(dry)), "KILN_KERNELS_TIME": str(int(bool(timed))),
-                           "KILN_KERNELS_WANTED": json.dumps(timed or {})}
-            found = KernelTests(REPOSITORIES[name], self.options.corpora, environment, folder, folder / "lines", chosen=tests, together=bool(timed),
-                                parallel=self.options.parallel, limit=self.options.budget if timed else self.options.limit, deadline=deadline + 60)
+    def tests(self, chosen: dict, deadline: float, *, wanted=None, dry=False) -> tuple:
+        """({test: row}, what the plugin wrote). ``chosen``: {repository: tests, or None for all}. ``wanted``: {test: kernels to be recorded}."""
+        (self.place.scratch / "records").mkdir(exist_ok=True)
+        count = sum(len(tests or [None] * 20) for tests in chosen.values())
+        environment = {**self.environment, "KILN_KERNELS_DRY": str(int(dry)), "KILN_KERNELS_STOP": str(int(self.options.times_only)),
+                       "KILN_KERNELS_RECORDS": str(self.place.scratch / "records"), "KILN_KERNELS_WANTED": json.dumps(wanted or {})}
+
+        def of_repository(name: str):
+            folder = self.scratch(name)
+            share = max(1, round(self.options.parallel * len(chosen[name] or [None] * 20) / count))
+            found = KernelTests(REPOSITORIES[name], self.options.corpora, environment, folder, folder / "lines", chosen=chosen[name],
+                                parallel=share, limit=self.options.limit, deadline=deadline + 60)
             found.run()
-            rows |= {(name, case): row for case, row in found.rows.items()}
-            written += [{**line, "corpus": name} for line in read_lines(folder / "lines")]
+            return {(name, case): row for case, row in found.rows.items()}, [{**line, "corpus": name} for line in read_lines(folder / "lines")]
+
+        rows, written = {}, []
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            for results, lines in threads.map(of_repository, chosen):
+                rows |= results
+                written += lines
         return rows, written
+
+    def pool(self, name: str, jobs: int, deadline: float) -> Pool:
+        """Of workers that make recorded launches of a repository's kernels."""
+        repository = REPOSITORIES[name]
+        tests = "" if repository.own else pathlib.Path(repository.tests[0]).stem
+        path = os.pathsep.join([environment_path(repository, self.options.corpora, self.environment), str(HERE), str(CASES)])
+        return Pool([HERE / "kernels_worker.py", tests], {**self.environment, **environment_of(self.options.corpora), "PYTHONPATH": path},
+                    self.scratch(name), jobs=jobs, limit=60, deadline=deadline)
+
+    def scratch(self, name: str) -> pathlib.Path:
+        folder = self.place.scratch / f"{self.package}-{name}-{time.monotonic_ns()}"
+        folder.mkdir()
+        return folder
 
 
 def listed(options) -> list:
@@ -100,52 +123,73 @@ def run(options, place, start) -> dict:
     rows = listed(options)
     which = "small" if options.emulate or options.small else "large"
     deadline = start + options.budget
-    chosen = by_repository(rows, which)
-    ours, _ = Run(options, place, "kiln").tests(chosen, start + options.budget * (1 if options.emulate else 0.45))
+    wanted = collections.defaultdict(list)
+    for row in rows if not options.emulate else ():
+        wanted[row[which]].append(row["kernel"])
+    results, written = Run(options, place, "kiln").tests(by_repository(rows, which), start + options.budget * (1 if options.emulate else 0.45),
+                                                        wanted=wanted)
+    records = {(line["corpus"], name): record for line in written for name, record in line.get("records", {}).items()}
     report = []
     for row in rows:
-        found = outcome_of(ours, row, which)
-        report.append({**row, "outcome": found["outcome"], "error": found["error"], "seconds": found["seconds"]})
+        found = outcome_of(results, row, which)
+        record = records.get((row["corpus"], row["kernel"]), {"note": "" if options.emulate else "not reached"})
+        report.append({**row, "outcome": found["outcome"], "error": found["error"], "seconds": found["seconds"], **record})
     if not options.emulate:
-        theirs, _ = Run(options, place, "triton").tests(chosen, start + options.budget * 0.72)
-        for row in report:
-            row["triton"] = outcome_of(theirs, row, which)["outcome"]
-            row["triton_error"] = outcome_of(theirs, row, which)["error"]
-        both = [row for row in report if row["outcome"] == row["triton"] == "passed"]
-        times, left = {}, deadline - time.monotonic()
-        wanted = collections.defaultdict(list)
-        for row in both:
-            wanted[row[which]].append(row["kernel"])
-        # First those that time a kernel soonest.
-        tests = {name: sorted(cases, key=lambda case: outcome_of(ours, {"corpus": name, which: case}, which)["seconds"] / len(wanted[case]))
-                 for name, cases in by_repository(both, which).items()}
-        for package, share in (("kiln", 0.5), ("triton", 1.0)):
-            _, written = Run(options, place, package).tests(tests, deadline - left * (1 - share), timed=wanted)
-            times[package] = {(line["corpus"], line["id"], name): ms for line in written if "kernels" in line for name, ms in line["kernels"].items()}
-        for row in both:
-            key = (row["corpus"], row[which], row["kernel"])
-            row["kiln_ms"], row["triton_ms"] = times["kiln"].get(key), times["triton"].get(key)
-            if row["kiln_ms"] and row["triton_ms"]:
-                row["ratio"] = round(row["triton_ms"] / row["kiln_ms"], 4)
+        time_all([row for row in report if "record" in row], options, place, deadline)
     return {"kernels": report}
 
 
-def show(report: dict, emulated: bool) -> bool:
+def time_all(rows: list, options, place, deadline: float) -> None:
+    """Both packages compile, many at once; then each kernel is timed with the one and with the other, while nothing else runs."""
+    packages = {name: Run(options, place, name) for name in ("triton", "kiln")}
+    until = time.monotonic() + (deadline - time.monotonic()) * 0.6
+    for package in packages.values():
+        compile_all(rows, package, until)
+    pools = {(name, corpus): found.pool(corpus, 1, deadline) for name, found in packages.items() for corpus in dict.fromkeys(r["corpus"] for r in rows)}
+    for pool in pools.values():
+        pool.open()
+    for i, row in enumerate(rows):
+        for package in (("kiln", "triton"), ("triton", "kiln"))[i % 2]:
+            found = pools[package, row["corpus"]].one({"kind": "time", "name": row["kernel"], "record": row["record"]})
+            row[f"{package}_ms"] = found.get("ms")
+            if not found["ok"]:
+                row["note"] = f"with {package}: {found['note']}"
+        if row["kiln_ms"] and row["triton_ms"]:
+            row["ratio"] = round(row["triton_ms"] / row["kiln_ms"], 4)
+    for pool in pools.values():
+        pool.end()
+
+
+def compile_all(rows: list, package: Run, deadline: float) -> None:
+    """What is tuned and compiled here is read from caches when it is timed."""
+    pools = []
+    for name, some in itertools.groupby(rows, key=lambda row: row["corpus"]):
+        some = list(some)
+        pools.append(package.pool(name, max(1, package.options.parallel * len(some) // len(rows)), deadline))
+        pools[-1].start([{"kind": "compile", "name": row["kernel"], "record": row["record"]} for row in some])
+    while any(pool.busy() for pool in pools):
+        for pool in pools:
+            pool.step()
+    for pool in pools:
+        pool.end()
+
+
+def show(report: dict, emulated: bool, only_times: bool = False) -> bool:
     rows = report["kernels"]
     for row in sorted(rows, key=lambda row: row.get("ratio") or 0):
-        state = "ok" if row["outcome"] == "passed" else "FAIL"
+        state = {"passed": "ok", "skipped": "-"}.get(row["outcome"], "FAIL")
         times = f"{row['kiln_ms'] * 1e3:9.1f} µs {row['ratio']:7.3f} ×" if row.get("ratio") else ""
-        other = f"  (Triton: {row['triton']})" if row.get("triton", "passed") != "passed" else ""
+        other = f"  (not timed: {row['note'][:200]})" if row.get("note") else ""
         print(f"{row['corpus']:<8}{row['kernel'].split('.')[-1]:<70} {state:<5}{times}{other} {row['error'][:200]}".rstrip())
     right = sum(row["outcome"] == "passed" for row in rows)
     ratios = [row["ratio"] for row in rows if row.get("ratio")]
-    line = f"# {right} of {len(rows)} kernels are right"
+    line = f"# {len(rows)} kernels" if only_times else f"# {right} of {len(rows)} kernels are right"
     if not emulated:
-        line += f", {sum(row['triton'] == 'passed' for row in rows)} on Triton; {len(ratios)} timed"
+        line += f", {len(ratios)} timed"
     if ratios:
         line += f", geomean {math.exp(sum(map(math.log, ratios)) / len(ratios)):.3f} × Triton, least {min(ratios):.3f}"
     print(line, flush=True)
-    return right >= min(NEEDED, len(rows))
+    return only_times or right >= min(NEEDED, len(rows))
 
 
 def draw(options, place, start) -> bool:
@@ -192,7 +236,7 @@ def main():
             good = draw(options, place, start)
         else:
             report = run(options, place, start)
-            good = show(report, options.emulate)
+            good = show(report, options.emulate, options.times_only)
     except Exception as problem:  # what was found so far is still written
         failure = f"{type(problem).__name__}: {problem}"
         print(f"FAIL {failure}", flush=True)

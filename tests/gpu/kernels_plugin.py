@@ -1,71 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loaded beside corpus_plugin.py into pytest's processes of kernels_main.py. It notes which kernels each test launches, and with
-KILN_KERNELS_TIME=1 times them on the test's own arguments. KILN_KERNELS_LINES names the file that it writes a line for each test into.
-KILN_KERNELS_DRY=1: nothing is launched, and nothing compared, to see quickly which kernels a test reaches. KILN_KERNELS_CONFIGS: of what a
-kernel may be tuned over, so many configurations are tried, the same ones by every package."""
+"""Loaded beside corpus_plugin.py into pytest's processes of kernels_main.py. It notes which kernels each test launches. KILN_KERNELS_LINES names
+the file that it writes a line for each test into. KILN_KERNELS_WANTED: {test: kernels} whose first launch in the test is written to a file of the
+folder KILN_KERNELS_RECORDS; with KILN_KERNELS_STOP=1 a test ends when all of its kernels are. KILN_KERNELS_DRY=1: nothing is launched, and nothing
+compared, to see quickly which kernels a test reaches. KILN_KERNELS_CONFIGS: of what a kernel may be tuned over, so many configurations are tried,
+the same ones by every package."""
 
 import json
 import os
-import statistics
 import sys
+import tempfile
 
 import pytest
 
-_DRY, _TIME = os.environ.get("KILN_KERNELS_DRY") == "1", os.environ.get("KILN_KERNELS_TIME") == "1"
-_WANTED = json.loads(os.environ.get("KILN_KERNELS_WANTED", "{}"))  # {test: the kernels to be timed in it}
-_LAUNCHES = 7
-_QUEUE_CYCLES = 8_000_000  # the card waits until all launches are in its queue, so that the host's part counts for nobody
+import kernels_record
+from kernels_record import name_of
+
+_DRY, _STOP = (os.environ.get(f"KILN_KERNELS_{name}") == "1" for name in ("DRY", "STOP"))
+_WANTED = json.loads(os.environ.get("KILN_KERNELS_WANTED", "{}"))
 
 
 class Seen:
-    """Of the test that runs: its name, and {kernel: milliseconds, or None}."""
+    """Of the test that runs: its name, its kernels, and of those that are wanted {kernel: its file, or why there is none}."""
 
     test = ""
-    kernels: dict = {}
+    kernels: list = []
+    records: dict = {}
 
 
-def name_of(kernel) -> str:
-    """"module:function" of what was decorated with triton.jit."""
-    while not hasattr(kernel, "__code__"):
-        kernel = kernel.fn
-    return f"{kernel.__module__}:{kernel.__qualname__}"
-
-
-def _tensors(x, found: list) -> list:
-    if hasattr(x, "data_ptr") and hasattr(x, "clone"):
-        found.append(x)
-    elif isinstance(x, (tuple, list)):
-        for part in x:
-            _tensors(part, found)
-    elif hasattr(x, "base") and hasattr(x.base, "clone"):
-        found.append(x.base)
-    return found
-
-
-def _timed(launch, arguments) -> float:
-    """Milliseconds of a launch, the median. Before each one its tensors are what they were at first, and afterwards as well."""
-    import torch
-
-    kept = [(tensor, tensor.detach().clone()) for tensor in arguments]
-
-    def restore():
-        for tensor, value in kept:
-            tensor.detach().copy_(value)
-
-    launch()  # tuned, compiled and loaded
-    restore()
-    torch.cuda.synchronize()
-    torch.cuda._sleep(_QUEUE_CYCLES)
-    events = []
-    for _ in range(_LAUNCHES):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        launch()
-        end.record()
-        restore()
-        events.append((start, end))
-    torch.cuda.synchronize()
-    return statistics.median(start.elapsed_time(end) for start, end in events)
+def _record(name, kernel, grid, args, kwargs) -> None:
+    handle, path = tempfile.mkstemp(dir=os.environ["KILN_KERNELS_RECORDS"])
+    os.close(handle)
+    try:
+        kernels_record.write(path, kernel, grid, args, kwargs)
+        Seen.records[name] = {"record": path}
+    except Exception as problem:  # the test goes on
+        os.remove(path)
+        Seen.records[name] = {"note": f"not recorded: {type(problem).__name__}: {problem}"}
 
 
 def _watched(kernel, grid, launch):
@@ -73,38 +43,26 @@ def _watched(kernel, grid, launch):
     name = name_of(kernel)
 
     def call(*args, **kwargs):
-        first = name not in Seen.kernels
-        Seen.kernels.setdefault(name, None)
+        if name not in Seen.kernels:
+            Seen.kernels.append(name)
         if _DRY:
             return None
-        wanted = _WANTED.get(Seen.test, ()) if _TIME else ()
-        if first and name in wanted:
-            Seen.kernels[name] = _timed(lambda: launch(*args, **kwargs), _tensors([*args, *kwargs.values()], []))
-            if all(Seen.kernels.get(other) for other in wanted):
-                pytest.skip("all that was wanted is timed")
+        wanted = _WANTED.get(Seen.test, ())
+        if name in wanted and name not in Seen.records:
+            _record(name, kernel, grid, args, kwargs)
+            if _STOP and len(Seen.records) == len(wanted):
+                pytest.skip("all that was wanted is recorded")
         return launch(*args, **kwargs)
 
     return call
 
 
-def _few(configs: list, most: int) -> list:
-    """Some of them, from the first to the last."""
-    return configs if len(configs) <= most else [configs[i * (len(configs) - 1) // max(most - 1, 1)] for i in range(most)]
-
-
 def _install():
-    from triton.runtime import autotuner, jit
+    from triton.runtime import jit
 
     plain = jit.KernelInterface.__getitem__
     jit.KernelInterface.__getitem__ = lambda self, grid: _watched(self, grid, plain(self, grid))
-    most = int(os.environ.get("KILN_KERNELS_CONFIGS", "0"))
-    if most:
-        begin = autotuner.Autotuner.__init__
-
-        def fewer(self, fn, arg_names, configs, *args, **kwargs):
-            begin(self, fn, arg_names, _few(list(configs), most), *args, **kwargs)
-
-        autotuner.Autotuner.__init__ = fewer
+    kernels_record.try_few(int(os.environ.get("KILN_KERNELS_CONFIGS", "0")))
     if _DRY:
         import torch
 
@@ -116,13 +74,13 @@ _install()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_logstart(nodeid, location):
-    Seen.test, Seen.kernels = nodeid, {}
+    Seen.test, Seen.kernels, Seen.records = nodeid, [], {}
 
 
 def pytest_runtest_logreport(report):
     if report.when == "call":
         with open(os.environ["KILN_KERNELS_LINES"], "a", encoding="utf-8") as file:
-            file.write(json.dumps({"id": report.nodeid, "outcome": report.outcome, "kernels": Seen.kernels}) + "\n")
+            file.write(json.dumps({"id": report.nodeid, "outcome": report.outcome, "kernels": Seen.kernels, "records": Seen.records}) + "\n")
 
 
 def _do_not_refuse() -> None:

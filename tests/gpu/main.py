@@ -35,9 +35,11 @@ def parse(arguments):
     parser.add_argument("--tilelang-limit", type=float, default=120, metavar="SECONDS", help="for one of its files")
     parser.add_argument("--triton", metavar="DIR",
                         help="run the tutorials and language tests of this checkout of triton-lang/triton, and nothing else")
+    parser.add_argument("--flaggems", metavar="DIR", help="run the tests of this checkout of FlagOpen/FlagGems, and nothing else")
     parser.add_argument("--emulate", action="store_true", help="with --triton: on the emulator, with a torch that has no GPU")
     parser.add_argument("--triton-bless", metavar="REPORT", help="as --tilelang-bless, of a report of --triton")
-    parser.add_argument("--triton-most", type=int, default=24, metavar="N", help="cases of each of its test functions, drawn by the seed")
+    parser.add_argument("--triton-most", type=int, default=0, metavar="N",
+                        help="cases of each test function of --triton (default: 24) or --flaggems (default: 6), drawn by the seed")
     parser.add_argument("--only", metavar="PATTERN", default="*", help="cases whose name or family matches this glob or contains it")
     parser.add_argument("--seed", type=int, default=None, help="default: fresh in each run, and printed")
     parser.add_argument("--count", type=int, default=40, help="random cases in each GEMM and attention family")
@@ -47,7 +49,7 @@ def parse(arguments):
     parser.add_argument("--compile-only", action="store_true", help="for a host with no GPU")
     parser.add_argument("--json", metavar="FILE", help="where the report goes; default: $OUT/gpu.json where OUT is set")
     parser.add_argument("--budget", type=float,
-                        help="seconds after which the remaining cases are given up; default: 510, of --tilelang and --triton 400")
+                        help="seconds after which the remaining cases are given up; default: 510, of --tilelang, --triton and --flaggems 400")
     parser.add_argument("--case-timeout", type=float, default=45, help="seconds for one case")
     options = parser.parse_args(arguments)
     if options.emulate and not options.triton:
@@ -56,7 +58,7 @@ def parse(arguments):
         parser.error("--tilelang-figures goes with --tilelang")
     options.compile_only |= options.emulate
     options.packages = os.environ.get("PYTHONPATH", "")  # as the caller has it; our processes get other ones
-    options.budget = options.budget or (400 if options.tilelang or options.triton else 510)
+    options.budget = options.budget or (400 if options.tilelang or options.triton or options.flaggems else 510)
     return options
 
 
@@ -201,12 +203,31 @@ def run_triton(options, place, start) -> dict:
     if options.emulate:
         environment = corpus_triton.emulated(environment, options.packages)
     found = corpus_triton.TritonCorpus(options.triton, environment, place.scratch / "triton", corpus.Expected(corpus_triton.EXPECTED),
-                                       most=options.triton_most, seed=options.seed, only=options.only, parallel=options.tilelang_parallel,
+                                       most=options.triton_most or 24, seed=options.seed, only=options.only, parallel=options.tilelang_parallel,
                                        limit=options.budget if options.emulate else options.tilelang_limit, deadline=start + options.budget,
                                        together=options.emulate)
     found.run()
     print(corpus.table(found.report()), flush=True)
     return found.report()
+
+
+def run_flaggems(options, place, start) -> dict:
+    """FlagGems' own tests. None is expected to pass by name: what counts is how many functions do."""
+    import corpus
+    import corpus_flaggems
+    from kernels_corpora import NothingExpected
+
+    environment = {**place.script_environment, "PYTHONPATH": os.pathsep.join(
+        filter(None, [str(place.root / "python"), str(place.root / "python-compat-triton"), options.packages]))}
+    found = corpus_flaggems.FlagGemsCorpus(options.flaggems, environment, place.scratch / "flaggems", NothingExpected(),
+                                           most=options.triton_most or 6, seed=options.seed, only=options.only, parallel=options.tilelang_parallel,
+                                           limit=options.tilelang_limit, deadline=start + options.budget)
+    found.run()
+    report = found.report()
+    print(corpus.table(report), flush=True)
+    functions = report["functions"]
+    return {**report, "regressions": [] if functions.get("passed", 0) >= 0.9 * (sum(functions.values()) - functions.get("skipped", 0)) else
+            ["fewer than nine of ten test functions pass"]}
 
 
 def bless(options) -> int:
@@ -237,6 +258,8 @@ def main():
             corpus = run_tilelang(options, place, start)
         elif options.triton:
             corpus = run_triton(options, place, start)
+        elif options.flaggems:
+            corpus = run_flaggems(options, place, start)
         else:
             run_all(options, place, report, start)
     except Exception as problem:  # what was found so far is still written
@@ -252,7 +275,7 @@ def main():
                     "place": place.facts if place else {}, "cases": report.rows, **corpus}
         pathlib.Path(where).write_text(json.dumps(document, indent=1))
     shutil.rmtree(scratch, ignore_errors=True)
-    if options.tilelang or options.triton:
+    if options.tilelang or options.triton or options.flaggems:
         print(f"# {seconds:.0f} s")
         return 1 if failure or corpus["regressions"] or not corpus["rows"] else 0
     print(f"# {len(report.rows) - len(report.failures)} ok, {len(report.failures)} failed, {seconds:.0f} s, seed {options.seed}")

@@ -103,6 +103,8 @@ class Collector {
         }
         const bool covers = projection->Covers(loop, module_, access.buffer);
         use.fragments.push_back({access.buffer, access.write, covers, *std::move(projection)});
+      } else {
+        use.elsewhere.insert(access.buffer);
       }
     }
     if (loop.coalesced_width > 0) use.vector = loop.coalesced_width;

@@ -28,6 +28,7 @@ struct LoopUse {
   int64_t vector;
   // Bits of the narrowest elements that it reads from, or writes to, global memory; INT64_MAX: none.
   int64_t read = INT64_MAX, written = INT64_MAX;
+  std::set<ir::BufferId> elsewhere = {};  // fragments that it touches at indices which are no projections: through shared memory
 };
 
 struct FragmentUses {

@@ -37,8 +37,9 @@ GIVEN = {
 REAL = [f"unsloth.kernels.moe.grouped_gemm.{name}" for name in ("interface", "kernels.tuning", "kernels.autotuning")]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _modules():
+@contextlib.contextmanager
+def modules():
+    """In it the kernels can be imported."""
     before = dict(sys.modules)
     finder = Finder("unsloth", FOLDER, GIVEN, REAL)
     sys.meta_path.insert(0, finder)
@@ -60,6 +61,12 @@ def _modules():
     for name in set(sys.modules) - set(before):
         if name.split(".")[0] in ("unsloth", "unsloth_zoo", "transformers", "pandas"):
             del sys.modules[name]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _modules():
+    with modules():
+        yield
 
 
 def kernels(name: str):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """vLLM's kernels through the functions that call them, against torch."""
 
+import contextlib
 import importlib
 import itertools
 import pathlib
@@ -35,12 +36,19 @@ GIVEN = {
     "vllm.logger": {"init_logger": lambda name: __import__("logging").getLogger(name)}}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _modules():
+@contextlib.contextmanager
+def modules():
+    """In it the kernels can be imported."""
     finder = Finder("vllm", CORPORA / "vllm" / "vllm", GIVEN, ["vllm.lora.ops.triton_ops.utils"])
     sys.meta_path.insert(0, finder)
     yield
     sys.meta_path.remove(finder)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _modules():
+    with modules():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -21,15 +21,16 @@ class Asm(dict):
 
 class CompiledKernel:
     """A kiln.Kernel, whose attributes it has, with what Triton's has as well. ``kernel[grid](…)`` launches the function with the options that
-    this was compiled with. ``run`` is the launch that torch.compile's launchers call."""
+    this was compiled with, on all arguments in order, or on those that are no tl.constexpr, with the constants of this kernel. ``run`` is the launch that torch.compile's launchers call."""
 
     launch_enter_hook = launch_exit_hook = None  # of the class, where launchers look for them
 
-    def __init__(self, function, kernel: Kernel, options: dict, classes: tuple = (), told: list = (), views: list = ()):
-        """``told``: the messages that the kernel writes. ``views``: (which argument, elements) of those that it takes once more."""
+    def __init__(self, function, kernel: Kernel, options: dict, classes: tuple = (), told: list = (), views: list = (), constants=None):
+        """``constants``: {parameter: value} of those that are tl.constexpr. ``told``: the messages that the kernel writes. ``views``: (which argument, elements) of those that it takes once more."""
         self.kernel, self._function, self._options, self._classes = kernel, function, options, dict(classes)
         self._messages = Messages(function.__name__, told) if told else None
         self._views, self._plans, self._tensors, self._for_shared, self._seen = list(views), {}, {}, None, ((), False)
+        self._constants = dict(constants or {})
         self.src = SimpleNamespace(fn=function)
 
     def __getattr__(self, name):
@@ -45,7 +46,14 @@ class CompiledKernel:
     def __getitem__(self, grid):
         # A parameter that has an option's name is the launch's to give, as the others are.
         options = {name: value for name, value in self._options.items() if name not in self._function.arg_names}
-        return lambda *args, **kwargs: self._function.run(*args, grid=grid, warmup=False, **{**options, **kwargs})
+
+        def launch(*args, **kwargs):
+            if not kwargs and self._constants and len(args) == len(self._function.arg_names) - len(self._constants):
+                given = {**self._constants, **dict(zip(self._names(len(args)), args))}
+                args = [given[name] for name in self._function.arg_names]
+            return self._function.run(*args, grid=grid, warmup=False, **{**options, **kwargs})
+
+        return launch
 
     def launched(self, arguments: list, sizes) -> None:
         """A launch with what the kernel takes, over a grid of these sizes."""

@@ -16,7 +16,7 @@ from .graph import PURE, Block, Function, Op, Value
 from .lets import in_parts
 from .messages import buffer_of_messages, lower_message
 from .simplify import simplify
-from .symbolic import Advanced, Alias, Held, Known, Symbols, merged, merged_indices, separate_indices
+from .symbolic import Advanced, Alias, Held, Known, Pair, Symbols, merged, merged_indices, separate_indices
 from .types import float32, kiln_of
 
 # Operations that only rename or convert elements: what takes their result takes, in effect, their operand.
@@ -417,6 +417,10 @@ class Lowering:
     def reduce(self, op: Op) -> None:
         source, value = op.operands[0], op.result
         self.data.add(value)
+        fn = op.attrs["kind"].removeprefix("REDUCE_").replace("SUM", "ADD")
+        if value.shape and source.shape[op.attrs["axis"]] == 2 and (fn not in ("MAX", "MIN") or source.element.is_int()):
+            self.symbols.put(value, Pair(source, op.attrs["axis"], fn))
+            return
         held = self.fragment(source)
         buffer = self.allocate("FRAGMENT", value.shape, held.dtype, self.name(value, "reduced"))
         self.emit(ir.Reduce(op.attrs["kind"], held.whole(), buffer.whole(), op.attrs["axis"], True))

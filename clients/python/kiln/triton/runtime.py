@@ -377,7 +377,7 @@ class JITFunction(KernelInterface):
             if others_may_serve.get() or not needs_more_registers(found):
                 raise
             made, refusal = compiler.compile(func, target=target, compile_flags=flags, pass_configs=_SPILLED), found
-        kernel = CompiledKernel(self, made, options, classes, lowering.told, views)
+        kernel = CompiledKernel(self, made, options, classes, lowering.told, views, known)
         kernel.refusal, kernel.multiplies = refusal, lowering.multiplies
         self._kernels[key, may_overlap], self._used[key] = kernel, used
         return kernel

@@ -219,6 +219,8 @@ def flip(b, x, dim=None):
 @builtin
 def join(b, a, b_):
     a, other = b.together(*b.pair(a, b_)) if not all(isinstance(x, Value) and x.element == a.element for x in (a, b_)) else b.together(a, b_)
+    if a is other:
+        return b.broadcast_to(b.expand(a, a.rank), (*a.shape, 2))
     first = b.binary("==", b.arange(2, a.rank, a.rank + 1), 0)
     return b.select(first, b.expand(a, a.rank), b.expand(other, a.rank))
 

@@ -71,6 +71,17 @@ class Alias:
         return symbols.at(self.value, indices)
 
 
+class Pair:
+    """Of a block the two elements along a dimension, combined by a function of the tile language."""
+
+    def __init__(self, source: Value, axis: int, fn: str):
+        self.source, self.axis, self.fn = source, axis, fn
+
+    def at(self, symbols, value, indices) -> Expr:
+        first, second = (symbols.at(self.source, (*indices[: self.axis], as_expr(i), *indices[self.axis :])) for i in range(2))
+        return binary(self.fn, first, second)
+
+
 class Advanced:
     """``start`` plus so many ``times`` the steps: (+1 or -1, value)."""
 
@@ -206,14 +217,52 @@ def _trans(symbols, op, indices):
 
 def _reshape(symbols, op, indices):
     source = op.operands[0]
+    return symbols.at(source, _reshaped_indices(op.result.shape, source.shape, indices) if source.shape else ())
+
+
+def _reshaped_indices(shape: tuple, source: tuple, indices) -> tuple:
+    """Of an element of ``shape``: where it is in ``source``, which has as many elements. An index that stands for whole dimensions of the source
+    is split among these alone, so that what follows sees which dimensions are the same."""
+    left, step = [], 1  # (an index, how many values it has, how many elements lie between two of them)
+    for index, extent in zip(reversed(indices), reversed(shape)):
+        left.append((index, extent, step))
+        step *= extent
+    parts = []
+    for extent in reversed(source):
+        part, above = as_expr(0), []
+        for index, count, step in left:
+            inner = extent // step if step < extent else 1  # so many values of the index lie within this dimension
+            if step % extent == 0:
+                above.append((index, count, step // extent))
+            elif extent % step or count > inner and count % inner:
+                return _in_one_row(shape, source, indices)
+            elif count <= inner:
+                part = part + index * step
+            else:
+                part = part + index % inner * step
+                above.append((_quotient(index, inner), count // inner, 1))
+        left = above
+        parts.insert(0, part)
+    return tuple(parts)
+
+
+def _in_one_row(shape: tuple, source: tuple, indices) -> tuple:
+    """By the place in the whole, where extents do not divide each other."""
     linear = as_expr(0)
-    for extent, index in zip(op.result.shape, indices):
+    for extent, index in zip(shape, indices):
         linear = linear * extent + index
     parts, rest = [], linear
-    for extent in reversed(source.shape[1:]):
+    for extent in reversed(source[1:]):
         parts.insert(0, rest % extent)
         rest = rest // extent
-    return symbols.at(source, tuple([rest, *parts] if source.shape else ()))
+    return (rest, *parts)
+
+
+def _quotient(index: Expr, divisor: int) -> Expr:
+    """index // divisor: of a quotient by a number, one of it by both."""
+    if index.op == "FLOOR_DIV" and (inner := constant_value(index.args[1])) is not None and inner > 0:
+        return index.args[0] // (inner * divisor)
+    return index // divisor
 
 
 def _gather(symbols, op, indices):

@@ -29,6 +29,9 @@ def test_a_compiled_kernel_is_launched_again():
     np.testing.assert_array_equal(z, x * 2)
     with pytest.raises(KeyError, match="tile program"):
         kernel.asm["ttgir"]
+    z[:] = 0
+    kernel[(4, 1, 1)](x, z, 100, 2.0)  # BLOCK is the kernel's own
+    np.testing.assert_array_equal(z, x * 2)
 
 
 def test_a_source_is_compiled_without_arguments():

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/regions/ahead.h"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <ranges>
+#include <utility>
+#include <vector>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/definitions.h"
+#include "compiler/analysis/facts.h"
+#include "compiler/analysis/grid_barriers.h"
+#include "compiler/analysis/leaves.h"
+#include "compiler/analysis/signals.h"
+#include "compiler/analysis/threads/vector_width.h"
+#include "compiler/rewrite/fresh.h"
+#include "ir/visit.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::BufferId;
+using ir::ExprId;
+using ir::ExprOp;
+using ir::LoopKind;
+using ir::Space;
+using ir::VarId;
+
+// Bytes of one cp.async.
+constexpr int64_t kLeastCopied = 4, kMostCopied = 16;
+// Versions of what a loop without products loads: the latency of memory is that of about so many short iterations.
+constexpr uint32_t kStages = 4;
+
+bool Holds(const ir::Stmt& stmt, const std::function<bool(const ir::Stmt&)>& what) {
+  bool holds = what(stmt);
+  ir::ForEachBody(stmt.op, [&](const ir::Block& body) { ir::Walk(body, [&](const ir::Stmt& inner) { holds |= what(inner); }); });
+  return holds;
+}
+
+bool Multiplies(const ir::Stmt& stmt) {
+  return Holds(stmt, [](const ir::Stmt& inner) { return std::holds_alternative<ir::Gemm>(inner.op); });
+}
+
+bool Repeats(const ir::Stmt& stmt) {
+  const auto* loop = std::get_if<ir::For>(&stmt.op);
+  return std::holds_alternative<ir::While>(stmt.op) || (loop != nullptr && loop->kind != LoopKind::kParallel);
+}
+
+bool CopiesBoxes(const ir::Stmt& stmt) {
+  return Holds(stmt, [](const ir::Stmt& inner) { return std::holds_alternative<ir::Copy>(inner.op); });
+}
+
+int64_t BytesOf(const ir::Module& module, BufferId tile) {
+  const std::vector<int64_t> shape = module.ShapeOf(tile);
+  return std::accumulate(shape.begin(), shape.end(), int64_t{ir::Bytes(module[tile].dtype)}, std::multiplies<>());
+}
+
+class Loader {
+ public:
+  Loader(ir::Module& module, ir::Kernel& kernel, const Context& context)
+      : module_(module),
+        kernel_(kernel),
+        context_(context),
+        uses_(CountAllAccesses(module, kernel.body)),
+        room_(int64_t(context.target->max_shared_bytes) - BytesOfTiles(module, kernel)) {}
+
+  void Run() {
+    if (HasSignals(kernel_) || OrdersBlocks(kernel_)) return;
+    Facts facts(module_);
+    facts.EnterKernel(kernel_);
+    Visit(kernel_.body, facts);
+  }
+
+ private:
+  void Visit(ir::Block& block, Facts facts) {
+    for (ir::Stmt& stmt : block) {
+      if (auto* loop = std::get_if<ir::For>(&stmt.op)) {
+        if (loop->kind == LoopKind::kParallel) continue;
+        Facts inner = facts;
+        inner.EnterLoop(*loop);
+        Visit(loop->body, inner);
+        const bool products = RunsAhead(kernel_, *loop) && std::ranges::none_of(loop->body, CopiesBoxes);
+        if (products || WaitsForLoads(*loop)) VisitLoop(*loop, inner, products);
+      } else if (auto* branch = std::get_if<ir::If>(&stmt.op)) {
+        Facts then = facts;
+        then.Assume(branch->cond);
+        Visit(branch->then_body, std::move(then));
+        Visit(branch->else_body, facts);
+      } else if (auto* loop = std::get_if<ir::While>(&stmt.op)) {
+        Visit(loop->body, facts);
+      } else if (auto* let = std::get_if<ir::Let>(&stmt.op)) {
+        facts.Bind(*let);
+      } else if (auto* assume = std::get_if<ir::Assume>(&stmt.op)) {
+        facts.Assume(assume->cond);
+      }
+    }
+  }
+
+  // A loop of statements that all threads run together, without products or loops, each of whose iterations computes with what earlier ones left.
+  bool WaitsForLoads(const ir::For& loop) const {
+    return loop.kind == LoopKind::kSerial && !LeavesLoop(loop.body) && std::ranges::none_of(loop.body, Repeats) &&
+           std::ranges::none_of(loop.body, Multiplies) && std::ranges::none_of(loop.body, CopiesBoxes) && !ConstantIterations(loop);
+  }
+  bool ConstantIterations(const ir::For& loop) const {
+    return std::ranges::all_of(loop.extents, [&](ExprId extent) { return module_.exprs.ConstInt(extent).has_value(); });
+  }
+
+  // One statement that loads: an element for each iteration of a parallel loop, or a scalar.
+  struct Load {
+    size_t place;            // in the loop's body
+    ExprId value, load;      // what is copied, with its mask; the load in it
+    std::optional<ExprId> mask;
+    std::vector<int64_t> extents;  // of the tile; a scalar has one element
+    bool turned = false;           // its neighbours in memory lie along the first variable
+  };
+
+  void VisitLoop(ir::For& loop, const Facts& outside, bool products) {
+    std::vector<Load> loads;
+    bool small = false;
+    Facts facts = outside;
+    for (size_t i = 0; i < loop.body.size(); ++i) {
+      if (std::optional<Load> load = LoadOf(loop.body[i], i, facts)) {
+        small |= load->extents.size() > 0 && (products || IsSmall(loop, *load));
+        if (products || load->extents.empty() || IsSmall(loop, *load)) loads.push_back(*std::move(load));
+      }
+      if (const auto* let = std::get_if<ir::Let>(&loop.body[i].op)) facts.Bind(*let);
+    }
+    if (!small) return;
+    const int64_t stages = products ? loop.num_stages : kStages;
+    std::vector<std::pair<size_t, ir::Block>> added;
+    for (const Load& load : loads)
+      if (ir::Block before = Copied(loop.body[load.place], load, stages); !before.empty()) added.emplace_back(load.place, std::move(before));
+    if (added.empty()) return;
+    for (auto& [place, before] : std::views::reverse(added))
+      loop.body.insert(loop.body.begin() + long(place), std::make_move_iterator(before.begin()), std::make_move_iterator(before.end()));
+    if (!products) loop.kind = LoopKind::kPipelined, loop.num_stages = uint32_t(stages);
+  }
+
+  std::optional<Load> LoadOf(const ir::Stmt& stmt, size_t place, const Facts& outside) const {
+    Load found{.place = place, .value = {}, .load = {}, .mask = {}, .extents = {}};
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (const auto* let = std::get_if<ir::Let>(&stmt.op)) {
+      found.value = let->value;
+    } else if (loop != nullptr && loop->kind == LoopKind::kParallel && loop->body.size() == 1) {
+      const auto* store = std::get_if<ir::Store>(&loop->body[0].op);
+      if (store == nullptr || module_[store->buffer].space != Space::kFragment || !IsOwnElement(module_, *loop, store->indices)) return std::nullopt;
+      for (ExprId extent : loop->extents) {
+        const std::optional<int64_t> value = module_.exprs.ConstInt(extent);
+        if (!value) return std::nullopt;
+        found.extents.push_back(*value);
+      }
+      if (found.extents.size() > 2) return std::nullopt;
+      found.value = store->value;
+    } else {
+      return std::nullopt;
+    }
+    if (const ir::ExprNode node = module_.exprs[found.value]; node.op == ExprOp::kCast) found.value = node.args[0];
+    found.load = found.value;
+    if (const ir::ExprNode node = module_.exprs[found.value]; node.op == ExprOp::kMasked) {
+      if (!module_.exprs.IsZero(node.args[2])) return std::nullopt;
+      found.mask = node.args[0], found.load = node.args[1];
+    }
+    const ir::ExprNode node = module_.exprs[found.load];
+    if (node.op != ExprOp::kLoad) return std::nullopt;
+    const BufferId root{node.ref};
+    const auto uses = uses_.find(root);
+    if (!IsFlat(module_[root]) || uses == uses_.end() || uses->second.writes != 0) return std::nullopt;
+    if (loop == nullptr) return ir::Bytes(module_[root].dtype) >= kLeastCopied ? std::optional(std::move(found)) : std::nullopt;
+    Facts facts = outside;
+    facts.EnterLoop(*loop);
+    const Access access{root, false, false, {node.Args().begin(), node.Args().end()}, false, {}, found.load, found.mask};
+    const auto is_copied = [&](size_t variable) {
+      const int64_t element = ir::Bytes(module_[root].dtype), most = std::gcd(kMostCopied / element, found.extents[variable]);
+      return element * std::max<int64_t>(1, AccessWidth(module_, facts, *loop, variable, access, most, context_.pointer_alignment())) >= kLeastCopied;
+    };
+    found.turned = !is_copied(found.extents.size() - 1);
+    if (found.turned && (found.extents.size() == 1 || !is_copied(0))) return std::nullopt;
+    return found;
+  }
+
+  // Whether a thread loads an element of it at most, or several threads want the same one.
+  bool IsSmall(const ir::For& loop, const Load& load) const {
+    const auto count = [](const std::vector<int64_t>& extents) { return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>()); };
+    const int64_t elements = count(load.extents);
+    if (elements <= int64_t{kernel_.threads}) return true;
+    const BufferId tile = std::get<ir::Store>(std::get<ir::For>(loop.body[load.place].op).body[0].op).buffer;
+    return std::ranges::any_of(loop.body, [&](const ir::Stmt& stmt) {
+      const auto* user = std::get_if<ir::For>(&stmt.op);
+      if (user == nullptr || user->kind != LoopKind::kParallel) return false;
+      int64_t iterations = 1;
+      for (ExprId extent : user->extents) iterations *= module_.exprs.ConstInt(extent).value_or(1);
+      return iterations > elements && CountAllAccesses(module_, user->body).contains(tile);
+    });
+  }
+
+  // What stands before a statement, which then reads the copy; empty where shared memory has no room for it.
+  ir::Block Copied(ir::Stmt& stmt, const Load& load, int64_t stages) {
+    const BufferId root{module_.exprs[load.load].ref};
+    std::vector<int64_t> shape = load.extents.empty() ? std::vector<int64_t>{1} : load.extents;
+    if (load.turned) std::swap(shape[0], shape[1]);
+    const BufferId tile = FreshOfShape(module_, root, Space::kShared, shape, "_ahead");
+    if (const int64_t bytes = BytesOf(module_, tile) * stages; bytes > room_) return {};
+    else room_ -= bytes;
+    auto* loop = std::get_if<ir::For>(&stmt.op);
+    std::vector<VarId> vars = loop != nullptr ? loop->vars : std::vector<VarId>{};
+    if (load.turned) std::swap(vars[0], vars[1]);
+    ir::For copies{.kind = LoopKind::kParallel};
+    ir::Store own{tile, {}, load.value};
+    std::vector<ExprId> place;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      const VarId fresh = FreshVar(module_, ir::VarKind::kLoop, vars.empty() ? ir::DType::kI32 : module_[vars[d]].dtype, "e");
+      place.push_back(vars.empty() ? module_.exprs.Int(0) : module_.VarRef(vars[d]));
+      if (!vars.empty()) own.value = module_.exprs.Substitute(own.value, vars[d], module_.VarRef(fresh));
+      copies.vars.push_back(fresh);
+      copies.extents.push_back(module_.exprs.Int(shape[d]));
+      own.indices.push_back(module_.VarRef(fresh));
+    }
+    copies.body.push_back({std::move(own), stmt.loc});
+    const ExprId read = module_.exprs.Load(tile, module_[tile].dtype, place);
+    ExprId& value = loop != nullptr ? std::get<ir::Store>(loop->body[0].op).value : std::get<ir::Let>(stmt.op).value;
+    value = value == load.value ? read : module_.exprs.Cast(module_.exprs.Type(value), read);
+    kernel_.decisions.push_back({"regions", root, load.extents.empty() ? "an element of it is loaded ahead" : "a tile of it is loaded ahead",
+                                 "each row has its own place", stmt.loc});
+    ir::Block before;
+    before.push_back({ir::Alloc{tile}, stmt.loc});
+    before.push_back({std::move(copies), stmt.loc});
+    return before;
+  }
+
+  ir::Module& module_;
+  ir::Kernel& kernel_;
+  const Context& context_;
+  const AccessCounts uses_;
+  int64_t room_;  // bytes of shared memory that are left
+};
+
+}  // namespace
+
+bool IsFlat(const ir::Buffer& buffer) {
+  return buffer.space == Space::kGlobal && buffer.shape.size() == 1 && buffer.strides.empty() && !buffer.workspace && !buffer.may_alias &&
+         (!buffer.pad_value || *buffer.pad_value == 0) && !buffer.view;
+}
+
+bool RunsAhead(const ir::Kernel& kernel, const ir::For& loop) {
+  if (loop.kind != LoopKind::kPipelined || loop.num_stages < 2 || HasSignals(kernel) || OrdersBlocks(kernel) || LeavesLoop(loop.body)) return false;
+  return std::ranges::any_of(loop.body, Multiplies) &&
+         std::ranges::none_of(loop.body, [](const ir::Stmt& stmt) { return Repeats(stmt) && Multiplies(stmt); });
+}
+
+int64_t BytesOfTiles(const ir::Module& module, const ir::Kernel& kernel) {
+  std::map<BufferId, int64_t> versions;
+  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+    if (const auto* alloc = std::get_if<ir::Alloc>(&stmt.op); alloc != nullptr && module[alloc->buffer].space == Space::kShared)
+      versions.try_emplace(alloc->buffer, 1);
+  });
+  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (loop == nullptr || loop->kind != LoopKind::kPipelined) return;
+    for (const auto& [buffer, count] : CountAllAccesses(module, loop->body))
+      if (const auto tile = versions.find(buffer); tile != versions.end() && count.writes > 0)
+        tile->second = std::max<int64_t>(tile->second, loop->num_stages);
+  });
+  int64_t bytes = 0;
+  for (const auto& [buffer, count] : versions) bytes += count * BytesOf(module, buffer);
+  return bytes;
+}
+
+void LoadAhead(ir::Module& module, ir::Kernel& kernel, const Context& context) {
+  if (context.target->Has(target::Feature::kCpAsync) && !context.options.disable_async_copy()) Loader(module, kernel, context).Run();
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tiles and scalars that a loop loads element by element and computes with: they are copied to shared memory, while earlier iterations compute, and
+// read from there.
+#pragma once
+
+#include <cstdint>
+
+#include "compiler/options.h"
+#include "ir/module.h"
+#include "ir/op.h"
+
+namespace kiln::compiler {
+
+// Whether it is a tensor of one dimension, as programs have that compute addresses, which no other tensor of the kernel overlaps.
+bool IsFlat(const ir::Buffer& buffer);
+
+// Whether copies to shared memory may run ahead of the loop's products: those of its own body, each time.
+bool RunsAhead(const ir::Kernel& kernel, const ir::For& loop);
+
+// Bytes of the program's shared tiles, of those that a pipelined loop fills in as many versions as it has stages.
+int64_t BytesOfTiles(const ir::Module& module, const ir::Kernel& kernel);
+
+// In loops with products that copy no boxes, and in loops that wait for their loads in each iteration: of a few elements for each thread, or of
+// elements that many threads want.
+void LoadAhead(ir::Module& module, ir::Kernel& kernel, const Context& context);
+
+}  // namespace kiln::compiler
