@@ -74,7 +74,7 @@ _BINARY = {
     "ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "MIN": np.fmin, "MAX": np.fmax, "FLOOR_DIV": np.floor_divide,
     "FLOOR_MOD": np.mod, "MOD": np.fmod, "EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal, "GT": np.greater,
     "GE": np.greater_equal, "AND": np.logical_and, "OR": np.logical_or, "BIT_AND": np.bitwise_and, "BIT_OR": np.bitwise_or,
-    "BIT_XOR": np.bitwise_xor, "SHL": np.left_shift, "SHR": np.right_shift, "POW": np.power,
+    "BIT_XOR": np.bitwise_xor, "SHL": np.left_shift, "SHR": np.right_shift, "POW": np.power, "DIV_FULL": np.divide,
 }
 _UNARY = {
     "NEG": np.negative, "ABS": np.abs, "NOT": np.logical_not, "BIT_NOT": np.invert, "FLOOR": np.floor, "CEIL": np.ceil, "ROUND": np.rint,

@@ -171,6 +171,7 @@ KILN_UNARY(Tanh, kTanh)
 KILN_UNARY(Erf, kErf)
 KILN_UNARY(Sigmoid, kSigmoid)
 KILN_BINARY(Pow, kPow)
+KILN_BINARY(DivFull, kDivFull)
 KILN_UNARY(IsNan, kIsNan)
 #undef KILN_UNARY
 #undef KILN_BINARY

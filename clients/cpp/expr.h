@@ -122,6 +122,7 @@ Expr Tanh(const Expr& a);
 Expr Erf(const Expr& a);
 Expr Sigmoid(const Expr& a);
 Expr Pow(const Expr& a, const Expr& b);
+Expr DivFull(const Expr& a, const Expr& b);  // a / b within 2 ulp of f32
 Expr Fma(const Expr& a, const Expr& b, const Expr& c);
 Expr IsNan(const Expr& a);
 

@@ -20,6 +20,7 @@ double AroundOf(ExprOp op) {
   switch (op) {
     case ExprOp::kExp: return 1;
     case ExprOp::kDiv:
+    case ExprOp::kDivFull:
     case ExprOp::kSqrt: return 2;
     case ExprOp::kSigmoid: return 3;
     case ExprOp::kPow: return 4;

@@ -138,17 +138,25 @@ Value* DeviceBase::Atomic(const AtomicForm& form, Value* ptr, Value* v, Value* c
     old = b.CreateExtractValue(b.CreateAtomicCmpXchg(ptr, as_bits(compare), as_bits(v), align, order, failure, scope), 0);
   } else {
     Value* operand = form.op == AtomicOp::kExchange ? as_bits(v) : v;
-    using llvm::AtomicOrdering;
-    const bool fenced = NeedsFences() && order != AtomicOrdering::Monotonic;
-    if (fenced && order != AtomicOrdering::Acquire)
-      b.CreateFence(order == AtomicOrdering::SequentiallyConsistent ? order : AtomicOrdering::Release, scope);
-    llvm::AtomicRMWInst* atomic =
-        b.CreateAtomicRMW(AtomicOperation(form.op, form.dtype), ptr, operand, llvm::MaybeAlign(), fenced ? AtomicOrdering::Monotonic : order, scope);
+    const bool fenced = FenceAtomics(form.order, /*behind=*/false);
+    llvm::AtomicRMWInst* atomic = b.CreateAtomicRMW(AtomicOperation(form.op, form.dtype), ptr, operand, llvm::MaybeAlign(),
+                                                    fenced ? llvm::AtomicOrdering::Monotonic : order, scope);
     MarkAtomic(*atomic);
-    if (fenced && order != AtomicOrdering::Release) b.CreateFence(AtomicOrdering::Acquire, scope);
+    if (fenced) FenceAtomics(form.order, /*behind=*/true);
     old = atomic;
   }
   return form.gives_old ? b.CreateBitCast(old, ValueType(b.getContext(), form.dtype)) : nullptr;
+}
+
+bool DeviceBase::FenceAtomics(ir::MemoryOrder order, bool behind) {
+  if (!NeedsFences() || order == ir::MemoryOrder::kRelaxed) return false;
+  using llvm::AtomicOrdering;
+  const std::string_view name = DeviceScope();
+  const llvm::SyncScope::ID scope = builder().getContext().getOrInsertSyncScopeID(llvm::StringRef(name.data(), name.size()));
+  if (!behind && order != ir::MemoryOrder::kAcquire)
+    builder().CreateFence(order == ir::MemoryOrder::kSeqCst ? AtomicOrdering::SequentiallyConsistent : AtomicOrdering::Release, scope);
+  if (behind && order != ir::MemoryOrder::kRelease) builder().CreateFence(AtomicOrdering::Acquire, scope);
+  return true;
 }
 
 Value* DeviceBase::PlainDp4a(Value* a, Value* b, Value* c, bool a_signed, bool b_signed) {
@@ -183,6 +191,7 @@ Value* Device::Vote(VoteOp, Value*) { std::abort(); }
 Value* Device::WarpReduce(WarpReduceOp, DType, Value*) { std::abort(); }
 void Device::PhaseInit(Value*, uint32_t) { std::abort(); }
 void Device::PhaseInitFence() { std::abort(); }
+bool Device::FenceAtomics(ir::MemoryOrder, bool) { return false; }
 void Device::PhaseArrive(Value*, Value*) { std::abort(); }
 void Device::PhaseArriveAfterCopies(Value*, bool) { std::abort(); }
 void Device::PhaseArriveAt(Value*, Value*, Value*, bool) { std::abort(); }

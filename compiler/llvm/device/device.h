@@ -206,6 +206,9 @@ class Device {
 
   // Device scope; `ptr` in global or shared memory. `v`: nullptr of kLoad; `compare`: of kCompareExchange. nullptr: nobody wants the result.
   virtual llvm::Value* Atomic(const AtomicForm& form, llvm::Value* ptr, llvm::Value* v, llvm::Value* compare = nullptr) = 0;
+  // Orders accesses of global memory before, or with `behind` those after, changes that are relaxed then: as many of them as there are in a row share
+  // it. False: the device orders each change by itself, and there is nothing to share.
+  virtual bool FenceAtomics(ir::MemoryOrder order, bool behind);
 
  protected:
   Device(const target::Target& target, llvm::IRBuilderBase& builder) : target_(&target), builder_(&builder) {}

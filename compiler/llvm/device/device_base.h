@@ -20,6 +20,7 @@ class DeviceBase : public Device, protected NativeMath, protected NativeConvert 
   std::vector<llvm::Value*> Mma(const target::MmaInstruction& instruction, std::span<llvm::Value* const> a, std::span<llvm::Value* const> b,
                                 std::span<llvm::Value* const> c, const SparseMetadata& metadata) override;
   llvm::Value* Atomic(const AtomicForm& form, llvm::Value* ptr, llvm::Value* v, llvm::Value* compare) override;
+  bool FenceAtomics(ir::MemoryOrder order, bool behind) override;
 
  protected:
   using Device::Device;

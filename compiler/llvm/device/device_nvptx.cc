@@ -204,6 +204,7 @@ class NvptxDevice final : public NvptxAsyncDevice {
   Value* Rsqrt(llvm::IRBuilderBase& b, Value* v, bool flush) const override {
     return b.CreateIntrinsic(flush ? Intrinsic::nvvm_rsqrt_approx_ftz_f : Intrinsic::nvvm_rsqrt_approx_f, {}, {v});
   }
+  Value* DivFull(llvm::IRBuilderBase& b, Value* x, Value* y) const override { return b.CreateIntrinsic(Intrinsic::nvvm_div_full, {}, {x, y}); }
   Value* FastLog2(llvm::IRBuilderBase& b, Value* v) const override { return b.CreateIntrinsic(Intrinsic::nvvm_lg2_approx_ftz_f, {}, {v}); }
   Value* FastSin(llvm::IRBuilderBase& b, Value* v) const override { return b.CreateIntrinsic(Intrinsic::nvvm_sin_approx_ftz_f, {}, {v}); }
   Value* FastCos(llvm::IRBuilderBase& b, Value* v) const override { return b.CreateIntrinsic(Intrinsic::nvvm_cos_approx_ftz_f, {}, {v}); }

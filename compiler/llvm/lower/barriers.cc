@@ -29,6 +29,7 @@ void Barriers::Wait(bool by_group, bool shared_only) {
   // wgmma of other warps or tensor stores may read what this thread wrote.
   if (has_wgmma_ || has_stores_) device().FenceAsyncProxy();
   if (!threads().range.IsSame(compiler::AllThreads(kernel()))) return WaitOfRange();
+  if (kernel().threads == 1 && kernel().producers == 0) return;  // a thread sees what it did
   if (kernel().producers == 0 && IsOneWarp()) return device().LanesBarrier(0, kernel().threads);
   if (kernel().producers == 0) return device().Barrier(shared_only);
   if (!by_group) return device().NamedBarrier(kRoleBarrier, kernel().threads);

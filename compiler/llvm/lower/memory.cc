@@ -97,7 +97,7 @@ void Memory::Update(const ir::Atomic& atomic, Value* condition) {
   llvm::BasicBlock* done = from;
   Value* old = nullptr;
   When(condition, [&] {
-    const AtomicForm form{kOps[int(atomic.kind) - 1], buffer.dtype, atomic.order, atomic.old.has_value()};
+    const AtomicForm form{kOps[int(atomic.kind) - 1], buffer.dtype, fenced_ ? ir::MemoryOrder::kRelaxed : atomic.order, atomic.old.has_value()};
     old = device().Atomic(form, pointer, value, compare);
     done = b().GetInsertBlock();
   });

@@ -29,6 +29,8 @@ class Memory : Part {
   Value* Load(ir::BufferId buffer, std::span<const ir::ExprId> indices, Value* condition);
   void Store(ir::BufferId buffer, std::span<const ir::ExprId> indices, Value* v, Value* condition);
   void Update(const ir::Atomic& atomic, Value* condition);
+  // From here on fences around them order changes of global memory.
+  void SetFenced(bool fenced) { fenced_ = fenced; }
   Value* ElementPointer(ir::BufferId buffer, std::span<const ir::ExprId> indices);
 
   // Whether the element exists (i1; nullptr: always). ElementExists: outside of tensors it does not; of other buffers the program sees to it.
@@ -74,6 +76,7 @@ class Memory : Part {
   bool MayBeEmpty(ir::BufferId global) const;
 
   Evaluator& evaluator_;
+  bool fenced_ = false;
   Places places_;
   Registers registers_;
   SharedMemory shared_;

@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "compiler/analysis/atomics.h"
 #include "compiler/analysis/unrolled.h"
 #include "compiler/llvm/lower/loop/claims.h"
 #include "compiler/llvm/lower/loop/parallel_loop.h"
@@ -109,8 +110,13 @@ void Statements::LowerParallel(const ir::Stmt& stmt) {
   if (loop.IsEmpty()) return;
   // A vectorized loop is each thread's own, and says nothing of the elements of others.
   const bool claimed = loop.loop->kind == ir::LoopKind::kParallel && BeginClaim(context(), evaluator_, memory_, *loop.loop);
+  const ir::MemoryOrder order = compiler::SharedOrder(module(), *loop.loop);
+  const bool fenced = device().FenceAtomics(order, /*behind=*/false);
+  memory_.SetFenced(fenced);
   ParallelLoop parallel(context(), evaluator_, memory_, loop);
   parallel.Lower(stmt, [&](const ir::Block& body) { LowerBlock(body); });
+  memory_.SetFenced(false);
+  if (fenced) device().FenceAtomics(order, /*behind=*/true);
   if (claimed) device().EndClaim();
 }
 

@@ -40,6 +40,14 @@ Value* Rsqrt(Builder& b, const NativeMath& native, Value* x, bool flush) {
   return b.CreateFDiv(llvm::ConstantFP::get(x->getType(), 1), b.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x));
 }
 
+// 2 ulp of f32, correctly rounded of f64.
+Value* DivFull(Builder& b, const NativeMath& native, Value* x, Value* y) {
+  if (x->getType()->isFloatTy()) {
+    if (Value* v = native.DivFull(b, x, y)) return v;
+  }
+  return b.CreateFDiv(x, y);
+}
+
 struct Kind {
   bool fast;
   bool flush;
@@ -79,6 +87,7 @@ Value* InOwnType(Builder& b, const NativeMath& native, ExprOp op, std::span<Valu
   Value* x = args[0];
   if (op == ExprOp::kSqrt) return Sqrt(b, native, x, kind.fast);
   if (op == ExprOp::kRsqrt) return Rsqrt(b, native, x, kind.flush);
+  if (op == ExprOp::kDivFull) return DivFull(b, native, x, args[1]);
   if (!IsLong(op, x->getType(), kind.fast)) return Compute(b, native, op, args, kind);
   return b.CreateCall(Helper(b, native, op, args, kind), llvm::ArrayRef<Value*>(args.data(), args.size()));
 }

@@ -18,6 +18,7 @@ class NativeMath {
   // Error at most 2 ulp over the whole range, so that the accurate paths use it too.
   virtual llvm::Value* Exp2(llvm::IRBuilderBase&, llvm::Value*, bool /*flush*/) const { return nullptr; }
   virtual llvm::Value* Rsqrt(llvm::IRBuilderBase&, llvm::Value*, bool /*flush*/) const { return nullptr; }
+  virtual llvm::Value* DivFull(llvm::IRBuilderBase&, llvm::Value*, llvm::Value*) const { return nullptr; }
   // Only for fast: absolute error about 2^-21 (relative error of log2 is unbounded near 1), of sin and cos only in [-π,
   // π].
   virtual llvm::Value* FastLog2(llvm::IRBuilderBase&, llvm::Value*) const { return nullptr; }

@@ -9,12 +9,13 @@
 #include "compiler/llvm/ptx/short_extremes.h"
 #include "compiler/llvm/ptx/stored_parts.h"
 #include "compiler/llvm/ptx/taken_bytes.h"
+#include "compiler/llvm/ptx/unused_results.h"
 
 namespace kiln::llvm_ir {
 
 std::string ForPtxas(std::string_view ptx) {
   const std::string words = WithoutTakenBytes(WithoutComplements(WithoutNegations(WithoutShortExtremes(WithoutHighProducts(ptx)))));
-  return WithoutStoredPartsOfFloats(WithoutHighHalvesOfShortValues(WithoutSharedPairs(words)));
+  return WithoutUnusedResults(WithoutStoredPartsOfFloats(WithoutHighHalvesOfShortValues(WithoutSharedPairs(words))));
 }
 
 }  // namespace kiln::llvm_ir

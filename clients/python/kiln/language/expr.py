@@ -369,7 +369,7 @@ def _fold(op, a: Expr, b: Expr, dtype: DType):
     if op in _INT_FOLD and isinstance(x, int) and isinstance(y, int):
         bad = not 0 <= y < a.dtype.bits if op in ("SHL", "SHR") else y == 0
         return None if bad else const(_INT_FOLD[op](x, y), dtype)
-    if op == "DIV" and isinstance(x, float) and y != 0:
+    if op in ("DIV", "DIV_FULL") and isinstance(x, float) and y != 0:
         return const(x / y, dtype)
     return None
 

@@ -341,7 +341,8 @@ class Builder:
         if not ta.is_floating() and not tb.is_floating():
             a = self.cast(a, ty.float32) if isinstance(a, Value) else float(a)
             b = self.cast(b, ty.float32) if isinstance(b, Value) else float(b)
-        return self.apply("DIV", *self.pair(a, b, division=True))
+        a, b = self.pair(a, b, division=True)
+        return self.apply("DIV" if a.element is ty.float64 else "DIV_FULL", a, b)
 
     def _whole_quotient(self, a, b):
         a, b = self.pair(a, b, division=True)

@@ -104,6 +104,11 @@ def replace(old: Value, new: Value) -> None:
     old.uses = []
 
 
+def is_scalar(block: "Block") -> bool:
+    """Whether no value in the block and those within it has more than one element."""
+    return all(result.numel == 1 for op in block.ops for result in op.results) and all(is_scalar(region) for op in block.ops for region in op.regions)
+
+
 def remove(op: Op) -> None:
     op.block.ops.remove(op)
     for operand in op.operands:

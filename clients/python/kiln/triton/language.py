@@ -309,9 +309,18 @@ def _function(name: str, fn: str):
     return _Builtin(function, name)
 
 
-exp, exp2, log, log2, sin, cos, sqrt, sqrt_rn, rsqrt, erf, floor, ceil = (_function(name, fn) for name, fn in (
+_exp, exp2, log, log2, sin, cos, sqrt, sqrt_rn, rsqrt, erf, floor, ceil = (_function(name, fn) for name, fn in (
     ("exp", "EXP"), ("exp2", "EXP2"), ("log", "LOG"), ("log2", "LOG2"), ("sin", "SIN"), ("cos", "COS"), ("sqrt", "SQRT"), ("sqrt_rn", "SQRT"),
     ("rsqrt", "RSQRT"), ("erf", "ERF"), ("floor", "FLOOR"), ("ceil", "CEIL")))
+
+
+@_builtin
+def exp(b, x):
+    """As Triton's: of float32 by one product and exp2, so that errors grow with the size of x. libdevice.exp has none that large."""
+    x = b.value(x, "the argument of tl.exp")
+    return exp2.run(b, b.binary("*", x, 1.4426950408889634)) if x.element is float32 else _exp.run(b, x)
+
+
 _tanh, _trunc, _rint = _function("tanh", "TANH"), _function("trunc", "TRUNC"), _function("rint", "ROUND")  # of libdevice
 
 
@@ -378,12 +387,12 @@ def fdiv(b, x, y, ieee_rounding=False):
     x, y = b.pair(x, y)
     if not x.element.is_floating():
         raise _Refusal("tl.fdiv takes floats; write x / y, or x // y for integers")
-    return b.apply("DIV", x, y)
+    return b.apply("DIV" if ieee_rounding or x.element is float64 else "DIV_FULL", x, y)
 
 
 @_builtin
 def div_rn(b, x, y):
-    return fdiv.run(b, x, y)
+    return fdiv.run(b, x, y, True)
 
 
 @_builtin

@@ -9,7 +9,7 @@ from .builtin import constexpr
 from .runtime import jit
 
 abs, fabs = tl.abs, tl.abs
-exp, exp2, log, log2, sin, cos, sqrt, rsqrt = tl.exp, tl.exp2, tl.log, tl.log2, tl.sin, tl.cos, tl.sqrt, tl.rsqrt
+exp, exp2, log, log2, sin, cos, sqrt, rsqrt = tl._exp, tl.exp2, tl.log, tl.log2, tl.sin, tl.cos, tl.sqrt, tl.rsqrt
 erf, floor, ceil, fma, tanh, trunc, rint, nearbyint = tl.erf, tl.floor, tl.ceil, tl.fma, tl._tanh, tl._trunc, tl._rint, tl._rint
 pow, fmod, isnan, mulhi, umulhi = tl._pow, tl._fmod, tl._isnan, tl._mulhi, tl.umulhi
 sqrt_rn, div_rn, fast_dividef = tl.sqrt_rn, tl.div_rn, tl.fdiv
@@ -90,7 +90,7 @@ def log10(x):
 
 @jit
 def exp10(x):
-    return tl.exp(x * _LN_10)
+    return tl._exp(x * _LN_10)
 
 
 @jit
@@ -104,7 +104,7 @@ def log1p(x):
 @jit
 def expm1(x):
     """Right for small numbers too: (e^x - 1) · x / log(e^x), as Kahan has it."""
-    y = tl.exp(x)
+    y = tl._exp(x)
     near = (y - 1.0) * x / tl.log(tl.where((y > 0.25) & (y < 4.0) & (y != 1.0), y, 2.0))
     return tl.where(y == 1.0, x, tl.where((y > 0.25) & (y < 4.0), near, y - 1.0))
 
@@ -117,12 +117,12 @@ def tan(x):
 @jit
 def sinh(x):
     small = expm1(tl.abs(x))
-    return copysign(tl.where(tl.abs(x) > 20.0, tl.exp(tl.abs(x) - _LN_2), 0.5 * (small + small / (small + 1.0))), x)
+    return copysign(tl.where(tl.abs(x) > 20.0, tl._exp(tl.abs(x) - _LN_2), 0.5 * (small + small / (small + 1.0))), x)
 
 
 @jit
 def cosh(x):
-    half = tl.exp(tl.abs(x) - _LN_2)
+    half = tl._exp(tl.abs(x) - _LN_2)
     return half + 0.25 / half
 
 
@@ -210,15 +210,15 @@ def erfc(x):
     if x.dtype == tl.float64:
         return near
     t = 1.0 / (1.0 + 0.5 * tl.abs(x))
-    return tl.where(x > 0.5, t * tl.exp(_polynomial(t, _ERFC) - x * x), near)
+    return tl.where(x > 0.5, t * tl._exp(_polynomial(t, _ERFC) - x * x), near)
 
 
 @jit
 def erfcx(x):
     """erfc(x)·e^(x²), to 1.2e-7."""
     t = 1.0 / (1.0 + 0.5 * tl.abs(x))
-    size = t * tl.exp(_polynomial(t, _ERFC))
-    return tl.where(x < 0.0, 2.0 * tl.exp(x * x) - size, size)
+    size = t * tl._exp(_polynomial(t, _ERFC))
+    return tl.where(x < 0.0, 2.0 * tl._exp(x * x) - size, size)
 
 
 # M. Giles, Approximating the erfinv function: in log(1 - x²), for its middle and its ends.
@@ -234,7 +234,7 @@ def erfinv(x):
     root = x * tl.where(w < 5.0, _polynomial(w - 2.5, _ERFINV_MIDDLE), _polynomial(tl.sqrt(w) - 3.0, _ERFINV_ENDS))
     if x.dtype == tl.float64:
         for _ in tl.static_range(2):
-            root = root - (tl.erf(root) - x) * 0.8862269254527579 * tl.exp(root * root)
+            root = root - (tl.erf(root) - x) * 0.8862269254527579 * tl._exp(root * root)
     return tl.where(tl.abs(x) == 1.0, copysign(tl.full(x.shape, float("inf"), x.dtype), x), root)
 
 
@@ -274,7 +274,7 @@ _I1_FAR = constexpr((-0.00420059, 0.01787654, -0.02895312, 0.02282967, -0.010315
 def _bessel(size, near: tl.constexpr, far: tl.constexpr):
     t = size / 3.75
     above = tl.where(t < 1.0, 1.0, t)
-    root = tl.exp(0.5 * size)  # of the power, which may be infinite where the result is not
+    root = tl._exp(0.5 * size)  # of the power, which may be infinite where the result is not
     large = tl.where(size == float("inf"), size, root / tl.sqrt(above * 3.75) * _polynomial(1.0 / above, far) * root)
     return tl.where(t < 1.0, _polynomial(t * t, near), large)
 

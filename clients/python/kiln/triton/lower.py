@@ -12,7 +12,7 @@ from ..language.buffer import Buffer, load
 from ..language.dtypes import as_dtype, int32
 from ..language.expr import Expr, Var, as_expr, binary, cast, const, constant_value, logical, make, masked
 from .errors import Refusal, at
-from .graph import PURE, Block, Function, Op, Value
+from .graph import PURE, Block, Function, Op, Value, is_scalar
 from .lets import in_parts
 from .messages import buffer_of_messages, lower_message
 from .simplify import simplify
@@ -69,7 +69,7 @@ class Lowering:
         if self.told:
             func.params.append(ir.Param(self.messages.name, buffer=self.messages))
         self._append_memories(func)
-        kernel = ir.Kernel([var.expr for var in grid], (32 * self.num_warps, 1, 1), blocks, func.name, body=[*self.shared, *body])
+        kernel = ir.Kernel([var.expr for var in grid], (1 if is_scalar(self.function.body) else 32 * self.num_warps, 1, 1), blocks, func.name, body=[*self.shared, *body])
         func.kernels.append(kernel)
         return func
 

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace kiln::llvm_ir {
+
+// `ptx` with red for atom where nothing reads what was in memory before. LLVM prints atom alone, and ptxas has every thread wait for results of floats
+// which nobody wants.
+std::string WithoutUnusedResults(std::string_view ptx);
+
+}  // namespace kiln::llvm_ir
