@@ -81,10 +81,15 @@ def timed(launch, tensors) -> float:
 
 
 def _kernel(kernel) -> str:
-    """Under which name its module has it: decorators may be around what name_of() names, and the whole under another name."""
+    """Where its module has it: decorators may be around what name_of() names, and the launch may be of what is within them."""
     module, name = name_of(kernel).split(":")
-    names = [name, *vars(sys.modules[module])]
-    return next((f"{module}:{found}" for found in names if vars(sys.modules[module]).get(found) is kernel), f"{module}:{name}")
+    for found in (name, *vars(sys.modules[module])):
+        outer, path = vars(sys.modules[module]).get(found), found
+        while outer is not None and not isinstance(outer, types.FunctionType):
+            if outer is kernel:
+                return f"{module}:{path}"
+            outer, path = getattr(outer, "fn", None), f"{path}.fn"
+    return f"{module}:{name}"
 
 
 def _of_module(name: str):

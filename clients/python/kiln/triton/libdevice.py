@@ -80,7 +80,49 @@ def fdim(x, y):
 
 @jit
 def rcp_rn(x):
-    return 1.0 / x
+    return tl.div_rn(1.0, x)
+
+
+@jit
+def _next_from_zero(q, steps):
+    """A finite number whose size is so many of its last places larger, 0 of any steps 0."""
+    if q.dtype == tl.float64:
+        moved = (q.to(tl.int64, bitcast=True) + steps.to(tl.int64)).to(tl.float64, bitcast=True)
+    else:
+        moved = (q.to(tl.int32, bitcast=True) + steps).to(tl.float32, bitcast=True)
+    return tl.where((q == 0.0) | (tl.abs(q) == float("inf")) | (q != q), q, moved)
+
+
+@jit
+def _rounded_quotient(x, y, TOWARDS: tl.constexpr):
+    """x / y towards 0, or towards infinity of the sign ``TOWARDS``. What the nearest quotient leaves says on which side of x / y it is; it is exact where
+    it is no subnormal number."""
+    q = tl.div_rn(x, y)
+    rest = tl.fma(-q, y, x)
+    above, below = (rest != 0.0) & ((rest < 0.0) != (y < 0.0)), (rest != 0.0) & ((rest < 0.0) == (y < 0.0))  # q is; of a NaN both
+    known = rest == rest
+    if TOWARDS == 0:
+        steps = tl.where(known & tl.where(q < 0.0, below, above), -1, 0)
+    elif TOWARDS > 0:
+        steps = tl.where(known & below, tl.where(q < 0.0, -1, 1), 0)
+    else:
+        steps = tl.where(known & above, tl.where(q < 0.0, 1, -1), 0)
+    return _next_from_zero(q, steps)
+
+
+@jit
+def div_rz(x, y):
+    return _rounded_quotient(x, y, 0)
+
+
+@jit
+def div_ru(x, y):
+    return _rounded_quotient(x, y, 1)
+
+
+@jit
+def div_rd(x, y):
+    return _rounded_quotient(x, y, -1)
 
 
 @jit

@@ -2,10 +2,13 @@
 """What loops load is copied ahead where the launcher does not know which rows it is (``regions`` in compiler/PASSES.md), and rewrites beside it: blocks
 of another shape, pairs of elements, kernels of scalars, changes of memory that order others."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
 
 rng = np.random.default_rng()
 
@@ -186,3 +189,26 @@ def test_a_quotient_is_off_by_little_and_div_rn_by_nothing():
     np.testing.assert_array_max_ulp(z, x / y, 2)
     np.testing.assert_array_equal(w, x / y)
     assert "div_full(" in kernel.prim_func.script()
+
+
+@triton.jit
+def divided_towards(X, Y, Z, N: tl.constexpr):
+    at = tl.arange(0, N)
+    x, y = tl.load(X + at), tl.load(Y + at)
+    tl.store(Z + at, libdevice.div_rz(x, y))
+    tl.store(Z + N + at, libdevice.div_rd(x, y))
+    tl.store(Z + 2 * N + at, libdevice.div_ru(x, y))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_quotients_are_rounded_as_asked(dtype):
+    x, y = rng.normal(size=256).astype(dtype), rng.normal(size=256).astype(dtype)
+    x[:64], y[:64] = rng.integers(-40, 40, 64), rng.integers(1, 9, 64)
+    z = np.zeros((3, 256), dtype)
+    divided_towards[(1,)](x, y, z, 256)
+    for i in range(256):
+        exact = Fraction(float(x[i])) / Fraction(float(y[i]))
+        nearest = x[i] / y[i]
+        down = nearest if Fraction(float(nearest)) <= exact else np.nextafter(nearest, dtype(-np.inf))
+        up = nearest if Fraction(float(nearest)) >= exact else np.nextafter(nearest, dtype(np.inf))
+        assert tuple(z[:, i]) == (down if exact > 0 else up, down, up), (x[i], y[i])
