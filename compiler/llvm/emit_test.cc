@@ -10,6 +10,7 @@
 
 #include <fstream>
 
+#include "compiler/llvm/ptx/for_ptxas.h"
 #include "compiler/llvm/ptx/high_products.h"
 #include "compiler/llvm/test_support.h"
 
@@ -144,7 +145,8 @@ TEST(Atomics, KeepTheirOrder) {
     const auto code = EmitAssembly(k.module, *k.machine);
     EXPECT_TRUE(code) << code.error();
     std::string found;
-    for (size_t at = 0; (at = std::min(code->find("fence.", at), code->find("atom.", at))) != std::string::npos; ++at) found += (*code)[at];
+    for (size_t at = 0; (at = std::min({code->find("fence.", at), code->find("atom.", at), code->find("red.", at)})) != std::string::npos; ++at)
+      found += (*code)[at] == 'f' ? 'f' : 'a';
     return found;
   };
   for (const auto& [op, type] : {std::pair(AtomicOp::kAdd, ir::DType::kI32), std::pair(AtomicOp::kAdd, ir::DType::kF32),
@@ -156,6 +158,25 @@ TEST(Atomics, KeepTheirOrder) {
     EXPECT_EQ(fences(op, type, MemoryOrder::kAcqRel), "faf");
     EXPECT_EQ(fences(op, type, MemoryOrder::kSeqCst), "faf");
   }
+}
+
+TEST(Atomics, LeaveOldValuesThatNobodyWants) {
+  EXPECT_EQ(WithoutUnusedResults("\tatom.global.add.f32 \t%r1, [%rd1+4], %r2;\n"), "\tred.global.add.f32 \t[%rd1+4], %r2;\n");
+  EXPECT_EQ(WithoutUnusedResults("\tatom.acq_rel.gpu.global.max.s32 \t%r1, [%rd1], 5;\n"), "\tred.acq_rel.gpu.global.max.s32 \t[%rd1], 5;\n");
+}
+
+TEST(Atomics, KeepOldValuesThatAreReadAndExchanges) {
+  for (const char* text :
+       {"\tatom.global.add.f32 \t%r1, [%rd1], %r2;\n\tst.global.b32 \t[%rd2], %r1;\n", "\tatom.global.exch.b32 \t%r1, [%rd1], %r2;\n",
+        "\tatom.global.cas.b32 \t%r1, [%rd1], %r2, %r3;\n", "\tatom.global.add.u64 \t%rd3, [%rd1], %rd2;\n", "\tadd.s32 \t%r1, %r2, %r3;\n"})
+    EXPECT_EQ(WithoutUnusedResults(text), text);
+}
+
+// What one function names says nothing of another's registers.
+TEST(Atomics, AreThoseOfOneFunction) {
+  const char* other = "f()\n{\n\tst.global.b32 \t[%rd2], %r1;\n}\n";
+  EXPECT_EQ(WithoutUnusedResults(std::string(other) + "g()\n{\n\tatom.global.or.b32 \t%r1, [%rd1], %r2;\n}\n"),
+            std::string(other) + "g()\n{\n\tred.global.or.b32 \t[%rd1], %r2;\n}\n");
 }
 
 // NVPTX's code of pairs of neighbours that are loaded and stored one by one, each pair at a place of its own.

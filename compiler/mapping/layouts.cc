@@ -466,8 +466,7 @@ class Inference {
     return layout.Registers() / std::min(neighbours ? last[0].size : 1, 128 / narrowest);
   }
 
-  // Gives one loop that propagation left open a layout. A fragment that covers the loop comes first, even if several threads hold copies of
-  // it; otherwise a fragment over part of the loop's variables.
+  // Gives one loop that propagation left open a layout. A fragment that covers the loop comes first, even if several threads hold copies of it.
   bool FromParts() {
     while (!open_.empty()) {
       const size_t index = *open_.begin();
@@ -481,8 +480,7 @@ class Inference {
       }
       if (best == nullptr || (!best->covers && HasUnknownCover(use))) continue;
       const Layout& known = fragments_.at(best->buffer);
-      // What goes through shared memory anyway is there for every layout: copies that several threads hold need not dictate the loop's.
-      if (known.IsReplicated() && HasUnknownCover(use) && use.elsewhere.contains(best->buffer)) continue;
+      if (known.IsReplicated() && HasUnknownCover(use) && use.elsewhere.contains(best->buffer)) continue;  // every layout finds it in shared memory
       SetLoop(index, best->covers ? LoopFromFragment(known, best->projection, int(use.extents.size())) : FromPart(use, known, best->projection));
       FragmentsFromLoop(use);
       Propagate();

@@ -112,8 +112,8 @@ class Loader {
 
   // One statement that loads: an element for each iteration of a parallel loop, or a scalar.
   struct Load {
-    size_t place;            // in the loop's body
-    ExprId value, load;      // what is copied, with its mask; the load in it
+    size_t place;        // in the loop's body
+    ExprId value, load;  // what is copied, with its mask; the load in it
     std::optional<ExprId> mask;
     std::vector<int64_t> extents;  // of the tile; a scalar has one element
     bool turned = false;           // its neighbours in memory lie along the first variable
@@ -185,7 +185,9 @@ class Loader {
 
   // Whether a thread loads an element of it at most, or several threads want the same one.
   bool IsSmall(const ir::For& loop, const Load& load) const {
-    const auto count = [](const std::vector<int64_t>& extents) { return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>()); };
+    const auto count = [](const std::vector<int64_t>& extents) {
+      return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
+    };
     const int64_t elements = count(load.extents);
     if (elements <= int64_t{kernel_.threads}) return true;
     const BufferId tile = std::get<ir::Store>(std::get<ir::For>(loop.body[load.place].op).body[0].op).buffer;

@@ -17,8 +17,9 @@ class FlagGemsCorpus(Corpus):
 
     def __init__(self, root, environment, scratch, expected, *, most=6, seed=0, **options):
         path = os.pathsep.join([environment["PYTHONPATH"], str(pathlib.Path(root).resolve() / "src")])
-        environment = {**environment, "PYTHONPATH": path, "KILN_CORPUS_PACKAGE": "triton", "KILN_CORPUS_MOST": str(most), "KILN_CORPUS_SEED": str(seed),
-                       "NUMEXPR_MAX_THREADS": "1", "OMP_NUM_THREADS": "2", "FLAGGEMS_CACHE_DIR": str(scratch / "flaggems")}
+        environment = {**environment, "PYTHONPATH": path, "KILN_CORPUS_PACKAGE": "triton", "KILN_CORPUS_MOST": str(most),
+                       "KILN_CORPUS_SEED": str(seed), "NUMEXPR_MAX_THREADS": "1", "OMP_NUM_THREADS": "2",
+                       "FLAGGEMS_CACHE_DIR": str(scratch / "flaggems")}
         super().__init__(root, environment, scratch, expected, **options)
 
     def files(self) -> list:

@@ -63,7 +63,8 @@ def run(options, place, start) -> dict:
     def pool(name, environment, device):
         folder = place.scratch / f"logs-{name}"
         folder.mkdir()
-        pools[name] = Pool([HERE / "inductor_worker.py", device], environment, folder, jobs=options.jobs, limit=options.case_timeout, deadline=deadline)
+        pools[name] = Pool([HERE / "inductor_worker.py", device], environment, folder, jobs=options.jobs, limit=options.case_timeout,
+                           deadline=deadline)
         return pools[name]
 
     pool("kiln", {**ours, **({"KILN_TARGET": "emu:sm_90a"} if options.emulate else {})}, "cpu" if options.emulate else "cuda").start(jobs)

@@ -34,7 +34,8 @@ def parse(arguments):
     parser.add_argument("--draw", type=int, metavar="SEED", help="with --emulate: which tests reach which kernels, and a new list of them")
     parser.add_argument("--small", action="store_true", help="on a GPU too each kernel in its smallest test")
     parser.add_argument("--only", metavar="PATTERNS", default="*", help="kernels whose name matches or contains one of these globs (a,b)")
-    parser.add_argument("--times-only", action="store_true", help="a test ends when its kernels' launches are recorded; whether it is right is not asked")
+    parser.add_argument("--times-only", action="store_true",
+                        help="a test ends when its kernels' launches are recorded; whether it is right is not asked")
     parser.add_argument("--configs", type=int, default=2, metavar="N", help="how many configurations of a kernel are tried where it is tuned")
     parser.add_argument("--parallel", type=int, default=0, metavar="N", help="processes; default: 14, with --emulate 2")
     parser.add_argument("--limit", type=float, default=0, metavar="SECONDS", help="for one file of tests; default: 250, with --emulate 1200")
@@ -145,7 +146,8 @@ def time_all(rows: list, options, place, deadline: float) -> None:
     until = time.monotonic() + (deadline - time.monotonic()) * 0.6
     for package in packages.values():
         compile_all(rows, package, until)
-    pools = {(name, corpus): found.pool(corpus, 1, deadline) for name, found in packages.items() for corpus in dict.fromkeys(r["corpus"] for r in rows)}
+    repositories = dict.fromkeys(row["corpus"] for row in rows)
+    pools = {(name, corpus): found.pool(corpus, 1, deadline) for name, found in packages.items() for corpus in repositories}
     for pool in pools.values():
         pool.open()
     for i, row in enumerate(rows):

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
-#include "compiler/analysis/atomics.h"
+#include "compiler/analysis/access.h"
 #include "compiler/analysis/unrolled.h"
 #include "compiler/llvm/lower/loop/claims.h"
 #include "compiler/llvm/lower/loop/parallel_loop.h"
@@ -21,6 +23,34 @@ namespace kiln::llvm_ir {
 
 using ir::Overloaded;
 using ir::Space;
+
+namespace {
+
+// The order of all changes that the loop makes of global memory, if it does nothing else there: its iterations are in no order, so that what the
+// changes order is what stands before and behind the loop. kRelaxed: there are none, or each has its own, as those have that are in one order
+// with the changes of all threads.
+ir::MemoryOrder SharedOrder(const ir::Module& module, const ir::For& loop) {
+  std::optional<ir::MemoryOrder> order;
+  bool shared = true;
+  ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
+    if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.op)) {
+      const bool changes = atomic->kind != ir::AtomicKind::kLoad && atomic->kind != ir::AtomicKind::kStore &&
+                           atomic->kind != ir::AtomicKind::kExchange && atomic->kind != ir::AtomicKind::kCompareExchange;
+      shared &= changes && !atomic->block && module[atomic->buffer].space == ir::Space::kGlobal && order.value_or(atomic->order) == atomic->order;
+      order = atomic->order;
+    } else if (const auto* store = std::get_if<ir::Store>(&stmt.op)) {
+      shared &= module[store->buffer].space != ir::Space::kGlobal;
+    } else {
+      shared &= std::holds_alternative<ir::If>(stmt.op) || std::holds_alternative<ir::Let>(stmt.op);
+    }
+    std::vector<compiler::Access> loads;
+    ir::ForEachExpr(stmt.op, [&](ir::ExprId expr) { compiler::CollectLoads(module.exprs, expr, loads); });
+    for (const compiler::Access& load : loads) shared &= module[load.buffer].space != ir::Space::kGlobal;
+  });
+  return shared && order != ir::MemoryOrder::kSeqCst ? order.value_or(ir::MemoryOrder::kRelaxed) : ir::MemoryOrder::kRelaxed;
+}
+
+}  // namespace
 
 void Statements::LowerBlock(const ir::Block& block) {
   for (size_t i = 0; i < block.size();) {
@@ -110,7 +140,7 @@ void Statements::LowerParallel(const ir::Stmt& stmt) {
   if (loop.IsEmpty()) return;
   // A vectorized loop is each thread's own, and says nothing of the elements of others.
   const bool claimed = loop.loop->kind == ir::LoopKind::kParallel && BeginClaim(context(), evaluator_, memory_, *loop.loop);
-  const ir::MemoryOrder order = compiler::SharedOrder(module(), *loop.loop);
+  const ir::MemoryOrder order = SharedOrder(module(), *loop.loop);
   const bool fenced = device().FenceAtomics(order, /*behind=*/false);
   memory_.SetFenced(fenced);
   ParallelLoop parallel(context(), evaluator_, memory_, loop);

@@ -211,8 +211,8 @@ def clamp(x, min_val=None, max_val=None):
 
 
 def div_full(x, y):
-    """x / y, at most 2 units in the last place off in float32, as PTX's div.full: a division that is rounded correctly takes branches. Narrower floats are
-    computed in float32; float64 is rounded correctly.
+    """x / y, at most 2 units in the last place off in float32, as PTX's div.full: a division that is rounded correctly takes branches. Narrower
+    floats are computed in float32; float64 is rounded correctly.
     Shapes: two scalars. Dtypes: floats, promoted to one type; integers become float32. Targets: all. Errors: TypeError for what is no
     scalar."""
     return binary("DIV_FULL", _float(x), y)

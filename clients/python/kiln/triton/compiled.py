@@ -21,12 +21,14 @@ class Asm(dict):
 
 class CompiledKernel:
     """A kiln.Kernel, whose attributes it has, with what Triton's has as well. ``kernel[grid](…)`` launches the function with the options that
-    this was compiled with, on all arguments in order, or on those that are no tl.constexpr, with the constants of this kernel. ``run`` is the launch that torch.compile's launchers call."""
+    this was compiled with, on all arguments in order, or on those that are no tl.constexpr, with the constants of this kernel. ``run`` is the
+    launch that torch.compile's launchers call."""
 
     launch_enter_hook = launch_exit_hook = None  # of the class, where launchers look for them
 
     def __init__(self, function, kernel: Kernel, options: dict, classes: tuple = (), told: list = (), views: list = (), constants=None):
-        """``constants``: {parameter: value} of those that are tl.constexpr. ``told``: the messages that the kernel writes. ``views``: (which argument, elements) of those that it takes once more."""
+        """``constants``: {parameter: value} of those that are tl.constexpr. ``told``: the messages that the kernel writes. ``views``: (which
+        argument, elements) of those that it takes once more."""
         self.kernel, self._function, self._options, self._classes = kernel, function, options, dict(classes)
         self._messages = Messages(function.__name__, told) if told else None
         self._views, self._plans, self._tensors, self._for_shared, self._seen = list(views), {}, {}, None, ((), False)

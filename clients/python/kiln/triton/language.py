@@ -415,10 +415,10 @@ def cdiv(b, x, div):
 
 @_builtin
 def multiple_of(b, input, values):
-    """A promise. Of a scalar the compiler uses it."""
+    """A promise. Of a scalar number the compiler uses it; of pointers it finds out by itself."""
     input = b.value(input)
     value = values[0] if isinstance(values, (tuple, list)) and len(values) == 1 else values
-    if not input.shape and isinstance(value, int):
+    if not input.shape and isinstance(value, int) and not input.element.is_ptr():
         assume.run(b, b.binary("==", b.binary("%", input, value), 0))
     return input
 

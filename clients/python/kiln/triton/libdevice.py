@@ -95,8 +95,8 @@ def _next_from_zero(q, steps):
 
 @jit
 def _rounded_quotient(x, y, TOWARDS: tl.constexpr):
-    """x / y towards 0, or towards infinity of the sign ``TOWARDS``. What the nearest quotient leaves says on which side of x / y it is; it is exact where
-    it is no subnormal number."""
+    """x / y towards 0, or towards infinity of the sign ``TOWARDS``. What the nearest quotient leaves says on which side of x / y it is; it is exact
+    where it is no subnormal number."""
     q = tl.div_rn(x, y)
     rest = tl.fma(-q, y, x)
     above, below = (rest != 0.0) & ((rest < 0.0) != (y < 0.0)), (rest != 0.0) & ((rest < 0.0) == (y < 0.0))  # q is; of a NaN both

@@ -69,7 +69,8 @@ class Lowering:
         if self.told:
             func.params.append(ir.Param(self.messages.name, buffer=self.messages))
         self._append_memories(func)
-        kernel = ir.Kernel([var.expr for var in grid], (1 if is_scalar(self.function.body) else 32 * self.num_warps, 1, 1), blocks, func.name, body=[*self.shared, *body])
+        threads = 1 if is_scalar(self.function.body) else 32 * self.num_warps  # a kernel of scalars: nobody waits for others
+        kernel = ir.Kernel([var.expr for var in grid], (threads, 1, 1), blocks, func.name, body=[*self.shared, *body])
         func.kernels.append(kernel)
         return func
 

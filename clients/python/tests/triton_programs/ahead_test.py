@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What loops load is copied ahead where the launcher does not know which rows it is (``regions`` in compiler/PASSES.md), and rewrites beside it: blocks
-of another shape, pairs of elements, kernels of scalars, changes of memory that order others."""
+"""What loops load is copied ahead where the launcher does not know which rows it is (``regions`` in compiler/PASSES.md), and rewrites beside it:
+blocks of another shape, pairs of elements, kernels of scalars, changes of memory that order others, quotients."""
 
 from fractions import Fraction
 

@@ -198,3 +198,15 @@ def test_an_argument_has_elements_of_several_widths():
     of_many_widths[(3,)](w, x, z, 8, N=16)
     assert w[:48].view(np.uint64).tolist() == [0, 5 << 32, 5 << 32, 5 << 32, 0, 0] and w[64:128].view(np.int32).tolist() == x.tolist()
     assert z.tolist() == x.view(np.uint8)[:16].tolist() and not w[128:].any()
+
+
+@triton.jit
+def promised(X, Z, stride, N: tl.constexpr):
+    x = tl.multiple_of(X + tl.program_id(0) * stride, N)
+    tl.store(Z + tl.program_id(0) * N + tl.arange(0, N), tl.load(tl.multiple_of(x + tl.arange(0, N), [N])))
+
+
+def test_promises_of_pointers():
+    x, z = rng.normal(size=(3, 32)).astype("f"), np.zeros((3, 16), "f")
+    promised[(3,)](x, z, 32, 16)
+    np.testing.assert_array_equal(z, x[:, :16])

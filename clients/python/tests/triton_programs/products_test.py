@@ -219,3 +219,22 @@ def test_products_of_doubles_fit_into_one_warp():
     a, b, c = normal(1, 2, 32, 64), normal(2, 2, 64, 32), np.zeros((2, 32, 32))
     products_of_doubles[(1,)](a, b, c, 32, 64, num_warps=1)
     np.testing.assert_allclose(c, a @ b, rtol=1e-12)
+
+
+@triton.jit
+def by_parts(A, B, C, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, HOW: tl.constexpr):
+    a = tl.load(A + tl.arange(0, M)[:, None] * K + tl.arange(0, K)[None, :])
+    b = tl.load(B + tl.arange(0, K)[:, None] * N + tl.arange(0, N)[None, :])
+    c = tl.load(C + tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :])
+    tl.store(C + tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :], tl.dot(a, b, c, input_precision=HOW))
+
+
+@pytest.mark.parametrize("m, n, k, warps", [(16, 16, 16, 1), (64, 32, 64, 4), (128, 64, 32, 8)])
+def test_three_products_of_tf32_are_nearly_one_of_float32(m, n, k, warps):
+    a, b, c = normal(1, m * k).reshape(m, k), normal(2, k * n).reshape(k, n), normal(3, m * n).reshape(m, n)
+    a, b, c = (x.astype(np.float32) for x in (a, b, c))
+    a[0, 0], b[0, 1] = np.inf, abs(b[0, 1]) + 1
+    wanted = a.astype(np.float64) @ b.astype(np.float64) + c
+    by_parts[(1,)](a, b, c, m, n, k, "tf32x3", num_warps=warps)
+    assert np.isinf(c[0, 1]) and np.isinf(wanted[0, 1])
+    np.testing.assert_allclose(c[1:], wanted[1:], rtol=1e-5, atol=2e-5 * np.sqrt(k))
