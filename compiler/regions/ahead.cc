@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 #include <ranges>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -101,7 +102,7 @@ class Loader {
     }
   }
 
-  // A loop of statements that all threads run together, without products or loops, each of whose iterations computes with what earlier ones left.
+  // A serial loop of as many iterations as the device says, without products, boxes and loops.
   bool WaitsForLoads(const ir::For& loop) const {
     return loop.kind == LoopKind::kSerial && !LeavesLoop(loop.body) && std::ranges::none_of(loop.body, Repeats) &&
            std::ranges::none_of(loop.body, Multiplies) && std::ranges::none_of(loop.body, CopiesBoxes) && !ConstantIterations(loop);
@@ -183,13 +184,11 @@ class Loader {
     return found;
   }
 
-  // Whether a thread loads an element of it at most, or several threads want the same one.
+  // Whether it pays in a loop without products: several threads want the same elements; or a thread loads one at most, and waits for it in each
+  // iteration, as what iterations leave for the next ones is all that there is to do.
   bool IsSmall(const ir::For& loop, const Load& load) const {
-    const auto count = [](const std::vector<int64_t>& extents) {
-      return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
-    };
-    const int64_t elements = count(load.extents);
-    if (elements <= int64_t{kernel_.threads}) return true;
+    const int64_t elements = std::accumulate(load.extents.begin(), load.extents.end(), int64_t{1}, std::multiplies<>());
+    if (elements <= int64_t{kernel_.threads} && Carries(loop)) return true;
     const BufferId tile = std::get<ir::Store>(std::get<ir::For>(loop.body[load.place].op).body[0].op).buffer;
     return std::ranges::any_of(loop.body, [&](const ir::Stmt& stmt) {
       const auto* user = std::get_if<ir::For>(&stmt.op);
@@ -197,6 +196,18 @@ class Loader {
       int64_t iterations = 1;
       for (ExprId extent : user->extents) iterations *= module_.exprs.ConstInt(extent).value_or(1);
       return iterations > elements && CountAllAccesses(module_, user->body).contains(tile);
+    });
+  }
+
+  // Whether an iteration reads and writes what is there before the loop.
+  bool Carries(const ir::For& loop) const {
+    std::set<BufferId> own;
+    ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
+      if (const auto* alloc = std::get_if<ir::Alloc>(&stmt.op)) own.insert(alloc->buffer);
+    });
+    return std::ranges::any_of(CountAllAccesses(module_, loop.body), [&](const auto& access) {
+      const auto& [buffer, count] = access;
+      return module_[buffer].space != Space::kGlobal && count.reads > 0 && count.writes > 0 && !own.contains(buffer);
     });
   }
 
