@@ -22,7 +22,7 @@ std::optional<Version> VersionOf(const ir::Module& module, const Access& access,
   ir::ExprNode node = module.exprs[ir::ExprId(index.terms.begin()->first)];
   const bool other = *modulus == 2 && node.op == ir::ExprOp::kBitXor && module.exprs.ConstInt(node.args[1]) == 1;  // of two
   if (other) node = module.exprs[node.args[0]];
-  // A remainder has the same value in every type of integers.
+  // A remainder of so few versions has the same value in every type of integers.
   if (node.op == ir::ExprOp::kCast && !ir::IsFloat(node.dtype) && node.dtype != ir::DType::kBool) node = module.exprs[node.args[0]];
   if (node.op != ir::ExprOp::kFloorMod || module.exprs.ConstInt(node.args[1]) != modulus) return std::nullopt;
   Linear inner = LinearOf(module.exprs, node.args[0]);

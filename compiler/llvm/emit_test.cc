@@ -162,12 +162,13 @@ TEST(Atomics, KeepTheirOrder) {
 
 TEST(Atomics, LeaveOldValuesThatNobodyWants) {
   EXPECT_EQ(WithoutUnusedResults("\tatom.global.add.f32 \t%r1, [%rd1+4], %r2;\n"), "\tred.global.add.f32 \t[%rd1+4], %r2;\n");
-  EXPECT_EQ(WithoutUnusedResults("\tatom.acq_rel.gpu.global.max.s32 \t%r1, [%rd1], 5;\n"), "\tred.acq_rel.gpu.global.max.s32 \t[%rd1], 5;\n");
+  EXPECT_EQ(WithoutUnusedResults("\tatom.release.gpu.global.max.s32 \t%r1, [%rd1], 5;\n"), "\tred.release.gpu.global.max.s32 \t[%rd1], 5;\n");
 }
 
 TEST(Atomics, KeepOldValuesThatAreReadAndExchanges) {
   for (const char* text :
-       {"\tatom.global.add.f32 \t%r1, [%rd1], %r2;\n\tst.global.b32 \t[%rd2], %r1;\n", "\tatom.global.exch.b32 \t%r1, [%rd1], %r2;\n",
+       {"\tatom.acq_rel.gpu.global.max.s32 \t%r1, [%rd1], 5;\n", "\tatom.global.add.f32 \t%r1, [%rd1], %r2;\n\tfence.acq_rel.gpu;\n",
+        "\tatom.global.add.f32 \t%r1, [%rd1], %r2;\n\tst.global.b32 \t[%rd2], %r1;\n", "\tatom.global.exch.b32 \t%r1, [%rd1], %r2;\n",
         "\tatom.global.cas.b32 \t%r1, [%rd1], %r2, %r3;\n", "\tatom.global.add.u64 \t%rd3, [%rd1], %rd2;\n", "\tadd.s32 \t%r1, %r2, %r3;\n"})
     EXPECT_EQ(WithoutUnusedResults(text), text);
 }

@@ -105,6 +105,7 @@ class LoopPipeliner {
     }
     CountKinds();
     Block result;
+    FixExtent(result);
     TakeAllocs(loop_.body, result);
     Prologue(result);
     loop_.body = Body();
@@ -133,6 +134,17 @@ class LoopPipeliner {
   };
 
   int64_t Versions(const Copy& copy) const { return copy.async ? stages_ : versions_; }
+
+  // The loop ends where it said at its begin: iterations that compare with its end must not see what it may change in memory.
+  void FixExtent(Block& before) {
+    ExprId& extent = loop_.extents[0];
+    std::vector<Access> loads;
+    CollectLoads(module_.exprs, extent, loads);
+    if (loads.empty()) return;
+    const ir::VarId end = FreshVar(module_, ir::VarKind::kLet, module_.exprs.Type(extent), "end");
+    before.push_back({ir::Let{end, extent}, loc_});
+    extent = module_.VarRef(end);
+  }
 
   // --- which copies may run ahead ---
 

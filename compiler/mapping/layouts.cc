@@ -466,7 +466,7 @@ class Inference {
     return layout.Registers() / std::min(neighbours ? last[0].size : 1, 128 / narrowest);
   }
 
-  // Gives one loop that propagation left open a layout. A fragment that covers the loop comes first, even if several threads hold copies of it.
+  // Gives one loop that propagation left open a layout: that of a fragment that covers it, copies too, else of one over a part of its variables.
   bool FromParts() {
     while (!open_.empty()) {
       const size_t index = *open_.begin();

@@ -20,6 +20,7 @@
 #include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/vector_width.h"
 #include "compiler/rewrite/fresh.h"
+#include "compiler/rewrite/versions.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -36,6 +37,8 @@ using ir::VarId;
 constexpr int64_t kLeastCopied = 4, kMostCopied = 16;
 // Versions of what a loop without products loads: the latency of memory is that of about so many short iterations.
 constexpr uint32_t kStages = 4;
+// What such a loop may take of shared memory, so that several blocks stay on a multiprocessor.
+constexpr int64_t kMostBytesOfWaits = 32768;
 
 bool Holds(const ir::Stmt& stmt, const std::function<bool(const ir::Stmt&)>& what) {
   bool holds = what(stmt);
@@ -105,61 +108,79 @@ class Loader {
   // A serial loop of as many iterations as the device says, without products, boxes and loops.
   bool WaitsForLoads(const ir::For& loop) const {
     return loop.kind == LoopKind::kSerial && !LeavesLoop(loop.body) && std::ranges::none_of(loop.body, Repeats) &&
-           std::ranges::none_of(loop.body, Multiplies) && std::ranges::none_of(loop.body, CopiesBoxes) && !ConstantIterations(loop);
+           std::ranges::none_of(loop.body, Multiplies) && std::ranges::none_of(loop.body, CopiesBoxes) &&
+           std::ranges::all_of(loop.extents, [&](ExprId extent) { return OnlyDeviceKnows(extent); });
   }
-  bool ConstantIterations(const ir::For& loop) const {
-    return std::ranges::all_of(loop.extents, [&](ExprId extent) { return module_.exprs.ConstInt(extent).has_value(); });
+  // Nor may the loop change it, as it might what is read in memory.
+  bool OnlyDeviceKnows(ExprId extent) const {
+    std::vector<Access> reads;
+    CollectLoads(module_.exprs, extent, reads);
+    return reads.empty() && !module_.exprs.ConstInt(extent);
   }
 
-  // One statement that loads: an element for each iteration of a parallel loop, or a scalar.
+  // A parallel loop that loads an element in each iteration.
   struct Load {
     size_t place;        // in the loop's body
     ExprId value, load;  // what is copied, with its mask; the load in it
     std::optional<ExprId> mask;
-    std::vector<int64_t> extents;  // of the tile; a scalar has one element
+    std::vector<int64_t> extents;  // of the tile
     bool turned = false;           // its neighbours in memory lie along the first variable
   };
 
   void VisitLoop(ir::For& loop, const Facts& outside, bool products) {
     std::vector<Load> loads;
-    bool small = false;
     Facts facts = outside;
     for (size_t i = 0; i < loop.body.size(); ++i) {
-      if (std::optional<Load> load = LoadOf(loop.body[i], i, facts)) {
-        small |= load->extents.size() > 0 && (products || IsSmall(loop, *load));
-        if (products || load->extents.empty() || IsSmall(loop, *load)) loads.push_back(*std::move(load));
-      }
+      if (std::optional<Load> load = LoadOf(loop, i, facts); load && (products || IsSmall(loop, *load))) loads.push_back(*std::move(load));
       if (const auto* let = std::get_if<ir::Let>(&loop.body[i].op)) facts.Bind(*let);
     }
-    if (!small) return;
     const int64_t stages = products ? loop.num_stages : kStages;
+    int64_t room = products ? room_ : std::min(room_, kMostBytesOfWaits);
+    const int64_t before = room;
     std::vector<std::pair<size_t, ir::Block>> added;
     for (const Load& load : loads)
-      if (ir::Block before = Copied(loop.body[load.place], load, stages); !before.empty()) added.emplace_back(load.place, std::move(before));
+      if (ir::Block copy = Copied(loop.body[load.place], load, stages, room); !copy.empty()) added.emplace_back(load.place, std::move(copy));
+    room_ -= before - room;
     if (added.empty()) return;
-    for (auto& [place, before] : std::views::reverse(added))
-      loop.body.insert(loop.body.begin() + long(place), std::make_move_iterator(before.begin()), std::make_move_iterator(before.end()));
+    for (auto& [place, copy] : std::views::reverse(added))
+      loop.body.insert(loop.body.begin() + long(place), std::make_move_iterator(copy.begin()), std::make_move_iterator(copy.end()));
     if (!products) loop.kind = LoopKind::kPipelined, loop.num_stages = uint32_t(stages);
   }
 
-  std::optional<Load> LoadOf(const ir::Stmt& stmt, size_t place, const Facts& outside) const {
+  // Whether other iterations can tell what is loaded: it depends on nothing that the loop changes.
+  bool IsKnownAhead(const ir::For& loop, ExprId value, ExprId load) const {
+    std::map<VarId, ExprId> lets;
+    const auto inlined = [&](ExprId id) {
+      return module_.exprs.Rewrite(id, [&](ExprId leaf) -> std::optional<ExprId> {
+        const ir::ExprNode& node = module_.exprs[leaf];
+        const auto let = node.op == ExprOp::kVar ? lets.find(VarId(node.ref)) : lets.end();
+        return let == lets.end() ? std::nullopt : std::optional(let->second);
+      });
+    };
+    for (const ir::Stmt& stmt : loop.body)
+      if (const auto* let = std::get_if<ir::Let>(&stmt.op)) lets.emplace(let->var, inlined(let->value));
+    std::vector<Access> reads;
+    CollectLoads(module_.exprs, inlined(value), reads);
+    const AccessCounts inside = CountAllAccesses(module_, loop.body);
+    return module_.exprs[load].Args().size() == 1 && std::ranges::all_of(reads, [&](const Access& read) {
+             const auto found = inside.find(read.buffer);
+             return found == inside.end() || found->second.writes == 0;
+           });
+  }
+
+  std::optional<Load> LoadOf(const ir::For& around, size_t place, const Facts& outside) const {
     Load found{.place = place, .value = {}, .load = {}, .mask = {}, .extents = {}};
-    const auto* loop = std::get_if<ir::For>(&stmt.op);
-    if (const auto* let = std::get_if<ir::Let>(&stmt.op)) {
-      found.value = let->value;
-    } else if (loop != nullptr && loop->kind == LoopKind::kParallel && loop->body.size() == 1) {
-      const auto* store = std::get_if<ir::Store>(&loop->body[0].op);
-      if (store == nullptr || module_[store->buffer].space != Space::kFragment || !IsOwnElement(module_, *loop, store->indices)) return std::nullopt;
-      for (ExprId extent : loop->extents) {
-        const std::optional<int64_t> value = module_.exprs.ConstInt(extent);
-        if (!value) return std::nullopt;
-        found.extents.push_back(*value);
-      }
-      if (found.extents.size() > 2) return std::nullopt;
-      found.value = store->value;
-    } else {
-      return std::nullopt;
+    const auto* loop = std::get_if<ir::For>(&around.body[place].op);
+    if (loop == nullptr || loop->kind != LoopKind::kParallel || loop->body.size() != 1) return std::nullopt;
+    const auto* store = std::get_if<ir::Store>(&loop->body[0].op);
+    if (store == nullptr || module_[store->buffer].space != Space::kFragment || !IsOwnElement(module_, *loop, store->indices)) return std::nullopt;
+    for (ExprId extent : loop->extents) {
+      const std::optional<int64_t> value = module_.exprs.ConstInt(extent);
+      if (!value) return std::nullopt;
+      found.extents.push_back(*value);
     }
+    if (found.extents.size() > 2) return std::nullopt;
+    found.value = store->value;
     if (const ir::ExprNode node = module_.exprs[found.value]; node.op == ExprOp::kCast) found.value = node.args[0];
     found.load = found.value;
     if (const ir::ExprNode node = module_.exprs[found.value]; node.op == ExprOp::kMasked) {
@@ -171,7 +192,7 @@ class Loader {
     const BufferId root{node.ref};
     const auto uses = uses_.find(root);
     if (!IsFlat(module_[root]) || uses == uses_.end() || uses->second.writes != 0) return std::nullopt;
-    if (loop == nullptr) return ir::Bytes(module_[root].dtype) >= kLeastCopied ? std::optional(std::move(found)) : std::nullopt;
+    if (!IsKnownAhead(around, found.value, found.load)) return std::nullopt;
     Facts facts = outside;
     facts.EnterLoop(*loop);
     const Access access{root, false, false, {node.Args().begin(), node.Args().end()}, false, {}, found.load, found.mask};
@@ -211,34 +232,34 @@ class Loader {
     });
   }
 
-  // What stands before a statement, which then reads the copy; empty where shared memory has no room for it.
-  ir::Block Copied(ir::Stmt& stmt, const Load& load, int64_t stages) {
+  // What stands before a parallel loop, which then reads the copy; empty where there is no room for it.
+  ir::Block Copied(ir::Stmt& stmt, const Load& load, int64_t stages, int64_t& room) {
+    auto& loop = std::get<ir::For>(stmt.op);
     const BufferId root{module_.exprs[load.load].ref};
-    std::vector<int64_t> shape = load.extents.empty() ? std::vector<int64_t>{1} : load.extents;
-    if (load.turned) std::swap(shape[0], shape[1]);
+    std::vector<int64_t> shape = load.extents;
+    std::vector<VarId> vars = loop.vars;
+    if (load.turned) std::swap(shape[0], shape[1]), std::swap(vars[0], vars[1]);
     const BufferId tile = FreshOfShape(module_, root, Space::kShared, shape, "_ahead");
-    if (const int64_t bytes = BytesOf(module_, tile) * stages; bytes > room_) return {};
-    else room_ -= bytes;
-    auto* loop = std::get_if<ir::For>(&stmt.op);
-    std::vector<VarId> vars = loop != nullptr ? loop->vars : std::vector<VarId>{};
-    if (load.turned) std::swap(vars[0], vars[1]);
+    const int64_t bytes = (BytesOf(module_, tile) + kVersionAlignment - 1) / kVersionAlignment * kVersionAlignment * stages;
+    if (bytes > room) return {};
+    room -= bytes;
     ir::For copies{.kind = LoopKind::kParallel};
     ir::Store own{tile, {}, load.value};
     std::vector<ExprId> place;
     for (size_t d = 0; d < shape.size(); ++d) {
-      const VarId fresh = FreshVar(module_, ir::VarKind::kLoop, vars.empty() ? ir::DType::kI32 : module_[vars[d]].dtype, "e");
-      place.push_back(vars.empty() ? module_.exprs.Int(0) : module_.VarRef(vars[d]));
-      if (!vars.empty()) own.value = module_.exprs.Substitute(own.value, vars[d], module_.VarRef(fresh));
+      const ir::DType type = module_[vars[d]].dtype;
+      const VarId fresh = FreshVar(module_, ir::VarKind::kLoop, type, "e");
+      place.push_back(module_.VarRef(vars[d]));
+      own.value = module_.exprs.Substitute(own.value, vars[d], module_.VarRef(fresh));
       copies.vars.push_back(fresh);
-      copies.extents.push_back(module_.exprs.Int(shape[d]));
+      copies.extents.push_back(module_.exprs.Int(shape[d], type));
       own.indices.push_back(module_.VarRef(fresh));
     }
     copies.body.push_back({std::move(own), stmt.loc});
     const ExprId read = module_.exprs.Load(tile, module_[tile].dtype, place);
-    ExprId& value = loop != nullptr ? std::get<ir::Store>(loop->body[0].op).value : std::get<ir::Let>(stmt.op).value;
+    ExprId& value = std::get<ir::Store>(loop.body[0].op).value;
     value = value == load.value ? read : module_.exprs.Cast(module_.exprs.Type(value), read);
-    kernel_.decisions.push_back({"regions", root, load.extents.empty() ? "an element of it is loaded ahead" : "a tile of it is loaded ahead",
-                                 "each row has its own place", stmt.loc});
+    kernel_.decisions.push_back({"regions", root, "a tile of it is loaded ahead", "each row has its own place", stmt.loc});
     ir::Block before;
     before.push_back({ir::Alloc{tile}, stmt.loc});
     before.push_back({std::move(copies), stmt.loc});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tiles and scalars that a loop loads element by element and computes with: they are copied to shared memory, while earlier iterations compute, and
-// read from there.
+// Tiles that a loop loads element by element and computes with: they are copied to shared memory, while earlier iterations compute, and read from
+// there.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ bool RunsAhead(const ir::Kernel& kernel, const ir::For& loop);
 // Bytes of the program's shared tiles, of those that a pipelined loop fills in as many versions as it has stages.
 int64_t BytesOfTiles(const ir::Module& module, const ir::Kernel& kernel);
 
-// In loops with products that copy no boxes, and in loops that wait for their loads in each iteration: of a few elements for each thread, or of
-// elements that many threads want.
+// Changes loops with products that copy no boxes; and loops without products that wait in each iteration for vectors that many threads want, or for
+// an element for each thread.
 void LoadAhead(ir::Module& module, ir::Kernel& kernel, const Context& context);
 
 }  // namespace kiln::compiler

@@ -201,12 +201,18 @@ class Rewriter {
     const BufferId tile = store.buffer;
     const ir::ExprNode value = module_.exprs[store.value];
     const ir::ExprNode load = value.op == ExprOp::kMasked ? module_.exprs[value.args[1]] : value;
-    if (!extents || loop.vars.size() != 2 || load.op != ExprOp::kLoad || ir::Bits(module_[tile].dtype) < 16) return;
+    if (!extents || loop.vars.size() != 2 || load.op != ExprOp::kLoad || !MayBeTurned(tile)) return;
     if (module_[BufferId{load.ref}].shape.size() != 1 || !GoesAlong(lets_.Expanded(load.args[0]), loop.vars) || !OnlyProductsTake(tile)) return;
     AddTurned(tile, *extents);
     std::swap(loop.vars[0], loop.vars[1]), std::swap(loop.extents[0], loop.extents[1]), std::swap(store.indices[0], store.indices[1]);
     store.buffer = turned_[tile];
     kernel_.decisions.push_back({"regions", tile, "held turned", "its neighbours in memory are those of a column", loc});
+  }
+
+  // Of 32-bit elements wgmma takes no operand that way.
+  bool MayBeTurned(BufferId tile) const {
+    const int bits = ir::Bits(module_[tile].dtype);
+    return bits == 16 || (bits == 32 && (!context_.target->Has(target::Feature::kWgmma) || kernel_.threads % 128 != 0));
   }
 
   // Whether the first variable counts elements, and the second one, however it does, says from where on.

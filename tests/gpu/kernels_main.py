@@ -191,7 +191,7 @@ def show(report: dict, emulated: bool, only_times: bool = False) -> bool:
     if ratios:
         line += f", geomean {math.exp(sum(map(math.log, ratios)) / len(ratios)):.3f} × Triton, least {min(ratios):.3f}"
     print(line, flush=True)
-    return only_times or right >= min(NEEDED, len(rows))
+    return bool(ratios) if only_times else right >= min(NEEDED, len(rows))
 
 
 def draw(options, place, start) -> bool:

@@ -89,6 +89,8 @@ class Pool:
         self.selector.unregister(worker.process.stdout)
         self.workers.remove(worker)
         worker.end()
+        if asked and asked["kind"] == "start" and self.waiting:  # else one that cannot start would be started for ever
+            asked = self.waiting.popleft()
         if asked and asked["kind"] != "start":
             self.results.append({**asked, "ok": False, "note": why})
         if self.waiting and time.monotonic() < self.deadline:
@@ -105,11 +107,15 @@ class Pool:
     def one(self, job: dict, worker=None) -> dict:
         """The result of a job that runs while this pool does nothing else. ``worker``: who does it; default: the one there is, or a new one."""
         before = len(self.results)
-        self.waiting.append(job)
-        if worker is None and not self.workers:
-            self._more()
-        elif (worker := worker or self.workers[0]).asked is None:
-            worker.ask(self.waiting.popleft())
+        self.waiting.clear()
+        if worker is None and self.workers:
+            worker = self.workers[0]
+        if worker is not None and worker.asked is None:
+            worker.ask(job)
+        else:
+            self.waiting.append(job)
+            if worker is None:
+                self._more()
         while len(self.results) == before and self.workers:
             self.step()
         self.waiting.clear()

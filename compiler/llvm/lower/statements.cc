@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -26,18 +25,18 @@ using ir::Space;
 
 namespace {
 
-// The order of all changes that the loop makes of global memory, if it does nothing else there: its iterations are in no order, so that what the
-// changes order is what stands before and behind the loop. kRelaxed: there are none, or each has its own, as those have that are in one order
-// with the changes of all threads.
+// The order of the one change that a loop's iterations make of global memory, if they do nothing else there and a thread has several of them: they
+// are in no order, so that what the changes order is what stands before and behind the loop. kRelaxed: each change has its own order, as those have
+// that are in one order with the changes of all threads.
 ir::MemoryOrder SharedOrder(const ir::Module& module, const ir::For& loop) {
-  std::optional<ir::MemoryOrder> order;
-  bool shared = true;
+  using ir::MemoryOrder;
+  MemoryOrder order = MemoryOrder::kRelaxed;
+  int changes = 0;
+  bool shared = loop.layout && loop.layout->Registers() > 1;
   ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
     if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.op)) {
-      const bool changes = atomic->kind != ir::AtomicKind::kLoad && atomic->kind != ir::AtomicKind::kStore &&
-                           atomic->kind != ir::AtomicKind::kExchange && atomic->kind != ir::AtomicKind::kCompareExchange;
-      shared &= changes && !atomic->block && module[atomic->buffer].space == ir::Space::kGlobal && order.value_or(atomic->order) == atomic->order;
-      order = atomic->order;
+      shared &= atomic->kind <= ir::AtomicKind::kBitXor && !atomic->block && module[atomic->buffer].space == ir::Space::kGlobal;
+      order = atomic->order, ++changes;
     } else if (const auto* store = std::get_if<ir::Store>(&stmt.op)) {
       shared &= module[store->buffer].space != ir::Space::kGlobal;
     } else {
@@ -47,7 +46,7 @@ ir::MemoryOrder SharedOrder(const ir::Module& module, const ir::For& loop) {
     ir::ForEachExpr(stmt.op, [&](ir::ExprId expr) { compiler::CollectLoads(module.exprs, expr, loads); });
     for (const compiler::Access& load : loads) shared &= module[load.buffer].space != ir::Space::kGlobal;
   });
-  return shared && order != ir::MemoryOrder::kSeqCst ? order.value_or(ir::MemoryOrder::kRelaxed) : ir::MemoryOrder::kRelaxed;
+  return shared && changes == 1 && order != MemoryOrder::kSeqCst ? order : MemoryOrder::kRelaxed;
 }
 
 }  // namespace

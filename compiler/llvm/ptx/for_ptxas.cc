@@ -19,14 +19,15 @@ namespace {
 
 constexpr std::string_view kAtom = "atom.";
 
-// Whether red has the operation, as it has all but exchanges.
+// Whether red has the operation, as it has all but exchanges and what acquires.
 bool IsReduction(std::string_view name) {
   constexpr std::array<std::string_view, 8> kNames{".add.", ".min.", ".max.", ".and.", ".or.", ".xor.", ".inc.", ".dec."};
-  return name.starts_with(kAtom) && std::ranges::any_of(kNames, [&](std::string_view part) { return name.contains(part); });
+  return name.starts_with(kAtom) && !name.contains(".acq") && std::ranges::any_of(kNames, [&](std::string_view part) { return name.contains(part); });
 }
 
 std::string ByReductions(std::string_view function) {
-  if (!function.contains(kAtom)) return std::string(function);
+  // What red does is no read: a fence behind it would acquire nothing.
+  if (!function.contains(kAtom) || function.contains("fence.")) return std::string(function);
   std::unordered_map<std::string_view, int> count;
   ForEachLine(function, [&](std::string_view line) { ForEachRegister(line, [&](std::string_view name) { ++count[name]; }); });
   std::string result;

@@ -50,12 +50,20 @@ class CompiledKernel:
         options = {name: value for name, value in self._options.items() if name not in self._function.arg_names}
 
         def launch(*args, **kwargs):
-            if not kwargs and self._constants and len(args) == len(self._function.arg_names) - len(self._constants):
+            if not kwargs and not self._binds(args) and len(args) == len(self._function.arg_names) - len(self._constants):
                 given = {**self._constants, **dict(zip(self._names(len(args)), args))}
                 args = [given[name] for name in self._function.arg_names]
             return self._function.run(*args, grid=grid, warmup=False, **{**options, **kwargs})
 
         return launch
+
+    def _binds(self, args) -> bool:
+        """Whether these are all arguments, but for those that have defaults."""
+        try:
+            self._function.signature.bind(*args)
+        except TypeError:
+            return False
+        return True
 
     def launched(self, arguments: list, sizes) -> None:
         """A launch with what the kernel takes, over a grid of these sizes."""

@@ -415,10 +415,12 @@ def cdiv(b, x, div):
 
 @_builtin
 def multiple_of(b, input, values):
-    """A promise. Of a scalar number the compiler uses it; of pointers it finds out by itself."""
+    """A promise. Of a scalar number the compiler uses it."""
     input = b.value(input)
     value = values[0] if isinstance(values, (tuple, list)) and len(values) == 1 else values
-    if not input.shape and isinstance(value, int) and not input.element.is_ptr():
+    if input.element.is_ptr():
+        _no_effect(b, "tl.multiple_of of pointers", "alignment is found in the arithmetic of addresses; promise it of the numbers that are added")
+    elif not input.shape and isinstance(value, int):
         assume.run(b, b.binary("==", b.binary("%", input, value), 0))
     return input
 

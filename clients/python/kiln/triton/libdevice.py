@@ -84,30 +84,30 @@ def rcp_rn(x):
 
 
 @jit
-def _next_from_zero(q, steps):
-    """A finite number whose size is so many of its last places larger, 0 of any steps 0."""
+def _moved(q, steps):
+    """A number whose size is so many of its last places larger: of 0 the least of its sign, of infinity by -1 the largest."""
     if q.dtype == tl.float64:
-        moved = (q.to(tl.int64, bitcast=True) + steps.to(tl.int64)).to(tl.float64, bitcast=True)
-    else:
-        moved = (q.to(tl.int32, bitcast=True) + steps).to(tl.float32, bitcast=True)
-    return tl.where((q == 0.0) | (tl.abs(q) == float("inf")) | (q != q), q, moved)
+        return (q.to(tl.int64, bitcast=True) + steps.to(tl.int64)).to(tl.float64, bitcast=True)
+    return (q.to(tl.int32, bitcast=True) + steps).to(tl.float32, bitcast=True)
 
 
 @jit
 def _rounded_quotient(x, y, TOWARDS: tl.constexpr):
-    """x / y towards 0, or towards infinity of the sign ``TOWARDS``. What the nearest quotient leaves says on which side of x / y it is; it is exact
-    where it is no subnormal number."""
+    """x / y towards 0, or towards infinity of the sign ``TOWARDS``. What the nearest quotient leaves says on which side of x / y it is; that is
+    exact where it is no subnormal number."""
     q = tl.div_rn(x, y)
     rest = tl.fma(-q, y, x)
-    above, below = (rest != 0.0) & ((rest < 0.0) != (y < 0.0)), (rest != 0.0) & ((rest < 0.0) == (y < 0.0))  # q is; of a NaN both
-    known = rest == rest
+    finite = (tl.abs(x) < float("inf")) & (tl.abs(y) < float("inf")) & (y != 0.0)
+    negative = (x < 0.0) != (y < 0.0)  # x / y is
+    large = (tl.abs(q) == float("inf")) | ((rest != 0.0) & ((rest < 0.0) != (x < 0.0)))  # the size of q is larger than that of x / y
+    small = (q == 0.0) & (x != 0.0) | (tl.abs(q) < float("inf")) & (rest != 0.0) & ((rest < 0.0) == (x < 0.0))
     if TOWARDS == 0:
-        steps = tl.where(known & tl.where(q < 0.0, below, above), -1, 0)
+        steps = tl.where(large, -1, 0)
     elif TOWARDS > 0:
-        steps = tl.where(known & below, tl.where(q < 0.0, -1, 1), 0)
+        steps = tl.where(negative, tl.where(large, -1, 0), tl.where(small, 1, 0))
     else:
-        steps = tl.where(known & above, tl.where(q < 0.0, 1, -1), 0)
-    return _next_from_zero(q, steps)
+        steps = tl.where(negative, tl.where(small, 1, 0), tl.where(large, -1, 0))
+    return _moved(q, tl.where(finite, steps, 0))
 
 
 @jit

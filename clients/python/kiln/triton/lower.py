@@ -301,6 +301,11 @@ class Lowering:
         self.parallel(source.shape, body)
         self.symbols.put(value, Held(bins))
 
+    def _is_costly(self, value: Value) -> bool:
+        """Whether it is better kept than computed where it is wanted: in another block, or of much."""
+        elsewhere = any((user.block if isinstance(user, Op) else user) is not value.home for user in users(value))
+        return elsewhere or self.at(value, tuple(Var("LOOP", int32, "i").expr for _ in value.shape)).size > 2 * _INLINE
+
     @staticmethod
     def _shared_by_many(value: Value) -> bool:
         """Whether it is needed more than once, or in a loop or branch within its block."""
@@ -421,6 +426,8 @@ class Lowering:
         fn = op.attrs["kind"].removeprefix("REDUCE_").replace("SUM", "ADD")
         if value.shape and source.shape[op.attrs["axis"]] == 2 and (fn not in ("MAX", "MIN") or source.element.is_int()):
             self.symbols.put(value, Pair(source, op.attrs["axis"], fn))
+            if self._is_costly(value):
+                self.symbols.put(value, Held(self.materialize(value)))
             return
         held = self.fragment(source)
         buffer = self.allocate("FRAGMENT", value.shape, held.dtype, self.name(value, "reduced"))

@@ -2,8 +2,10 @@
 """What loops load is copied ahead where the launcher does not know which rows it is (``regions`` in compiler/PASSES.md), and rewrites beside it:
 blocks of another shape, pairs of elements, kernels of scalars, changes of memory that order others, quotients."""
 
+import re
 from fractions import Fraction
 
+import kiln
 import numpy as np
 import pytest
 import triton
@@ -52,6 +54,15 @@ def test_a_recurrence_over_rows_of_its_own(lengths, d, e, bd, be, warps):
                 h = h * np.exp(g[t, i].astype(np.float64))[:, None] + np.outer(k[t, i], v[t, i].astype(np.float64) * b[t, i])
                 np.testing.assert_allclose(o[t, i], q[t, i].astype(np.float64) @ h, rtol=1e-4, atol=1e-4)
             np.testing.assert_allclose(ht[n, i], h, rtol=1e-4, atol=1e-4)
+
+
+def test_vectors_of_a_recurrence_are_copied_ahead():
+    x, h = np.zeros((8, 2, 64), np.float32), np.zeros((1, 2, 64, 64), np.float32)
+    b, starts = np.zeros((8, 2), np.float32), np.array([0, 8])
+    program = recurrence.program(x, x.copy(), x.copy(), x.copy(), b, x.copy(), h, h.copy(), starts, 2, 64, 64, 64, 64, grid=(2,))
+    ptx = kiln.compile(program, target="cuda:sm_90a").get_kernel_source()
+    loop = ptx[re.search(r"cp.async.wait_group\s+2;", ptx).end():]
+    assert loop.count("cp.async.cg.shared.global") == 4 and not re.search(r"cp.async.wait_group\s+0;", loop[:loop.index("bar.sync")])
 
 
 @triton.jit
@@ -105,7 +116,7 @@ def test_blocks_of_other_shapes(first, second):
 
 
 @triton.jit
-def ordered(X, I, Z, J, N: tl.constexpr, FLAT: tl.constexpr):
+def ordered(X, I, Z, J, N: tl.constexpr):
     """Neighbours in order, by sums over pairs."""
     x, i = tl.load(X + tl.arange(0, N)), tl.load(I + tl.arange(0, N))
     for step in tl.static_range(3):
@@ -124,7 +135,7 @@ def ordered(X, I, Z, J, N: tl.constexpr, FLAT: tl.constexpr):
 def test_pairs_are_taken_together(n, warps):
     x, i = rng.integers(-50, 50, n).astype(np.float32), rng.integers(0, 9, n).astype(np.int32)
     z, j = np.zeros_like(x), np.zeros_like(i)
-    ordered[(1,)](x, i, z, j, n, True, num_warps=warps)
+    ordered[(1,)](x, i, z, j, n, num_warps=warps)
     for step in range(3):
         y, k = x.reshape(-1, 2, 1 << step), i.reshape(-1, 2, 1 << step)
         a, b = (np.repeat(y[:, p : p + 1], 2, 1).ravel() for p in range(2))
@@ -168,7 +179,7 @@ def test_fences_stand_around_all_changes_of_a_block():
     def fences(order):
         source = triton.compiler.ASTSource(added, {"X": "*fp32", "S": "*fp32", "F": "*i32"}, {"N": 1024, "BLOCK": 1024, "ORDER": order})
         ptx = triton.compile(source, triton.backends.compiler.GPUTarget("cuda", 90, 32), {"num_warps": 1}).asm["ptx"]
-        assert ptx.count("red.global.add.f32") == 32
+        assert ptx.count("atom.global.add.f32") == 32
         return ptx.count("fence.acq_rel.gpu")
 
     assert fences("acq_rel") == fences("relaxed") + 2
@@ -204,9 +215,13 @@ def divided_towards(X, Y, Z, N: tl.constexpr):
 def test_quotients_are_rounded_as_asked(dtype):
     x, y = rng.normal(size=256).astype(dtype), rng.normal(size=256).astype(dtype)
     x[:64], y[:64] = rng.integers(-40, 40, 64), rng.integers(1, 9, 64)
+    big, tiny = np.finfo(dtype).max, np.finfo(dtype).tiny
+    x[64:68], y[64:68] = (big, -big, tiny, -tiny), (0.1, 0.1, big, big)
     z = np.zeros((3, 256), dtype)
     divided_towards[(1,)](x, y, z, 256)
-    for i in range(256):
+    least = np.nextafter(dtype(0), dtype(1))
+    np.testing.assert_array_equal(z[:, 64:68], [[big, -big, 0, 0], [big, -np.inf, 0, -least], [np.inf, -big, least, 0]])
+    for i in (*range(64), *range(68, 256)):
         exact = Fraction(float(x[i])) / Fraction(float(y[i]))
         nearest = x[i] / y[i]
         down = nearest if Fraction(float(nearest)) <= exact else np.nextafter(nearest, dtype(-np.inf))
