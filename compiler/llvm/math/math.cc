@@ -95,20 +95,18 @@ Value* InOwnType(Builder& b, const NativeMath& native, ExprOp op, std::span<Valu
 }  // namespace
 
 Num PowSpecial(Num x, Num y, Num finite) {
-  const Num a = Abs(x), zero = x.Const(0), inf = x.Inf();
-  const Num y_positive = y > 0;
-  Num result = Select(Equal(a, zero), Select(y_positive, zero, inf), finite);
-  result = Select(Equal(a, inf), Select(y_positive, inf, zero), result);
-  result = Select(Equal(Abs(y), inf), Select(y_positive ^ (a < 1), inf, zero), result);
-  result = Select(Equal(a, 1), x.Const(1), result);
+  const Num a = Abs(x), zero = x.Const(0), one = x.Const(1), inf = x.Inf();
+  const Num grows = y > 0, shrinks = y < 0, infinite = Equal(Abs(y), inf);
+  // What depends on x alone folds where x is a constant.
+  Num result = Select(Equal(a, zero), Select(grows, zero, Select(shrinks, inf, finite)), finite);
+  result = Select(Equal(a, inf), Select(grows, inf, Select(shrinks, zero, finite)), result);
+  result = Select(Equal(a, one) & infinite, one, result);
   const Num whole = Equal(TruncateFp(y), y);
   const Num half = y * 0.5;
   const Num odd = whole & !Equal(TruncateFp(half), half);
-  result = Select(odd, CopySign(result, x), result);
-  const Num undefined = (x < 0) & (a < inf) & !whole;
-  result = Select(undefined, x.NaN(), result);
-  result = Select(IsNaN(x) | IsNaN(y), x.NaN(), result);
-  return Select(Equal(y, 0) | Equal(x, 1), x.Const(1), result);
+  result = Select(odd & (x.Bits() < x.Bits().Int(0)), -result, result);
+  result = Select((x < 0) & (a < inf) & !whole, x.NaN(), result);
+  return Select(Equal(x, one), one, Select(IsNaN(x) & !Equal(y, zero), x, result));
 }
 
 Value* BuildMath(Builder& b, const NativeMath& native, ExprOp op, DType dtype, std::span<Value* const> args, bool fast) {

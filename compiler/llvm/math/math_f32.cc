@@ -92,37 +92,54 @@ class F32 {
     return LogSpecial(x, e + Fma(f, 1.4426950216293335, low));
   }
 
-  // 2 ulp. Cody and Waite's reduction is exact to |x| = 2^15; above it, Payne and Hanek's.
+  // 2 ulp.
   Num SinCos(Num x, bool cosine) {
-    Builder& b = *x.b;
-    llvm::Function* function = b.GetInsertBlock()->getParent();
-    llvm::BasicBlock* near = b.GetInsertBlock();
-    auto* large = llvm::BasicBlock::Create(b.getContext(), "large", function);
-    auto* join = llvm::BasicBlock::Create(b.getContext(), "join", function);
-    const Angle small = ReduceSmall(x);
-    b.CreateCondBr((Abs(x) < 0x1p15).v, join, large);
-    b.SetInsertPoint(large);
-    const Angle reduced = ReduceLarge(native_, x.ToF64());
-    const Num large_r = reduced.r.ToF32();
-    llvm::BasicBlock* large_end = b.GetInsertBlock();
-    b.CreateBr(join);
-    b.SetInsertPoint(join);
-    llvm::PHINode* r = b.CreatePHI(b.getFloatTy(), 2);
-    r->addIncoming(small.r.v, near);
-    r->addIncoming(large_r.v, large_end);
-    llvm::PHINode* quadrant = b.CreatePHI(b.getInt32Ty(), 2);
-    quadrant->addIncoming(small.quadrant.v, near);
-    quadrant->addIncoming(reduced.quadrant.v, large_end);
-    return OfQuadrant({x.With(r), x.With(quadrant)}, cosine);
+    llvm::CallInst* reduced = x.b->CreateCall(Reduction(x), {x.v});
+    return OfQuadrant({x.With(x.b->CreateExtractValue(reduced, 0)), x.With(x.b->CreateExtractValue(reduced, 1))}, cosine);
   }
 
-  Angle ReduceSmall(Num x) {
-    const Num k = Rint(x * 0.6366197723675814);
+  // The module's function that reduces an angle to {r, quadrant}. It is inlined behind the passes that find equal calls, so that sine and cosine
+  // of one angle reduce it once. Cody and Waite's reduction is exact to |x| = 2^15; above it, Payne and Hanek's.
+  llvm::Function* Reduction(Num x) {
+    constexpr const char* kName = "kiln.reduced_angle";
+    Builder& outer = *x.b;
+    llvm::Module& module = *outer.GetInsertBlock()->getModule();
+    if (llvm::Function* known = module.getFunction(kName)) return known;
+    auto* result = llvm::StructType::get(outer.getFloatTy(), outer.getInt32Ty());
+    auto* type = llvm::FunctionType::get(result, {outer.getFloatTy()}, false);
+    llvm::Function* function = llvm::Function::Create(type, llvm::GlobalValue::InternalLinkage, kName, module);
+    for (const auto attribute :
+         {llvm::Attribute::AlwaysInline, llvm::Attribute::NoUnwind, llvm::Attribute::WillReturn, llvm::Attribute::Speculatable}) {
+      function->addFnAttr(attribute);
+    }
+    function->setDoesNotAccessMemory();  // but a constant table
+    const auto block = [&](const char* name) { return llvm::BasicBlock::Create(module.getContext(), name, function); };
+    llvm::BasicBlock *entry = block("entry"), *small = block("small"), *large = block("large");
+    llvm::IRBuilder<> b(entry);
+    const Num angle{&b, function->getArg(0)};
+    b.CreateCondBr((Abs(angle) < 0x1p15).v, small, large);
+    const auto give = [&](Num r, Num quadrant) {
+      llvm::Value* const parts[] = {r.v, quadrant.v};
+      b.CreateAggregateRet(parts, 2);
+    };
+    b.SetInsertPoint(small);
+    const Angle near = ReduceSmall(angle);
+    give(near.r, near.quadrant);
+    b.SetInsertPoint(large);
+    const Angle far = ReduceLarge(native_, angle.ToF64());
+    give(far.r.ToF32(), far.quadrant);
+    return function;
+  }
+
+  // The sum with 1.5 · 2^23 rounds to a whole number, which its last bits are.
+  static Angle ReduceSmall(Num x) {
+    constexpr double kWhole = 0x1.8p23;
+    const Num shifted = Fma(x, 0.6366197723675814, x.Const(kWhole));
+    const Num k = shifted - kWhole;
     Num r = Fma(k, -1.570796251296997, x);
     r = Fma(k, -7.549789415861596e-08, r);
     r = Fma(k, -5.390302858158119e-15, r);
-    // The conversion of what is not used must be of a value in range.
-    return {r, Select(Abs(k) < 0x1p20, k, k.Const(0)).ToI32()};
+    return {r, shifted.Bits()};
   }
 
   Num OfQuadrant(Angle angle, bool cosine) {
@@ -153,18 +170,16 @@ class F32 {
   // 4 ulp; below -88 the result may be zero where the true one is subnormal.
   Num Sigmoid(Num x) { return 1.0 / (Exp(-x) + 1); }
 
-  // 3 ulp: log2 |x| in f64, of which 2^-34 is enough for the largest exponents.
+  // 3 ulp: log2 |x| in f64, of which 2^-34 is enough for the largest exponents, then as a sum of two f32.
   Num Pow(Num x, Num y) {
-    const Num a = Abs(x);
-    const auto [e, f] = SplitExponent(a);
+    const auto [e, f] = SplitExponent(Abs(x));
     const Num wide = f.ToF64();
     const Num log2 = Fma(wide, Polynomial(wide, kLogF64ForF32), e.ToF64());
-    Num z = y.ToF64() * log2;
-    z = Select(z > 1e4, z.Const(1e4), Select(z < -1e4, z.Const(-1e4), z));
+    const Num first = log2.ToF32(), rest = (log2 - first.ToF64()).ToF32();
+    const Num product = y * first, error = Fma(y, rest, Fma(y, first, -product));
     // Exponents that round up to 128 may still give a finite result.
-    const Num nearest = z.ToF32();
-    const Num high = Select(Equal(nearest, 128), nearest.Const(128 - 0x1p-17), nearest);
-    const Num low = (z - high.ToF64()).ToF32();
+    const Num at_end = Equal(product, 128);
+    const Num high = Select(at_end, x.Const(128 - 0x1p-17), product), low = Select(at_end, error + 0x1p-17, error);
     return PowSpecial(x, y, Exp2OfSum(high, low));
   }
 

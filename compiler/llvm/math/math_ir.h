@@ -85,7 +85,8 @@ Num MathF32(const NativeMath& native, ir::ExprOp op, Num x, Num y, bool flush);
 Num FastMathF32(const NativeMath& native, ir::ExprOp op, Num x, Num y);
 Num MathF64(const NativeMath& native, ir::ExprOp op, Num x, Num y);
 
-// x^y where |x|^y is `finite`, with IEEE 754-2019 9.2.1's cases of zeros, infinities, NaN and negative x.
+// x^y with IEEE 754-2019 9.2.1's cases of zeros, infinities, NaN and negative x. `finite` is |x|^y, where |x| is 0, infinite or NaN that of some
+// positive number instead; it is right for infinite y unless |x| is 1, and NaN where y is.
 Num PowSpecial(Num x, Num y, Num finite);
 
 // x - y · n for the whole n towards zero: exact, as C's fmod (in a kernel that flushes f32 subnormals, these are 0); NaN where x is infinite or
