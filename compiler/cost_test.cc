@@ -378,7 +378,9 @@ func @f(%Y: global bf16[32], %a: f16) outputs(0) {
           %l = alloc local f16[5]
           store %l[%k + 3] = fma(f16(%b), %a, 0.0:f16)
           %m = alloc local f16[3]
-          store %m[floormod(%b, 3)] = max(sin(%l[floormod(%i, 5)]), %l[3])
+          if %l[floormod(%i, 5)] < %a {
+            store %m[floormod(%b, 3)] = max(sin(%l[floormod(%i, 5)]), %l[3])
+          }
         }
       }
       store %Y[%i] = bf16(%i)

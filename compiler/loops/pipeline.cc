@@ -18,6 +18,7 @@
 #include "compiler/loops/gathers.h"
 #include "compiler/rewrite/elementwise.h"
 #include "compiler/rewrite/fresh.h"
+#include "compiler/rewrite/lifetimes.h"
 #include "compiler/rewrite/packing.h"
 #include "compiler/rewrite/versions.h"
 #include "ir/op.h"
@@ -80,7 +81,7 @@ bool MayLeaveBeforeAssume(const Block& body) {
 class LoopPipeliner {
  public:
   // `everywhere`: what accesses the kernel's buffers, this loop included. `threads`: those that come to the loop.
-  LoopPipeliner(ir::Module& module, ir::Kernel& kernel, const Context& context, const UsesOf& everywhere, const Lifetimes& lives,
+  LoopPipeliner(ir::Module& module, ir::Kernel& kernel, const Context& context, const UsesOf& everywhere, Lifetimes& lives,
                 const ir::ThreadRange& threads, ir::For loop, ir::SourceLoc loc)
       : module_(module),
         kernel_(kernel),
@@ -111,6 +112,7 @@ class LoopPipeliner {
     loop_.body = Body();
     for (const Copy& copy : copies_) {
       if (Versions(copy) > 1) AddVersions(module_, copy.into, Versions(copy));
+      lives_.buffers[copy.into] = Around();
       const std::string_view how = copy.async ? "by cp.async" : "through registers", s = Versions(copy) == 1 ? "" : "s";
       kernel_.decisions.push_back(
           {"pipeline", copy.into, fmt::format("{} version{}, filled {}", Versions(copy), s, how), "copies of later iterations run during this one"});
@@ -235,13 +237,16 @@ class LoopPipeliner {
     return !acquires_ || At(everywhere_, id).writes == 0;
   }
 
+  // When what runs ahead of the loop's iterations lives: the copies before the loop count in the loops around it.
+  Lifetime Around() const { return lives_.outermost.at(loop_.vars[0]); }
+
   // Fewer stages where shared memory would not hold them all.
   void FitStages() {
     stages_ = std::max<int64_t>(1, loop_.num_stages);
     const auto fits = [&](int64_t stages) {
-      std::map<BufferId, int64_t> throughout;
-      for (const Copy& copy : copies_) throughout[copy.into] = stages;
-      return SharedBytesOf(module_, lives_, throughout) <= int64_t(context_.target->max_shared_bytes);
+      std::map<BufferId, Held> held;
+      for (const Copy& copy : copies_) held[copy.into] = {stages, Around()};
+      return SharedBytesOf(module_, lives_, held) <= int64_t(context_.target->max_shared_bytes);
     };
     const int64_t asked = stages_;
     while (stages_ > 1 && !fits(stages_)) --stages_;
@@ -366,7 +371,7 @@ class LoopPipeliner {
   ir::Kernel& kernel_;
   const Context& context_;
   const UsesOf& everywhere_;
-  const Lifetimes& lives_;  // of the kernel's shared buffers
+  Lifetimes& lives_;  // of the kernel's shared buffers
   const ir::ThreadRange threads_;
   ir::For loop_;
   ir::SourceLoc loc_;
@@ -386,7 +391,7 @@ class Pass {
         context_(context),
         diagnostics_(diagnostics),
         everywhere_(UsesIn(module, kernel.body)),
-        lives_(LifetimesIn(module, kernel.body)),
+        lives_(LifetimesOf(module, kernel)),
         threads_(AllThreads(kernel)),
         has_signals_(HasSignals(kernel)) {}
 
@@ -437,7 +442,7 @@ class Pass {
   const Context& context_;
   ir::Diagnostics& diagnostics_;
   const UsesOf everywhere_;
-  const Lifetimes lives_;
+  Lifetimes lives_;
   ir::ThreadRange threads_;  // the threads that come to the statement
   const bool has_signals_;   // the program's own barriers order what its loops do, as a barrier of the grid orders what the loop around it does
 };

@@ -5,7 +5,9 @@
 #include <array>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/definitions.h"
@@ -48,10 +50,11 @@ std::set<BufferId> Touched(const ir::Module& module, const Stmt& stmt) {
   return touched;
 }
 
-// The tiles of one ring; members are positions in the block.
+// The tiles of one ring; members are positions in the block. `shares`: the plan and the group whose ring it takes, whose loop is over before.
 struct Group {
   std::vector<size_t> copies;
   size_t first_use, last_use;
+  std::optional<std::pair<size_t, size_t>> shares = {};
 };
 struct BlockPlan {
   Block* block;
@@ -67,10 +70,11 @@ class Builder {
   void Run() {
     CountUses();
     const bool all = Find(kernel_.body) && !plans_.empty() && MayHaveRoles() && IsSound();
-    if (all) AddBody();
+    if (all) AddBody(), ShareRings();
     if (all && FitStages()) {
       const size_t buffers = module_.buffers.size();
-      for (BlockPlan& plan : plans_) Apply(plan);
+      for (size_t i = 0; i < plans_.size(); ++i) Apply(i);
+      RemoveReplaced(kernel_.body);
       kernel_.producers = kProducers;
       Declare(module_, kernel_, buffers);
     } else {
@@ -202,21 +206,62 @@ class Builder {
     return true;
   }
 
+  // Loops that follow each other and fill tiles of the same shapes take one ring: its place goes on from loop to loop, so that the next loop's first
+  // tiles are filled while the last ones of this loop are still read.
+  void ShareRings() {
+    for (size_t i = 1; i < plans_.size(); ++i) {
+      for (Group& group : plans_[i].groups) {
+        if (plans_[i].loop == nullptr) continue;
+        group.shares = OwnerFor(i, group);
+        if (!group.shares) continue;
+        BlockPlan& owner = plans_[group.shares->first];
+        owner.stages = std::max(owner.stages, plans_[i].stages);
+      }
+    }
+  }
+
+  std::optional<std::pair<size_t, size_t>> OwnerFor(size_t plan, const Group& group) const {
+    const auto taken = [&](std::pair<size_t, size_t> owner) {
+      return std::ranges::any_of(plans_[plan].groups, [&](const Group& other) { return other.shares == owner; });
+    };
+    for (size_t i = 0; i < plan; ++i) {
+      for (size_t j = 0; plans_[i].loop != nullptr && j < plans_[i].groups.size(); ++j) {
+        const Group& other = plans_[i].groups[j];
+        if (!other.shares && !taken({i, j}) && SameTiles(plans_[plan], group, plans_[i], other)) return std::pair(i, j);
+      }
+    }
+    return {};
+  }
+
+  bool SameTiles(const BlockPlan& plan, const Group& group, const BlockPlan& other_plan, const Group& other) const {
+    return std::ranges::equal(group.copies, other.copies, [&](size_t copy, size_t other_copy) {
+      const ir::Buffer &tile = module_[TileOf(plan, copy)], &other_tile = module_[TileOf(other_plan, other_copy)];
+      return tile.dtype == other_tile.dtype && tile.shape == other_tile.shape && tile.layout == other_tile.layout;
+    });
+  }
+
+  static BufferId TileOf(const BlockPlan& plan, size_t copy) { return std::get<ir::Copy>((*plan.block)[copy].op).dst.buffer; }
+
+  bool OwnsRings(const BlockPlan& plan) const {
+    return std::ranges::any_of(plan.groups, [](const Group& group) { return !group.shares; });
+  }
+
   // Fewer stages where shared memory would not hold them all.
   bool FitStages() {
     int64_t fixed = scratch_;
-    for (const BlockPlan& plan : plans_) fixed += int64_t(plan.groups.size()) * kRingBarrierRoom;
-    const Lifetimes lives = LifetimesIn(module_, kernel_.body);
+    for (const BlockPlan& plan : plans_)
+      fixed += std::ranges::count_if(plan.groups, [](const Group& group) { return !group.shares; }) * kRingBarrierRoom;
+    const Lifetimes lives = LifetimesOf(module_, kernel_, {.repeats = true});
     const auto total = [&] {
-      std::map<BufferId, int64_t> throughout;  // a tensor store reads its tile until a time that is not known
-      for (const BufferId tile : stored_) throughout[tile] = 1;
+      std::map<BufferId, Held> held;  // a tensor store reads its tile until a time that is not known
+      for (const BufferId tile : stored_) held[tile] = {1, lives.throughout};
       for (const BlockPlan& plan : plans_)
         for (const Group& group : plan.groups)
-          for (size_t i : group.copies) throughout[std::get<ir::Copy>((*plan.block)[i].op).dst.buffer] = plan.stages;
-      return fixed + SharedBytesOf(module_, lives, throughout);
+          for (size_t i : group.copies) held[TileOf(plan, i)] = {group.shares ? 0 : plan.stages, lives.throughout};
+      return fixed + SharedBytesOf(module_, lives, held);
     };
     while (total() > int64_t(context_.target->max_shared_bytes)) {
-      BlockPlan& deepest = *std::ranges::max_element(plans_, {}, [](const BlockPlan& plan) { return plan.stages; });
+      BlockPlan& deepest = *std::ranges::max_element(plans_, {}, [&](const BlockPlan& plan) { return OwnsRings(plan) ? plan.stages : 0; });
       if (--deepest.stages < 2) return false;
     }
     return true;
@@ -233,14 +278,18 @@ class Builder {
     return {add(Space::kBarrier, ir::DType::kI64, 2 * plan.stages, "_ring"), add(Space::kLocal, ir::DType::kI32, 2, "_at")};
   }
 
-  void Apply(BlockPlan& plan) {
+  void Apply(size_t number) {
+    BlockPlan& plan = plans_[number];
     Block& block = *plan.block;
     const size_t count = block.size();
     std::vector<Block> before(count), after(count);
     std::set<size_t> moved;
-    for (const Group& group : plan.groups) {
-      const BufferId lead = std::get<ir::Copy>(block[group.copies.front()].op).dst.buffer;
-      const ir::Ring ring = MakeRing(plan, module_[lead].name);
+    for (size_t g = 0; g < plan.groups.size(); ++g) {
+      const Group& group = plan.groups[g];
+      if (group.shares) TakeTiles(block, group);
+      const BufferId lead = TileOf(plan, group.copies.front());
+      const ir::Ring ring = group.shares ? rings_.at(*group.shares) : MakeRing(plan, module_[lead].name);
+      rings_.emplace(std::pair(number, g), ring);
       const ir::ExprId stage = module_.exprs.Load(ring.position, ir::DType::kI32, std::vector{module_.exprs.Int(0)});
       const ir::SourceLoc loc = block[group.copies.back()].loc;
       Block fill;
@@ -253,7 +302,7 @@ class Builder {
         for (int64_t extent : copy.dst.extents) size *= extent;
         bytes += size;
         UseVersion(module_, block, tile, stage);
-        AddVersions(module_, tile, plan.stages);
+        if (!group.shares) AddVersions(module_, tile, plan.stages), tiles_[{number, g}].push_back(tile);
         fill.push_back(block[i]);
         moved.insert(i);
       }
@@ -276,6 +325,24 @@ class Builder {
     plan.loop->num_stages = 0;
   }
 
+  // The tiles of the ring that the group shares instead of its own.
+  void TakeTiles(Block& block, const Group& group) {
+    const std::vector<BufferId>& tiles = tiles_.at(*group.shares);
+    for (size_t i = 0; i < tiles.size(); ++i) {
+      const BufferId own = std::get<ir::Copy>(block[group.copies[i]].op).dst.buffer;
+      ReplaceBuffer(module_, block, own, tiles[i]);
+      replaced_.insert(own);
+    }
+  }
+
+  void RemoveReplaced(Block& block) {
+    std::erase_if(block, [&](const Stmt& stmt) {
+      const auto* alloc = std::get_if<ir::Alloc>(&stmt.op);
+      return alloc != nullptr && replaced_.contains(alloc->buffer);
+    });
+    for (Stmt& stmt : block) ir::ForEachBody(stmt.op, [&](Block& body) { RemoveReplaced(body); });
+  }
+
   void MakePlain() {
     ir::Walk(kernel_.body, [&](Stmt& stmt) {
       if (ir::Copy* copy = TensorLoad(module_, stmt)) MakePlain(*copy);
@@ -290,6 +357,9 @@ class Builder {
   int64_t scratch_ = 0;        // bytes through which pairs of blocks exchange sums
   std::set<BufferId> stored_;  // tiles that tensor stores read, for an unknown time
   std::vector<BlockPlan> plans_;
+  std::map<std::pair<size_t, size_t>, ir::Ring> rings_;               // by plan and group
+  std::map<std::pair<size_t, size_t>, std::vector<BufferId>> tiles_;  // of rings, by the plan and the group that own them
+  std::set<BufferId> replaced_;                                       // tiles whose place those of a shared ring have taken
   std::set<const Stmt*> loads_;
 };
 

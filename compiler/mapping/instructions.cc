@@ -244,7 +244,8 @@ class Chooser {
       return;
     }
     const int64_t warps = range_.Count() / context_.target->warp_size;
-    auto best = std::tuple(1e300, 1e300, 1e300);
+    const bool in_rows = in_rows_.contains(AlikeTo(gemm.c.buffer));
+    auto best = std::tuple(1e300, true, 1e300, 1e300);
     for (const target::MmaInstruction& mma : target::MmaInstructions(*context_.target)) {
       if (!Suits(mma, module_, gemm) || (mma.IsByGroup() && !WgmmaFits(gemm, mma, warps))) continue;
       // With several groups along m, each would hold all of b's columns in registers.
@@ -254,7 +255,8 @@ class Chooser {
       const double issued = double(shape.m / mma.m / p.warps_m) * double(shape.n / mma.n / p.warps_n) * double(shape.k / mma.k);
       // Operand elements an instruction takes for each product: the tie-break between equal rates.
       const double feed = double(mma.m + mma.n) / (double(mma.m) * mma.n) + 1.0 / mma.k;
-      if (const auto cost = std::tuple(issued * mma.cycles, Reads(gemm, mma, p, 32), feed); cost < best) {
+      // A swapped product has columns of sums in its warps, which a product that takes them as rows gets through shared memory.
+      if (const auto cost = std::tuple(issued * mma.cycles, in_rows && mma.swapped, Reads(gemm, mma, p, 32), feed); cost < best) {
         best = cost;
         plan = PlanWith(mma, p.warps_m, p.warps_n);
         plan.promoted = IsPromoted(gemm, mma);

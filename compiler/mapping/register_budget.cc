@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/mapping/register_budget.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -10,6 +11,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/declaration.h"
+#include "compiler/analysis/live_fragments.h"
 #include "ir/op.h"
 #include "ir/visit.h"
 
@@ -18,85 +20,26 @@ namespace {
 
 using ir::BufferId;
 
-struct Lifetime {
-  int64_t first, last;
-};
-
-// The span of the program in which each fragment holds values that are still needed. The span may be too short: a fragment that only one
-// loop uses may have to keep its values from one iteration to the next, which this does not examine.
-class Lifetimes {
- public:
-  // `all`: of fragments without a layout too. `threads`: only of what some of these come to.
-  explicit Lifetimes(const ir::Module& module, bool all = false, std::optional<ir::ThreadRange> threads = {})
-      : module_(module), all_(all), threads_(threads) {}
-
-  std::map<BufferId, Lifetime> Of(const ir::Kernel& kernel) {
-    Visit(kernel.body);
-    return std::move(lifetimes_);
-  }
-
- private:
-  void Visit(const ir::Block& block) {
-    for (const ir::Stmt& stmt : block) {
-      const int64_t start = ++clock_;
-      for (const Access& access : AccessesOf(module_, stmt)) Touch(access.buffer);
-      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
-        if (Come(branch->then_threads)) Visit(branch->then_body);
-        if (Come(branch->else_threads)) Visit(branch->else_body);
-      }
-      if (const auto* loop = std::get_if<ir::While>(&stmt.op)) VisitLoop(loop->body, start);
-      const auto* loop = std::get_if<ir::For>(&stmt.op);
-      if (loop != nullptr && loop->kind != ir::LoopKind::kParallel) VisitLoop(loop->body, start);
-    }
-  }
-
-  bool Come(const std::optional<ir::ThreadRange>& branch) const {
-    return !threads_ || !branch || (branch->begin < threads_->end && threads_->begin < branch->end);
-  }
-
-  // A value from before the loop that the loop uses lives to the loop's end.
-  void VisitLoop(const ir::Block& body, int64_t start) {
-    loops_.push_back(start);
-    Visit(body);
-    loops_.pop_back();
-    for (const BufferId id : std::exchange(carried_[start], {})) lifetimes_.at(id).last = clock_;
-    carried_.erase(start);
-  }
-
-  void Touch(BufferId id) {
-    if (module_[id].space != ir::Space::kFragment || (!all_ && !module_[id].layout)) return;
-    Lifetime& life = lifetimes_.try_emplace(id, Lifetime{clock_, clock_}).first->second;
-    life.last = clock_;
-    for (const int64_t start : loops_)
-      if (life.first < start) carried_[start].insert(id);
-  }
-
-  const ir::Module& module_;
-  const bool all_;
-  const std::optional<ir::ThreadRange> threads_;
-  int64_t clock_ = 0;
-  std::vector<int64_t> loops_;  // where those around begin
-  std::map<int64_t, std::set<BufferId>> carried_;
-  std::map<BufferId, Lifetime> lifetimes_;
-};
-
 int64_t WordsOf(const ir::Buffer& buffer) { return (buffer.layout->Registers() * ir::Bits(buffer.dtype) + 31) / 32; }
 
-// The moment at which the live fragments take the most registers, and how many.
+// The moment at which the live fragments take the most registers.
 struct Moment {
-  int64_t when = 0, words = 0;
+  LiveFragments live;
+  int64_t words = 0;
 };
 template <typename Words>
-Moment Fullest(const std::map<BufferId, Lifetime>& lifetimes, const Words& words_of) {
-  std::map<int64_t, int64_t> changes;
-  for (const auto& [id, life] : lifetimes) {
-    const int64_t words = words_of(id);
-    changes[life.first] += words, changes[life.last + 1] -= words;
-  }
-  int64_t words = 0;
+Moment Fullest(const ir::Module& module, const ir::Kernel& kernel, const std::optional<ir::ThreadRange>& threads, const Words& words_of) {
+  std::map<BufferId, int64_t> known;
   Moment most;
-  for (const auto& [time, change] : changes)
-    if ((words += change) > most.words) most = {time, words};
+  ForEachMoment(module, kernel, threads, [&](const LiveFragments& live) {
+    int64_t words = 0;
+    for (const BufferId id : live) {
+      const auto [at, is_new] = known.try_emplace(id);
+      if (is_new) at->second = words_of(id);
+      words += at->second;
+    }
+    if (words > most.words) most = {live, words};
+  });
   return most;
 }
 
@@ -157,46 +100,35 @@ std::map<BufferId, int64_t> LoadedBits(const ir::Module& module, const ir::Kerne
 }  // namespace
 
 int64_t MostFragmentWords(const ir::Module& module, const ir::Kernel& kernel) {
-  std::map<BufferId, Lifetime> lifetimes = Lifetimes(module).Of(kernel);
   const std::map<BufferId, int64_t> bits = LoadedBits(module, kernel);
   std::map<BufferId, int> blocks;
   std::set<BufferId> passing;
   FindPassing(module, kernel.body, blocks, passing);
-  for (const BufferId id : passing)
-    if (blocks[id] == 1) lifetimes.erase(id);
-  return Fullest(lifetimes,
-                 [&](BufferId id) {
-                   const auto narrower = bits.find(id);
-                   return narrower == bits.end() ? WordsOf(module[id]) : (module[id].layout->Registers() * narrower->second + 31) / 32;
-                 })
-      .words;
+  const auto words_of = [&](BufferId id) -> int64_t {
+    if (!module[id].layout || (passing.contains(id) && blocks[id] == 1)) return 0;
+    const auto narrower = bits.find(id);
+    return narrower == bits.end() ? WordsOf(module[id]) : (module[id].layout->Registers() * narrower->second + 31) / 32;
+  };
+  return Fullest(module, kernel, {}, words_of).words;
 }
 
 int64_t MostEvenWords(const ir::Module& module, const ir::Kernel& kernel, const ir::ThreadRange& threads) {
-  return Fullest(Lifetimes(module, /*all=*/true, threads).Of(kernel),
-                 [&](BufferId id) {
-                   int64_t bits = ir::Bits(module[id].dtype);
-                   for (int64_t extent : module.ShapeOf(id)) bits *= extent;
-                   return bits / 32 / threads.Count();
-                 })
-      .words;
+  const auto words_of = [&](BufferId id) {
+    int64_t bits = ir::Bits(module[id].dtype);
+    for (int64_t extent : module.ShapeOf(id)) bits *= extent;
+    return bits / 32 / threads.Count();
+  };
+  return Fullest(module, kernel, threads, words_of).words;
 }
 
 void CheckRegisters(const ir::Module& module, const ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics) {
-  const std::map<BufferId, Lifetime> lifetimes = Lifetimes(module).Of(kernel);
-  const int64_t when = Fullest(lifetimes, [&](BufferId id) { return WordsOf(module[id]); }).when;
-  int64_t words = 0, most = 0;
-  std::optional<BufferId> largest;
-  std::string table;
-  for (const auto& [id, life] : lifetimes) {
-    if (when < life.first || when > life.last) continue;
-    const int64_t own = WordsOf(module[id]);
-    words += own;
-    if (own > most) most = own, largest = id;
-    table += "\n  " + module[id].name + ": " + std::to_string(own);
-  }
+  const auto [live, words] = Fullest(module, kernel, {}, [&](BufferId id) { return module[id].layout ? WordsOf(module[id]) : 0; });
   if (words <= context.max_fragment_registers()) return;
-  SizeError(module, kernel, *largest,
+  const BufferId largest = *std::ranges::max_element(live, {}, [&](BufferId id) { return module[id].layout ? WordsOf(module[id]) : 0; });
+  std::string table;
+  for (const BufferId id : live)
+    if (module[id].layout) table += "\n  " + module[id].name + ": " + std::to_string(WordsOf(module[id]));
+  SizeError(module, kernel, largest,
             "fragments take " + std::to_string(words) + " registers of each thread at a time; a thread of " + std::string(context.target->name) +
                 " has " + std::to_string(context.target->registers_per_thread) + ", and max_fragment_registers is " +
                 std::to_string(context.max_fragment_registers()) + ":" + table,

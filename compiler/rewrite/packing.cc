@@ -14,50 +14,9 @@ namespace kiln::compiler {
 namespace {
 
 using ir::BufferId;
-using ir::Space;
-
-bool IsPlaced(const ir::Module& module, BufferId id) { return module[id].space == Space::kShared && module[id].layout; }
-
-// Whether the statement gives each element of the tile a value that is not made from it.
-bool Writes(const ir::Module& module, const ir::Stmt& stmt, BufferId tile) {
-  if (const auto* copy = std::get_if<ir::Copy>(&stmt.op)) return copy->dst.buffer == tile && copy->dst.extents == module.ShapeOf(tile);
-  const auto* loop = std::get_if<ir::For>(&stmt.op);
-  if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->body.size() != 1 || !CoversElements(module, *loop, tile)) return false;
-  const auto* store = std::get_if<ir::Store>(&loop->body[0].op);
-  return store != nullptr && store->buffer == tile && IsOwnElement(module, *loop, store->indices);
-}
-
-bool Reads(const ir::Module& module, const ir::Stmt& stmt, BufferId tile) {
-  bool reads = false;
-  ir::WalkWithin(stmt, [&](const ir::Stmt& inner) {
-    for (const Access& access : AccessesOf(module, inner)) reads |= access.buffer == tile && !access.write;
-  });
-  return reads;
-}
-
-constexpr Lifetime kThroughout{0, INT64_MAX};
 constexpr size_t kMostPacked = 64;  // Pack compares each with each, and passes ask for each loop
 
 }  // namespace
-
-Lifetimes LifetimesIn(const ir::Module& module, const ir::Block& body) {
-  Lifetimes lives;
-  for (int64_t i = 0; i < int64_t(body.size()); ++i) {
-    const ir::Stmt& stmt = body[size_t(i)];
-    const auto touch = [&](BufferId id) {
-      if (!IsPlaced(module, id)) return;
-      const auto [at, added] = lives.try_emplace(id, Lifetime{i, i});
-      if (added && (!Writes(module, stmt, id) || Reads(module, stmt, id))) at->second = kThroughout;
-      at->second.last = std::max(at->second.last, i);
-    };
-    ir::WalkWithin(stmt, [&](const ir::Stmt& inner) {
-      for (const Access& access : AccessesOf(module, inner)) touch(access.buffer);
-      const auto* reduce = std::get_if<ir::Reduce>(&inner.op);
-      if (reduce != nullptr && reduce->scratch) touch(*reduce->scratch);
-    });
-  }
-  return lives;
-}
 
 int64_t Align(int64_t value, int64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
 
@@ -83,12 +42,13 @@ Packing Pack(std::span<const Packed> buffers) {
   return packing;
 }
 
-int64_t SharedBytesOf(const ir::Module& module, const Lifetimes& lives, const std::map<BufferId, int64_t>& throughout) {
+int64_t SharedBytesOf(const ir::Module& module, const Lifetimes& lives, const std::map<BufferId, Held>& held) {
   std::vector<Packed> buffers;
-  for (const auto& [id, life] : lives) {
-    const auto versions = throughout.find(id);
-    const bool always = versions != throughout.end();
-    buffers.push_back({VersionBytes(module, id) * (always ? versions->second : 1), SharedAlignment(module[id]), always ? kThroughout : life});
+  for (const auto& [id, life] : lives.buffers) {
+    if (!module[id].layout) continue;
+    const auto found = held.find(id);
+    const Held as = found == held.end() ? Held{1, life} : found->second;
+    buffers.push_back({VersionBytes(module, id) * as.versions, SharedAlignment(module[id]), as.life});
   }
   if (buffers.size() > kMostPacked) {
     int64_t sum = 0;

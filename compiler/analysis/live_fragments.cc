@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/analysis/live_fragments.h"
+
+#include <algorithm>
+#include <map>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/definitions.h"
+#include "ir/visit.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::BufferId;
+
+void Add(LiveFragments& live, const LiveFragments& more) { live.insert(more.begin(), more.end()); }
+
+class Liveness {
+ public:
+  Liveness(const ir::Module& module, const std::optional<ir::ThreadRange>& threads, const std::function<void(const LiveFragments&)>& visit)
+      : module_(module), threads_(threads), visit_(visit) {}
+
+  void Run(const ir::Block& body) {
+    std::map<size_t, LiveFragments> begin;  // what no statement before touches
+    LiveFragments known;
+    for (size_t i = 0; i < body.size(); ++i) {
+      ir::WalkWithin(body[i], [&](const ir::Stmt& inner) {
+        for (const Access& access : AccessesOf(module_, inner))
+          if (IsFragment(access.buffer) && known.insert(access.buffer).second) begin[i].insert(access.buffer);
+      });
+    }
+    LiveFragments live;
+    for (size_t i = body.size(); i-- > 0;) {
+      Visit(body[i], live);
+      for (const BufferId id : begin[i]) live.erase(id);
+    }
+  }
+
+ private:
+  // Where statements leave an iteration or a loop to.
+  struct Loop {
+    LiveFragments next, behind;
+  };
+
+  bool IsFragment(BufferId id) const { return module_[id].space == ir::Space::kFragment; }
+
+  // `live`: behind the statements; then before them.
+  void Visit(const ir::Block& block, LiveFragments& live) {
+    for (size_t i = block.size(); i-- > 0;) Visit(block[i], live);
+  }
+
+  void Visit(const ir::Stmt& stmt, LiveFragments& live) {
+    if (std::holds_alternative<ir::Break>(stmt.op) && !loops_.empty()) live = loops_.back().behind;
+    if (std::holds_alternative<ir::Continue>(stmt.op) && !loops_.empty()) live = loops_.back().next;
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (loop != nullptr && !IsOneStatement(*loop)) VisitLoop(loop->body, live);
+    if (const auto* repeat = std::get_if<ir::While>(&stmt.op)) VisitLoop(repeat->body, live);
+    if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
+      LiveFragments otherwise = live;
+      if (Come(branch->then_threads)) Visit(branch->then_body, live);
+      if (Come(branch->else_threads)) Visit(branch->else_body, otherwise);
+      Add(live, otherwise);
+    }
+    Step(stmt, loop != nullptr && IsOneStatement(*loop) ? loop : nullptr, live);
+  }
+
+  bool Come(const std::optional<ir::ThreadRange>& branch) const {
+    return !threads_ || !branch || (branch->begin < threads_->end && threads_->begin < branch->end);
+  }
+
+  // What an iteration needs of those before it is live behind each iteration.
+  void VisitLoop(const ir::Block& body, LiveFragments& live) {
+    const bool quiet = std::exchange(quiet_, true);
+    LiveFragments needed = live;
+    loops_.push_back({live, live});
+    Visit(body, needed);
+    quiet_ = quiet;
+    Add(live, needed);
+    loops_.back().next = live;
+    LiveFragments before = live;
+    Visit(body, before);
+    loops_.pop_back();
+    Add(live, before);
+  }
+
+  // The statement's own accesses; `elements`: a loop over elements.
+  void Step(const ir::Stmt& stmt, const ir::For* elements, LiveFragments& live) {
+    LiveFragments read, written, whole;
+    for (const Access& access : AccessesOf(module_, stmt)) {
+      if (!IsFragment(access.buffer)) continue;
+      (access.write ? written : read).insert(access.buffer);
+      if (access.write && SetsWhole(access, elements)) whole.insert(access.buffer);
+    }
+    Add(live, written);
+    if (elements == nullptr) Add(live, read);
+    if (!quiet_) visit_(live);
+    for (const BufferId id : whole) live.erase(id);
+    Add(live, read);
+    if (!quiet_ && elements != nullptr) visit_(live);
+  }
+
+  // Whether the access gives every element a value whenever the statement runs.
+  bool SetsWhole(const Access& access, const ir::For* elements) const {
+    if (elements == nullptr) return access.tile && access.extents == module_.ShapeOf(access.buffer);
+    return CoversElements(module_, *elements, access.buffer) && std::ranges::any_of(elements->body, [&](const ir::Stmt& inner) {
+             const auto* store = std::get_if<ir::Store>(&inner.op);
+             return store != nullptr && store->buffer == access.buffer && IsOwnElement(module_, *elements, store->indices);
+           });
+  }
+
+  const ir::Module& module_;
+  const std::optional<ir::ThreadRange>& threads_;
+  const std::function<void(const LiveFragments&)>& visit_;
+  std::vector<Loop> loops_;
+  bool quiet_ = false;  // the iteration is walked again
+};
+
+}  // namespace
+
+void ForEachMoment(const ir::Module& module, const ir::Kernel& kernel, const std::optional<ir::ThreadRange>& threads,
+                   const std::function<void(const LiveFragments&)>& visit) {
+  Liveness(module, threads, visit).Run(kernel.body);
+}
+
+}  // namespace kiln::compiler
