@@ -114,6 +114,7 @@ Expr Sqrt(const Expr& a);
 Expr Rsqrt(const Expr& a);
 Expr Exp(const Expr& a);
 Expr Exp2(const Expr& a);
+Expr Exp2Ftz(const Expr& a);  // subnormal results may be zero
 Expr Log(const Expr& a);
 Expr Log2(const Expr& a);
 Expr Sin(const Expr& a);

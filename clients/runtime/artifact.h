@@ -41,7 +41,7 @@ struct LaunchParam {
   uint32_t alignment = 0;   // bytes the compiler relied on
   bool may_alias = false;   // may overlap the other tensors that say so
   bool unused = false;      // a tensor that no launch reads or writes: it may be absent
-  bool by_address = false;  // whoever loads it sets this: a bare address is taken, and who passes it answers for overlaps
+  bool by_address = false;  // whoever loads it sets this: an address is taken, of a tensor its own, and who passes it answers for overlaps and bounds
 };
 
 struct LaunchSymbol {

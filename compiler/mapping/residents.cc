@@ -14,6 +14,9 @@
 namespace kiln::compiler {
 namespace {
 
+// A choice: registers of a thread for addresses and values on their way, where none are in flight in a ring.
+constexpr int64_t kRegistersOfLoops = 30;
+
 int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 // The most registers that ptxas demands at the kernel's start for the results of a product.
@@ -37,27 +40,58 @@ bool HasMoreBlocks(const ir::Module& module, const ir::Kernel& kernel, const tar
   return blocks > int64_t(target.multiprocessors);
 }
 
+// As many blocks as fit beside each other, whatever their registers.
+int64_t MostBlocks(const ir::Kernel& kernel, const target::Target& target) {
+  const target::Machine& machine = target::MachineOf(target);
+  return std::min<int64_t>(machine.threads / (kernel.threads + kernel.producers),
+                           machine.shared_bytes / (kernel.shared_bytes + target::kSystemShared));
+}
+
+void Decide(ir::Kernel& kernel, int64_t blocks, std::string_view why) {
+  kernel.min_blocks = uint32_t(blocks);
+  kernel.decisions.push_back({"residents", std::nullopt, fmt::format("{} blocks on a multiprocessor", blocks), std::string(why)});
+}
+
+// Blocks of one computing group that take over registers of the threads that fill their rings.
+void HandOver(const ir::Module& module, ir::Kernel& kernel, const target::Target& target) {
+  const int64_t threads = kernel.threads + kernel.producers, needed = MostFragmentWords(module, kernel) + kOtherRegisters;
+  const int64_t evenly =
+      target.registers_per_multiprocessor / (threads * std::min<int64_t>(RoundUp(needed, target::kRegisterUnit), target.registers_per_thread));
+  const int64_t at_start = NeededAtStart(kernel, target);
+  for (int64_t blocks = MostBlocks(kernel, target); blocks > std::max<int64_t>(evenly, 1); --blocks) {
+    kernel.min_blocks = uint32_t(blocks);
+    const int64_t start = RegistersAtStart(kernel, target, 0);
+    if (start < at_start || RegistersOfRoles(module, kernel, start).computing < needed) continue;
+    Decide(kernel, blocks, "its computing threads get registers of those that fill rings");
+    return;
+  }
+  kernel.min_blocks = 0;
+}
+
+// Whether threads of the block wait for each other.
+bool Waits(const ir::Kernel& kernel) {
+  bool waits = false;
+  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+    const auto* reduce = std::get_if<ir::Reduce>(&stmt.op);
+    waits |= std::holds_alternative<ir::Barrier>(stmt.op) || (reduce != nullptr && reduce->scratch);
+  });
+  return waits;
+}
+
+// A second block loads while the threads of the first one wait for each other, if ptxas gives none of them more registers than half of them have.
+void MakeRoomForTwo(const ir::Module& module, ir::Kernel& kernel, const target::Target& target) {
+  const int64_t half = target.registers_per_multiprocessor / (2 * kernel.threads) / target::kRegisterUnit * target::kRegisterUnit;
+  if (half >= target.registers_per_thread || MostBlocks(kernel, target) < 2 || !Waits(kernel)) return;
+  if (MostFragmentWords(module, kernel) + kRegistersOfLoops <= half) Decide(kernel, 2, "one works while the other waits");
+}
+
 }  // namespace
 
 void Residents(ir::Module& module, ir::Kernel& kernel, const Context& context) {
   const target::Target& target = *context.target;
-  if (kernel.producers == 0 || kernel.threads >= kLargeBlock || kernel.min_blocks != 0 || context.options.max_registers() != 0) return;
-  if (!HasMoreBlocks(module, kernel, target)) return;
-  const target::Machine& machine = target::MachineOf(target);
-  const int64_t threads = kernel.threads + kernel.producers, needed = MostFragmentWords(module, kernel) + kOtherRegisters;
-  const int64_t evenly =
-      target.registers_per_multiprocessor / (threads * std::min<int64_t>(RoundUp(needed, target::kRegisterUnit), target.registers_per_thread));
-  const int64_t most = std::min<int64_t>(machine.threads / threads, machine.shared_bytes / (kernel.shared_bytes + target::kSystemShared));
-  const int64_t at_start = NeededAtStart(kernel, target);
-  for (int64_t blocks = most; blocks > std::max<int64_t>(evenly, 1); --blocks) {
-    kernel.min_blocks = uint32_t(blocks);
-    const int64_t start = RegistersAtStart(kernel, target, 0);
-    if (start < at_start || RegistersOfRoles(module, kernel, start).computing < needed) continue;
-    kernel.decisions.push_back({"residents", std::nullopt, fmt::format("{} blocks on a multiprocessor", blocks),
-                                "its computing threads get registers of those that fill rings"});
-    return;
-  }
-  kernel.min_blocks = 0;
+  if (kernel.min_blocks != 0 || context.options.max_registers() != 0 || !HasMoreBlocks(module, kernel, target)) return;
+  if (kernel.producers == 0) MakeRoomForTwo(module, kernel, target);
+  else if (kernel.threads < kLargeBlock) HandOver(module, kernel, target);
 }
 
 }  // namespace kiln::compiler

@@ -147,7 +147,7 @@ class Iteration {
       if (value) args.push_back(*value);
     }
     if (!known) return std::nullopt;
-    if (node.op == ExprOp::kExp2 || node.op == ExprOp::kExp) return Power(node.dtype, args[0].FloatValue());
+    if (node.op == ExprOp::kExp2 || node.op == ExprOp::kExp2Ftz || node.op == ExprOp::kExp) return Power(node.dtype, args[0].FloatValue());
     // The last bit of a difference of products may be another one, where both are computed in one instruction.
     const bool sum = node.op == ExprOp::kAdd || node.op == ExprOp::kSub;
     const auto rounds = [&](size_t i) {

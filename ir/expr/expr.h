@@ -61,6 +61,7 @@ enum class TypeRule : uint8_t {
 };
 TypeRule RuleOf(ExprOp op);
 // Whether its first argument, a bool, chooses between the second and the third, which it gives the type of.
+inline bool IsComparison(ExprOp op) { return op >= ExprOp::kEq && op <= ExprOp::kGe; }
 inline bool Chooses(ExprOp op) { return op == ExprOp::kSelect || op == ExprOp::kMasked; }
 
 // Indices into a module's tables.

@@ -14,7 +14,7 @@ def tutorial(root, name: str):
     import triton
 
     triton.testing.Mark.run = lambda self, *args, **kwargs: None
-    return module(next(pathlib.Path(root).glob(f"python/tutorials/{name}-*.py")))
+    return module(pathlib.Path(root) / "python/tutorials" / f"{name}.py")
 
 
 def module(path):
@@ -28,18 +28,18 @@ def module(path):
 
 def softmax(root, columns: int):
     x = torch.randn(4096, columns, device="cuda")
-    function = tutorial(root, "02").softmax
+    function = tutorial(root, "02-fused-softmax").softmax
     return (lambda: function(x)), {"bytes": 2 * x.nbytes}
 
 
 def matmul(root, size: int):
     a, b = torch.randn(size, size, device="cuda", dtype=torch.float16), torch.randn(size, size, device="cuda", dtype=torch.float16)
-    function = tutorial(root, "03").matmul
+    function = tutorial(root, "03-matrix-multiplication").matmul
     return (lambda: function(a, b)), {"flops": 2 * size ** 3}
 
 
 def layer_norm(root, columns: int, backward: bool):
-    function = tutorial(root, "05").LayerNorm.apply
+    function = tutorial(root, "05-layer-norm").LayerNorm.apply
     x = (torch.randn(4096, columns, device="cuda", dtype=torch.float16) * 0.5 - 2.3).requires_grad_()
     weight, bias = (torch.rand(columns, device="cuda", dtype=torch.float16).requires_grad_() for _ in range(2))
     if not backward:
@@ -55,7 +55,7 @@ def layer_norm(root, columns: int, backward: bool):
 
 
 def attention(root, length: int, depth: int, causal: bool):
-    function = tutorial(root, "06").attention
+    function = tutorial(root, "06-fused-attention").attention
     q, k, v = (torch.randn(4, 32, length, depth, device="cuda", dtype=torch.float16) for _ in range(3))
     return (lambda: function(q, k, v, causal, 1.3, False)), {"flops": 4 * 4 * 32 * length ** 2 * depth // (2 if causal else 1)}
 

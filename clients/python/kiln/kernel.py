@@ -145,6 +145,11 @@ class Kernel(Launcher):
             return self._loaded[device]
 
     @property
+    def takes_addresses(self) -> bool:
+        """Whether a launch reads addresses out of its arguments."""
+        return self._addresses.needed
+
+    @property
     def name(self) -> str:
         """The tile function's."""
         return self.prim_func.name

@@ -110,11 +110,14 @@ bool Arguments::ReadScalar(size_t param, PyObject* object) {
 }
 
 bool Arguments::ReadAddress(size_t param, PyObject* address) {
+  const uint64_t data = PyLong_AsUnsignedLongLong(address);
+  return !PyErr_Occurred() && TakeAddress(param, data);
+}
+
+bool Arguments::TakeAddress(size_t param, uint64_t data) {
   static constexpr int64_t kEndless[] = {kEndlessElements};
   if (Proto(param).shape.size() != 1 || !Proto(param).strides.empty())
     return Mismatch(param, "an address is taken where the kernel wants a tensor of one dimension");
-  const uint64_t data = PyLong_AsUnsignedLongLong(address);
-  if (PyErr_Occurred()) return false;
   args_[param] = Arg::Of(Tensor{.data = data,
                                 .dtype = Proto(param).dtype,
                                 .place = kernel_.device().info().kind == DriverKind::kCuda ? Place::kCuda : Place::kHip,
@@ -178,7 +181,14 @@ bool Arguments::ReadExchange(size_t param, PyObject* object, const dlpack::Excha
     return ReadTorch(param, object);
   }
   if (!exchange_) exchange_ = &api;
+  if (Proto(param).by_address && view.data && IsHere(view.device))
+    return TakeAddress(param, reinterpret_cast<uint64_t>(view.data) + view.byte_offset);
   return ReadView(param, view, false);
+}
+
+bool Arguments::IsHere(const dlpack::Device& device) const {
+  const DeviceInfo& own = kernel_.device().info();
+  return Place{uint8_t(device.type)} == (own.kind == DriverKind::kCuda ? Place::kCuda : Place::kHip) && device.index == own.index;
 }
 
 bool Arguments::ReadArray(size_t param, PyObject* object) {

@@ -65,6 +65,8 @@ class Arguments {
   bool ReadScalar(size_t param, PyObject* object);
   bool ReadTensor(size_t param, PyObject* object);
   bool ReadAddress(size_t param, PyObject* address);
+  bool TakeAddress(size_t param, uint64_t data);
+  bool IsHere(const dlpack::Device& device) const;  // whether it is the kernel's
   bool ReadView(size_t param, const dlpack::Tensor& view, bool read_only);
   bool ReadExchange(size_t param, PyObject* object, const dlpack::ExchangeApi& api);
   bool ReadTorch(size_t param, PyObject* object);

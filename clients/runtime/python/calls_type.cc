@@ -4,55 +4,26 @@
 // call that is being made holds its Known, because looking at tensors and allocating a result run Python, which may make other calls and forget
 // this one.
 #include <algorithm>
-#include <bit>
-#include <cstring>
-#include <unordered_map>
 
 #include "clients/runtime/python/arguments.h"
+#include "clients/runtime/python/words.h"
 
 namespace kiln::runtime::py {
 namespace {
 
 constexpr size_t kMostCalls = 4096;  // that an object knows
-constexpr size_t kMostWords = 256;
 constexpr size_t kMostTensors = 16;
 constexpr size_t kMostParams = 24;
 constexpr uint64_t kAlignment = 16;  // bytes: other tensors may ask for other kernels
 
 enum class Word : uint64_t { kNone, kTrue, kFalse, kInt, kFloat, kText, kConstant, kTensor };
 
-using Words = std::span<const uint64_t>;
-
-struct Hash {
-  using is_transparent = void;
-  size_t operator()(Words words) const {
-    uint64_t hash = words.size();
-    for (uint64_t word : words) hash = std::rotl((hash ^ word) * 0x9E3779B97F4A7C15u, 29);
-    return size_t(hash);
-  }
-};
-
-struct Equal {
-  using is_transparent = void;
-  bool operator()(Words a, Words b) const { return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0; }
-};
-
 // A call's arguments: what its launch depends on, and its tensors.
-struct Given {
-  uint64_t words[kMostWords];
-  size_t used = 0;
+struct Given : Key {
   dlpack::Tensor tensors[kMostTensors];
   size_t tensor_of[kMostWords];  // by argument
   size_t count = 0;              // of the tensors
   const dlpack::ExchangeApi* exchange = nullptr;
-
-  bool Add(uint64_t word) {
-    if (used == kMostWords) return false;
-    words[used++] = word;
-    return true;
-  }
-  bool Add(Word kind, uint64_t word) { return Add(uint64_t(kind)) && Add(word); }
-  Words key() const { return {words, used}; }
 };
 
 // How a call is made.
@@ -87,7 +58,7 @@ struct CallsObject {
     std::vector<PyTypeObject*> constants;
     std::vector<Watch> watched;
     PyObject *empty = nullptr, *grad_enabled = nullptr;
-    std::unordered_map<std::vector<uint64_t>, std::shared_ptr<const Known>, Hash, Equal> known;
+    ByWords<Known> known;
 
     PyObject* Keep(PyObject* object) {
       kept.push_back(Ref::Borrow(object));
@@ -110,13 +81,7 @@ PyObject* NotKnown() {
 bool AddText(PyObject* object, Given& given) {
   Py_ssize_t size = 0;
   const char* text = PyUnicode_AsUTF8AndSize(object, &size);
-  if (!text || !given.Add(Word::kText, uint64_t(size))) return false;
-  for (Py_ssize_t at = 0; at < size; at += 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, text + at, size_t(std::min<Py_ssize_t>(8, size - at)));
-    if (!given.Add(word)) return false;
-  }
-  return true;
+  return text && given.Add(uint64_t(Word::kText)) && given.AddText(text, size_t(size));
 }
 
 bool AddTensor(PyObject* object, const dlpack::ExchangeApi& exchange, Given& given) {
@@ -255,7 +220,7 @@ PyObject* Launched(PyObject* self, PyObject* arguments, bool look) {
   if (body.known.empty()) return NotKnown();
   Given given;
   if (!Read(body, arguments, given)) return NotKnown();
-  const auto found = body.known.find(given.key());
+  const auto found = body.known.find(given.words());
   if (found == body.known.end()) return NotKnown();
   const std::shared_ptr<const Known> known = found->second;
   if (look && !(NothingWatches(body) && TensorsArePlain(body, arguments))) return NotKnown();
@@ -333,7 +298,7 @@ PyObject* Keep(PyObject* self, PyObject* args) {
   if (!ReadInputs(inputs, given, size_t(PyTuple_Size(arguments)), *known) || !ReadOutputs(outputs, *known)) return nullptr;
   if (!Fits(*known)) return PyErr_Occurred() ? nullptr : PyBool_FromLong(false);
   if (body.known.size() >= kMostCalls) body.known.clear();
-  body.known.insert_or_assign(std::vector<uint64_t>(given.key().begin(), given.key().end()), std::move(known));
+  body.known.insert_or_assign(given.Copy(), std::move(known));
   return PyBool_FromLong(true);
 }
 

@@ -82,6 +82,7 @@ std::shared_ptr<Device> DeviceOf(PyObject* kind, int index);  // null with an ex
 bool AddKernelType(PyObject* module);
 bool AddCallsType(PyObject* module);
 bool AddLauncherType(PyObject* module);
+bool AddLaunchesType(PyObject* module);
 bool AddArrayType(PyObject* module);
 bool AddEventType(PyObject* module);
 Kernel* KernelOf(PyObject* object);  // null where it is none

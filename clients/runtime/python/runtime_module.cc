@@ -208,8 +208,8 @@ PyMODINIT_FUNC PyInit__runtime() {
       PyModuleDef_HEAD_INIT, "kiln._runtime", "Loads Kiln's artifacts and launches them.", -1, Functions(), nullptr, nullptr, nullptr, nullptr};
   Ref module(PyModule_Create(&definition));
   if (!module || !AddDriverError(module.get()) || !AddArgumentError(module.get()) || !AddAlignmentError(module.get()) ||
-      !AddKernelType(module.get()) || !AddLauncherType(module.get()) || !AddCallsType(module.get()) || !AddArrayType(module.get()) ||
-      !AddEventType(module.get()))
+      !AddKernelType(module.get()) || !AddLauncherType(module.get()) || !AddCallsType(module.get()) || !AddLaunchesType(module.get()) ||
+      !AddArrayType(module.get()) || !AddEventType(module.get()))
     return nullptr;
   return module.release();
 }

@@ -75,6 +75,7 @@ Value* Evaluator::EvalNode(ExprId id, const ExprNode& node) {
     case ExprOp::kBitNot: return b().CreateNot(Eval(node.args[0]));
     default: break;
   }
+  if (Value* shared = ir::IsComparison(node.op) ? access_->Loaded(id) : nullptr) return shared;
   Value* group = EvalGroup(node);
   return group != nullptr ? group : EvalOperation(node);
 }
@@ -100,7 +101,7 @@ Value* Evaluator::EvalOperation(const ExprNode& node) {
     args.push_back(widened ? device().Convert(v, given, DType::kF32) : v);
   }
   const auto narrow = [&](Value* v) { return widened ? device().Convert(v, DType::kF32, node.dtype) : v; };
-  if (node.op >= ExprOp::kEq && node.op <= ExprOp::kGe) return Comparison(b(), node.op, type, args[0], args[1]);
+  if (ir::IsComparison(node.op)) return Comparison(b(), node.op, type, args[0], args[1]);
   if (node.op == ExprOp::kNeg) return narrow(ir::IsFloat(type) ? b().CreateFNeg(args[0]) : b().CreateNeg(args[0]));
   if (node.op == ExprOp::kAbs) {
     if (ir::IsFloat(type)) return narrow(b().CreateUnaryIntrinsic(llvm::Intrinsic::fabs, args[0]));

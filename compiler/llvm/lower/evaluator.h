@@ -22,7 +22,7 @@ class ElementAccess {
   // The value of a load expression. `arm` (i1; nullptr: always): the element is read only where it holds, if it may lie outside of its tile.
   // `mask` (the same): the element is read only where it holds.
   virtual Value* Load(ir::ExprId load, Value* arm, Value* mask) = 0;
-  // The value of a load or masked expression that was loaded as part of a vector; nullptr: it was not.
+  // The value of a load or masked expression that was loaded as part of a vector, or of a comparison that neighbours share; nullptr: it is neither.
   virtual Value* Loaded(ir::ExprId) const { return nullptr; }
   // A statement that is an ir::Store, or an ir::Atomic on global or shared memory.
   virtual void Store(const ir::Stmt& stmt) = 0;

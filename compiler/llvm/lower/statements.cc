@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/threads/iterations_together.h"
 #include "compiler/analysis/unrolled.h"
 #include "compiler/llvm/lower/loop/claims.h"
 #include "compiler/llvm/lower/loop/parallel_loop.h"
@@ -173,21 +174,36 @@ void Statements::LowerUnrolled(const ir::For& loop, int64_t extent) {
 
 void Statements::LowerSerial(const ir::For& loop) {
   Value* extent = evaluator_.Eval(loop.extents[0]);
-  llvm::Type* type = extent->getType();
+  Value* zero = llvm::ConstantInt::get(extent->getType(), 0);
+  const int64_t together = compiler::IterationsTogether(module(), loop);
+  if (together == 1) return LowerIterations(loop, zero, extent, 1);
+  Value* count = b().CreateBinaryIntrinsic(llvm::Intrinsic::smax, extent, zero);
+  Value* whole = b().CreateAnd(count, llvm::ConstantInt::getSigned(extent->getType(), -together));
+  LowerIterations(loop, zero, whole, together);
+  LowerIterations(loop, whole, count, 1);
+}
+
+// Those from `first` on to `limit`, `together` of which are written one behind the other.
+void Statements::LowerIterations(const ir::For& loop, Value* first, Value* limit, int64_t together) {
+  llvm::Type* type = limit->getType();
   llvm::BasicBlock *before = b().GetInsertBlock(), *body = NewBlock("loop"), *next = NewBlock("loop.next"), *end = NewBlock("loop.end");
-  Value* zero = llvm::ConstantInt::get(type, 0);
-  b().CreateCondBr(b().CreateICmpSGT(extent, zero), body, end);
+  b().CreateCondBr(b().CreateICmpSGT(limit, first), body, end);
   b().SetInsertPoint(body);
   llvm::PHINode* var = b().CreatePHI(type, 2, module()[loop.vars[0]].name);
-  var->addIncoming(zero, before);
+  var->addIncoming(first, before);
   b().SetInsertPoint(next);
-  Value* increment = b().CreateAdd(var, llvm::ConstantInt::get(type, 1), "", /*NUW=*/true, /*NSW=*/true);
+  const auto after = [&](int64_t count) { return b().CreateAdd(var, llvm::ConstantInt::get(type, uint64_t(count)), "", /*NUW=*/true, /*NSW=*/true); };
+  Value* increment = after(together);
   // Added before the body: until the variable has its increment, LLVM's facts about it would say that it is 0.
   var->addIncoming(increment, next);
-  b().CreateCondBr(b().CreateICmpSLT(increment, extent), body, end);
+  b().CreateCondBr(b().CreateICmpSLT(increment, limit), body, end);
   b().SetInsertPoint(body);
-  evaluator_.Bind(loop.vars[0], var);
-  LowerLoopBody(loop.body, {next, end});
+  for (int64_t i = 0; i < together; ++i) {
+    evaluator_.Bind(loop.vars[0], i == 0 ? var : after(i));
+    llvm::BasicBlock* following = i + 1 == together ? next : NewBlock("loop.following");
+    LowerLoopBody(loop.body, {following, end});
+    b().SetInsertPoint(following);
+  }
   b().SetInsertPoint(end);
 }
 

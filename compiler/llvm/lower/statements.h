@@ -43,6 +43,7 @@ class Statements : Part {
   void LowerFor(const ir::Stmt& stmt, const ir::For& loop);
   void LowerParallel(const ir::Stmt& stmt);
   void LowerSerial(const ir::For& loop);
+  void LowerIterations(const ir::For& loop, Value* first, Value* limit, int64_t together);
   void LowerUnrolled(const ir::For& loop, int64_t extent);
   void LowerWhile(const ir::While& loop);
   void LowerLoopBody(const ir::Block& body, const LoopBlocks& blocks);

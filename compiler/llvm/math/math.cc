@@ -64,7 +64,14 @@ Value* Compute(Builder& b, const NativeMath& native, ExprOp op, std::span<Value*
 // blocks, and a kernel that has many of them is built faster.
 bool IsLong(ExprOp op, llvm::Type* type, bool fast) {
   if (type->isDoubleTy() || op == ExprOp::kMod) return true;
-  return !fast && op != ExprOp::kExp2 && op != ExprOp::kExp && op != ExprOp::kSigmoid;
+  switch (op) {
+    case ExprOp::kExp2:
+    case ExprOp::kExp:
+    case ExprOp::kSigmoid:
+    case ExprOp::kSin:  // which share the reduction of an angle
+    case ExprOp::kCos: return false;
+    default: return !fast;
+  }
 }
 
 llvm::Function* Helper(Builder& b, const NativeMath& native, ExprOp op, std::span<Value* const> args, Kind kind) {
@@ -115,12 +122,13 @@ Value* BuildMath(Builder& b, const NativeMath& native, ExprOp op, DType dtype, s
   const llvm::Intrinsic::ID plain = PlainIntrinsic(op);
   const bool half = dtype == DType::kF16 || dtype == DType::kBF16;
   if (op == ExprOp::kIsNan) return b.CreateFCmpUNO(args[0], args[0]);
+  const bool flush = fast || dtype == DType::kF16 || op == ExprOp::kExp2Ftz;  // f16's subnormals are normal in f32
+  if (op == ExprOp::kExp2Ftz) op = ExprOp::kExp2;
   const auto apply = [&](std::span<Value* const> values) -> Value* {
     if (plain != llvm::Intrinsic::not_intrinsic) {
       return b.CreateIntrinsic(plain, {values[0]->getType()}, llvm::ArrayRef<Value*>(values.data(), values.size()));
     }
-    // f16's subnormals are normal in f32.
-    return InOwnType(b, native, op, values, {.fast = fast, .flush = fast || dtype == DType::kF16});
+    return InOwnType(b, native, op, values, {.fast = fast, .flush = flush});
   };
   if (!half || (plain != llvm::Intrinsic::not_intrinsic && dtype == DType::kF16)) return apply(args);
   std::vector<Value*> wide;

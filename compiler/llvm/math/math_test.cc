@@ -42,6 +42,7 @@ const Case kCases[] = {
     {ExprOp::kErf, [](long double x, long double) { return std::erf(x); }, 2, 3},
     {ExprOp::kSigmoid, [](long double x, long double) { return Sigmoid(x); }, 4, 4},
     {ExprOp::kPow, [](long double x, long double y) { return std::pow(x, y); }, 3, 2},
+    {ExprOp::kExp2Ftz, [](long double x, long double) { return std::exp2(x); }, 2, 1},
     {ExprOp::kDivFull, [](long double x, long double y) { return x / y; }, 2, 1},
     {ExprOp::kSqrt, [](long double x, long double) { return std::sqrt(x); }, 0.5, 0.5},
     {ExprOp::kRsqrt, [](long double x, long double) { return 1 / std::sqrt(x); }, 2, 2},

@@ -56,19 +56,20 @@ def _composed(function):
     return rounded
 
 
-def _float_function(op: str, name: str, what: str, ulps32: float, ulps64: float):
+def _float_function(op: str, name: str, what: str, ulps32: float, ulps64: float, more: str = ""):
     def function(x):
         return unary(op, _float(x))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = (f"{what}. At most {ulps32:g} units in the last place off in float32, {ulps64:g} in float64; more with "
-                        "``fast_math``.\nShapes: a scalar.\nDtypes: a float's own type; float32 for an integer.\nTargets: all.\n"
+                        f"``fast_math``.{more}\nShapes: a scalar.\nDtypes: a float's own type; float32 for an integer.\nTargets: all.\n"
                         "Errors: TypeError for what is no scalar.")
     return function
 
 
 exp = _float_function("EXP", "exp", "e to the x", 4, 1)
 exp2 = _float_function("EXP2", "exp2", "2 to the x", 4, 1)
+exp2_ftz = _float_function("EXP2_FTZ", "exp2_ftz", "2 to the x", 4, 1, " Subnormal results may be zero, which takes fewer operations, as PTX's ex2.ftz.")
 log = _float_function("LOG", "log", "The natural logarithm; NaN below 0", 2, 1)
 log2 = _float_function("LOG2", "log2", "The logarithm to the base 2; NaN below 0", 2, 2)
 sqrt = _float_function("SQRT", "sqrt", "The square root; NaN below 0", 0.5, 0.5)

@@ -309,7 +309,7 @@ def _function(name: str, fn: str):
     return _Builtin(function, name)
 
 
-_exp, exp2, log, log2, sin, cos, sqrt, sqrt_rn, rsqrt, erf, floor, ceil = (_function(name, fn) for name, fn in (
+_exp, _exp2, log, log2, sin, cos, sqrt, sqrt_rn, rsqrt, erf, floor, ceil = (_function(name, fn) for name, fn in (
     ("exp", "EXP"), ("exp2", "EXP2"), ("log", "LOG"), ("log2", "LOG2"), ("sin", "SIN"), ("cos", "COS"), ("sqrt", "SQRT"), ("sqrt_rn", "SQRT"),
     ("rsqrt", "RSQRT"), ("erf", "ERF"), ("floor", "FLOOR"), ("ceil", "CEIL")))
 
@@ -318,7 +318,14 @@ _exp, exp2, log, log2, sin, cos, sqrt, sqrt_rn, rsqrt, erf, floor, ceil = (_func
 def exp(b, x):
     """As Triton's: of float32 by one product and exp2, so that errors grow with the size of x. libdevice.exp has none that large."""
     x = b.value(x, "the argument of tl.exp")
-    return exp2.run(b, b.binary("*", x, 1.4426950408889634)) if x.element is float32 else _exp.run(b, x)
+    return _exp2.run(b, b.binary("*", x, 1.4426950408889634)) if x.element is float32 else _exp.run(b, x)
+
+
+@_builtin
+def exp2(b, x):
+    """As Triton's: subnormal results may be zero."""
+    x = b.value(x, "the argument of tl.exp2")
+    return b.unary("EXP2_FTZ", x) if x.element is float32 else _exp2.run(b, x)
 
 
 _tanh, _trunc, _rint = _function("tanh", "TANH"), _function("trunc", "TRUNC"), _function("rint", "ROUND")  # of libdevice

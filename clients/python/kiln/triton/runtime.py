@@ -25,6 +25,7 @@ from ..options import PassConfigKey
 from ..remote import emulation_asked
 from . import knobs
 from . import language as tl
+from . import launches
 from .builtin import Builtin, constexpr, unwrapped
 from .compiled import CompiledKernel
 from .errors import OptionError, Refusal
@@ -151,6 +152,7 @@ class JITFunction(KernelInterface):
         self._defaults |= {name: () for name, p in self.signature.parameters.items() if p.kind is p.VAR_POSITIONAL}
         self._kernels: dict = {}
         self._used: dict = {}
+        self._launches = None
         self._tree, self._given, self.debug = None, "", bool(debug)
         self.repr = repr or _Named(function.__name__)
         self.__globals__ = function.__globals__
@@ -164,7 +166,7 @@ class JITFunction(KernelInterface):
         state = {name: value for name, value in self.__dict__.items() if not name.startswith("__") or name in names}
         named = _Named(self.__name__) if inspect.isroutine(self.repr) else self.repr
         return {**state, "fn": None, "__globals__": None, "_hash_lock": None, "repr": named, "_given": self._text(), "_tree": None, "_kernels": {},
-                "_used": {}, "pre_run_hooks": []}
+                "_used": {}, "_launches": None, "pre_run_hooks": []}
 
     def __setstate__(self, state):
         self.__dict__.update(state, _hash_lock=threading.RLock())
@@ -201,7 +203,7 @@ class JITFunction(KernelInterface):
 
     def _unsafe_update_src(self, src: str) -> None:
         """Another text for the function, with the names around the old one."""
-        self._given, self._kernels, self._tree = src, {}, None
+        self._given, self._kernels, self._tree, self._launches = src, {}, None, None
 
     def constant_names(self) -> set:
         """Of the parameters that are tl.constexpr."""
@@ -278,6 +280,11 @@ class JITFunction(KernelInterface):
 
     def run(self, *args, grid, warmup=False, **kwargs):
         """Launches, or with ``warmup`` only compiles; returns the kernel, a CompiledKernel."""
+        if self._launches is not None and not warmup and not self.pre_run_hooks:
+            kernel = self._launches.launched(args, kwargs, grid, launches.settings())
+            if kernel is not NotImplemented:
+                return kernel
+        given = dict(kwargs)
         options = self._options(kwargs)
         arguments = self._bind(args, kwargs)
         for hook in self.pre_run_hooks:
@@ -290,9 +297,13 @@ class JITFunction(KernelInterface):
             else:
                 classes.append((name, self._classes[name].read(value, run)))
         tensors = [x for x in run if isinstance(x, Flat)]
-        kernel = self._kernel(known, tuple(classes), options, len(sizes), tensors)
+        kernel, key = self._kernel(known, tuple(classes), options, len(sizes), tensors)
         if not warmup and 0 not in sizes:
             kernel.launched([x.value if isinstance(x, Flat) else x for x in run], sizes)
+            if launches.may_be_kept(kernel, _overlap(tensors)):
+                self._launches = self._launches or launches.of(self)
+                if self._launches is not None:
+                    launches.keep(self._launches, self, kernel, (args, given, classes, len(sizes), self._used[key]))
         return kernel
 
     def warmup(self, *args, grid, **kwargs):
@@ -351,7 +362,8 @@ class JITFunction(KernelInterface):
         return tuple(int(size) for size in sizes)
 
     def _kernel(self, known: dict, classes: tuple, options: dict, rank: int, tensors: list):
-        """The kernel for these classes. Where arguments overlap in memory, the one that allows for it, unless it writes none of them."""
+        """The kernel for these classes, and what it is kept by. Where arguments overlap in memory, the one that allows for it, unless it writes none
+        of them."""
         target = targets.runnable(None, emulation_asked([t.value for t in tensors]))
         key = (target, tuple(frozen(v) for v in known.values()), classes, tuple(options.values()), rank)
         if any(names.get(name) is not value for names, name, value in self._used.get(key, ())):
@@ -364,7 +376,7 @@ class JITFunction(KernelInterface):
             kernel = self._compiled(key, False, known, classes, options, rank, target)
         if _overlap(tensors) and _writes_shared(kernel, tensors):
             kernel = self._kernels.get((key, True)) or self._compiled(key, True, known, classes, options, rank, target)
-        return kernel
+        return kernel, key
 
     def _compiled(self, key, may_overlap: bool, known, classes, options, rank: int, target: str):
         func, used, lowering, views = self._lowered(known, classes, options, rank, may_overlap, target)
@@ -395,10 +407,10 @@ class JITFunction(KernelInterface):
         endless = not target.startswith("emu:")
         classes = tuple((name, class_of_signature(name, source, endless)) for name in self.arg_names if name not in self._constants)
         what = (target, "source", repr(known), classes, tuple(options.values())), known, classes, options, 3, target
-        kernel = self._compiled(what[0], True, *what[1:])
+        kernel = self._compiled(what[0], True, *what[1:]).by_address(endless)
         if kernel.multiplies:
             try:
-                kernel = self._compiled(what[0], False, *what[1:]).instead_of(kernel)
+                kernel = self._compiled(what[0], False, *what[1:]).by_address(endless).instead_of(kernel)
             except CompileError:  # as of too many registers: the first serves all arguments
                 pass
         return kernel
@@ -473,15 +485,20 @@ def constexpr_function(fn):
 
 
 _allocators: set = set()  # the files and lines that have been told
+_told: set = set()  # code that has nothing to be told
 
 
 def set_allocator(allocator) -> None:
     """Of Triton's descriptors, which need memory of the device; Kiln's are arguments of the launch, so nothing is ever asked of it. torch.compile
     calls it before each launch."""
     caller = sys._getframe(1)
+    if caller.f_code in _told:
+        return
     place = caller.f_code.co_filename, caller.f_lineno
     generated = caller.f_globals.get("__name__", "").split(".")[0] == "torch"  # Inductor's modules are its own: nobody can leave it out there
-    if not generated and place not in _allocators:
+    if generated:
+        _told.add(caller.f_code)
+    elif place not in _allocators:
         _allocators.add(place)
         no_effect("triton.set_allocator", "kernels need no memory beside their tensors; leave it out")
 

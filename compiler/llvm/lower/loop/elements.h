@@ -11,7 +11,7 @@
 
 namespace kiln::llvm_ir {
 
-// By load or masked expression: its values for the registers under way, loaded as part of vectors.
+// By load or masked expression: its values for the registers under way, loaded as part of vectors. By comparison: what these registers share.
 using Loads = std::map<uint32_t, Values>;
 Loads Slice(const Loads& loads, int64_t first, int64_t count);
 

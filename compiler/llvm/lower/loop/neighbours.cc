@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/llvm/lower/loop/neighbours.h"
 
+#include <set>
+
 #include "compiler/accesses/packed.h"
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/contains.h"
+#include "compiler/analysis/threads/vector_width.h"
 
 namespace kiln::llvm_ir {
 
@@ -21,6 +25,9 @@ uint32_t BitsOfUnit(DType type) { return type == DType::kBF16 ? 0x4300 : 0x6400;
 
 Values Neighbours::Eval(const ir::Store& store, int64_t first, int64_t count) {
   Loads loads;
+  for (const ExprId comparison : SharedIn(store.value, count)) {
+    loads[ir::Index(comparison)] = Values(size_t(count), elements_.Eval(comparison, first, 1, {})[0]);
+  }
   auto plan = store.plan->loads.begin();
   for (const ir::Read& read : ir::ReadsOf(pool(), store.value)) {
     const ExprNode& load = pool()[read.load];
@@ -30,6 +37,31 @@ Values Neighbours::Eval(const ir::Store& store, int64_t first, int64_t count) {
     ++plan;
   }
   return EvalPacked(store.value, store.plan->packed, first, count, loads);
+}
+
+bool Neighbours::IsShared(ExprId comparison, int64_t count) const {
+  if (compiler::Contains(pool(), comparison, [&](ExprId part) { return pool()[part].op == ExprOp::kLoad; })) return false;
+  return compiler::MaskWidth(module(), facts(), *loop_.loop, loop_.extents.size() - 1, comparison, count) == count;
+}
+
+// The comparisons of a value that are one for all neighbours, as x < n is where x is a multiple of eight in the first of eight, and n is one.
+std::span<const ExprId> Neighbours::SharedIn(ExprId value, int64_t count) {
+  const auto [known, is_new] = shared_.try_emplace(ir::Index(value));
+  if (!is_new || count == 1) return known->second;
+  std::vector<ExprId> left{value};
+  std::set<uint32_t> seen{ir::Index(value)};
+  while (!left.empty()) {
+    const ExprId id = left.back();
+    left.pop_back();
+    const ExprNode& node = pool()[id];
+    if (ir::IsComparison(node.op) && IsShared(id, count)) {
+      known->second.push_back(id);
+      continue;
+    }
+    for (const ExprId arg : node.Args())
+      if (seen.insert(ir::Index(arg)).second) left.push_back(arg);
+  }
+  return known->second;
 }
 
 // The values of a read. Where it has a mask, that of the first neighbour holds for all that one access takes. But vectors of which some elements are
@@ -50,9 +82,10 @@ Values Neighbours::Load(const ir::LoadPlan& planned, const ir::Read& read, const
   }
   const ExprId else_value = pool()[read.value].args[2];
   const bool constant = pool()[else_value].op == ExprOp::kConstInt || pool()[else_value].op == ExprOp::kConstFloat;
-  if (constant && address.checks.empty()) {
-    Value* otherwise = ToMemory(elements_.Eval(else_value, first, 1, {})[0], module()[plan.buffer].dtype);
-    return vectors_.Load(plan, address, first, count, masks, otherwise);
+  if (constant) {
+    const ir::Buffer& buffer = module()[plan.buffer];
+    Value* otherwise = ToMemory(elements_.Eval(else_value, first, 1, {})[0], buffer.dtype);
+    if (address.checks.empty() || otherwise == memory_.PadValue(buffer)) return vectors_.Load(plan, address, first, count, masks, otherwise);
   }
   const Values loaded = vectors_.Load(plan, address, first, count, masks);
   return Select(masks, loaded, elements_.Eval(else_value, first, count, loads));

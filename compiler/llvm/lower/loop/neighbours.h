@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "compiler/llvm/lower/loop/elements.h"
 #include "compiler/llvm/lower/loop/settled_values.h"
@@ -15,13 +17,21 @@ namespace kiln::llvm_ir {
 
 class Neighbours : Part {
  public:
-  Neighbours(KernelContext& context, Iterations& iterations, Addresses& addresses, Vectors& vectors, Elements& elements)
-      : Part(context), addresses_(addresses), vectors_(vectors), elements_(elements), settled_(module(), facts(), iterations.loop()) {}
+  Neighbours(KernelContext& context, Memory& memory, Iterations& iterations, Addresses& addresses, Vectors& vectors, Elements& elements)
+      : Part(context),
+        memory_(memory),
+        loop_(iterations.loop()),
+        addresses_(addresses),
+        vectors_(vectors),
+        elements_(elements),
+        settled_(module(), facts(), iterations.loop()) {}
 
   // The store's value for registers first … first + count − 1.
   Values Eval(const ir::Store& store, int64_t first, int64_t count);
 
  private:
+  bool IsShared(ir::ExprId comparison, int64_t count) const;
+  std::span<const ir::ExprId> SharedIn(ir::ExprId value, int64_t count);
   Values Load(const ir::LoadPlan& plan, const ir::Read& read, const Loads& loads, int64_t first, int64_t count);
   Values Select(const Values& masks, const Values& loaded, const Values& other) const;
   Values EvalPacked(ir::ExprId value, int64_t packed, int64_t first, int64_t count, const Loads& loads);
@@ -36,11 +46,14 @@ class Neighbours : Part {
   Value* MakeHalves(const ir::ExprNode& shift, int64_t first, const Loads& loads);
   Value* MakeShiftedWord(const ir::ExprNode& node, int64_t first, const Loads& loads);
 
+  Memory& memory_;
+  const compiler::ThreadLoop& loop_;
   Addresses& addresses_;
   Vectors& vectors_;
   Elements& elements_;
   const SettledValues settled_;
-  std::unordered_map<uint32_t, Value*> pairs_;  // subexpressions of the pair under way, each computed once
+  std::unordered_map<uint32_t, std::vector<ir::ExprId>> shared_;  // by the value of a store
+  std::unordered_map<uint32_t, Value*> pairs_;                    // subexpressions of the pair under way, each computed once
 };
 
 }  // namespace kiln::llvm_ir
