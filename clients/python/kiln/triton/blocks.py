@@ -238,6 +238,6 @@ def _atomic(name: str) -> Builtin:
     return Builtin(function, name)
 
 
-POINTER_METHODS = {"advance": advance}
-METHODS = {"load": load_tensor_descriptor, "store": store_tensor_descriptor, "gather": _gather, "scatter": _scatter,
-           **{f"atomic_{fn}": _atomic(f"atomic_{fn}") for fn in ("add", "min", "max", "and", "or", "xor")}}
+BlockPointer.METHODS = {"advance": advance}
+Descriptor.METHODS = {"load": load_tensor_descriptor, "store": store_tensor_descriptor, "gather": _gather, "scatter": _scatter,
+                      **{f"atomic_{fn}": _atomic(f"atomic_{fn}") for fn in ("add", "min", "max", "and", "or", "xor")}}

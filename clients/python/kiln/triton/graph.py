@@ -118,7 +118,7 @@ def remove(op: Op) -> None:
 # Operations whose results depend on their operands alone.
 PURE = frozenset((
     "arith.constant", "tt.make_range", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.trans", "tt.reshape", "tt.gather", "tt.addptr",
-    "tt.int_to_ptr", "tt.ptr_to_int", "tt.bitcast",
+    "tt.int_to_ptr", "tt.ptr_to_int", "tt.bitcast", "tle.local_ptr",
     "arith.select", "arith.cast", "arith.bitcast", "arith.binary", "arith.unary", "arith.cmp", "math.fma", "tt.get_program_id",
     "tt.get_num_programs"))
 

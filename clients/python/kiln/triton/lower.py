@@ -355,24 +355,30 @@ class Lowering:
         value, dtype = op.result, op.result.element.kiln
         self.data.add(value)
         if not value.shape:
-            self.bind(value, self.loaded(op, ()))
+            self.bind(value, self.loaded(op.operands, dtype, ()))
+            return
+        region = unchanged_region(self, op) if self._feeds_products(value) else None
+        if region is not None:
+            self.symbols.put(value, Seen(region))
             return
         gathered = all(isinstance(user, Op) and user.name == "tt.gather" and user.operands[1] is not value for user in value.uses)
         buffer = self.allocate("SHARED" if self._feeds_products(value) or gathered else "FRAGMENT", value.shape, dtype, self.name(value, "loaded"))
-        self.parallel(value.shape, lambda indices: self.put(buffer, value.shape, indices, self.loaded(op, indices)))
+        self.parallel(value.shape, lambda indices: self.put(buffer, value.shape, indices, self.loaded(op.operands, dtype, indices)))
         self.symbols.put(value, Held(buffer))
 
-    def loaded(self, op: Op, indices) -> Expr:
-        """An element that a load gives; nothing is read where its mask is false."""
-        pointer, *rest = op.operands
-        element = load(self.symbols.base(pointer), (self.at(pointer, indices),))
+    def loaded(self, operands, dtype, indices) -> Expr:
+        """An element that a load gives; nothing is read where its mask is false. ``operands``: pointers, and perhaps a mask and what is read elsewhere."""
+        pointer, *rest = operands
+        element = load(*self.symbols.element(pointer, indices))
         if rest:
             other = _as_type(self.at(rest[1], indices), element.dtype) if len(rest) > 1 else const(0, element.dtype)
             element = masked(self.at(rest[0], indices), element, other)
-        return _as_type(element, op.result.element.kiln)
+        return _as_type(element, dtype)
 
     def store(self, op: Op) -> None:
-        self.guarded(op, lambda indices, buffer, index, value: self.emit(ir.Store(buffer, [index], _as_type(value, buffer.dtype))))
+        pointer, value, *mask = op.operands
+        self.guarded(pointer, mask, lambda indices, buffer, places: self.emit(
+            ir.Store(buffer, places, _as_type(self.at(value, indices), buffer.dtype))))
 
     def atomic(self, op: Op) -> None:
         """Of what nothing uses, the old value is not asked for; where the mask is false, it is 0."""
@@ -385,14 +391,17 @@ class Lowering:
             held = self.allocate("FRAGMENT", value.shape, dtype, self.name(value, "before"))
             self.emit(ir.Fill(held.whole(), const(0, dtype)))
 
-        def made(indices, buffer, index, *values):
+        count = 1 + op.attrs["values"]
+
+        def made(indices, buffer, places):
+            values = [self.at(x, indices) for x in op.operands[1:count]]
             compare = values[0] if len(values) > 1 else None
             old = None if held is None else ir.Element(self.allocate("LOCAL", (), dtype, "old"), [as_expr(0)])
-            self.emit(ir.Atomic(op.attrs["kind"], buffer, [index], values[-1] if values else None, False, compare, old, op.attrs["order"]))
+            self.emit(ir.Atomic(op.attrs["kind"], buffer, places, values[-1] if values else None, False, compare, old, op.attrs["order"]))
             if old is not None:
                 self.put(held, value.shape, indices, load(old.buffer, old.indices))
 
-        self.guarded(op, made, 1 + op.attrs["values"])
+        self.guarded(op.operands[0], op.operands[count:], made)
         if held is None:
             return
         if value.shape:
@@ -400,15 +409,11 @@ class Lowering:
         else:
             self.bind(value, load(held, (as_expr(0),)))
 
-    def guarded(self, op: Op, made, count: int = 2) -> None:
-        """For each element, where the mask is true, the statements that ``made`` emits of the element's place and values. ``count``: of the
-        operands before the mask."""
-        pointer, *values = op.operands[:count]
-        mask = op.operands[count:]
-        buffer = self.symbols.base(pointer)
-
+    def guarded(self, pointer: Value, mask, made) -> None:
+        """For each element, where the mask is true, the statements that ``made`` emits of its indices and of the buffer and the place that the pointer
+        leads to. ``mask``: none or one."""
         def body(indices):
-            parts = (indices, buffer, self.at(pointer, indices), *(self.at(value, indices) for value in values))
+            parts = (indices, *self.symbols.element(pointer, indices))
             condition = self.at(mask[0], indices) if mask else as_expr(True)
             if constant_value(condition) is True:
                 made(*parts)
@@ -460,6 +465,8 @@ class Lowering:
         while isinstance(place, Alias):
             value = place.value
             place = self.symbols.place.get(value)
+        if isinstance(place, Seen) and place.region.dtype == dtype:
+            return place.region, transposed
         held = place.buffer if isinstance(place, Held) and place.buffer.dtype == dtype else None
         if held is not None and (held.space == "SHARED" or left and not transposed):
             return held.whole(), transposed
@@ -490,9 +497,10 @@ def _as_type(x: Expr, dtype) -> Expr:
 
 
 from . import flow  # noqa: E402
+from .extensions.lowering import LOWERED, Seen, unchanged_region  # noqa: E402
 
 _LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.atomic_rmw": Lowering.atomic, "tt.reduce": Lowering.reduce,
             "tt.dot": Lowering.dot, "tt.map_elementwise": Lowering.map_elementwise,
             "tt.histogram": Lowering.histogram, "tt.exchange": Lowering.exchange, "tt.alternate": Lowering.alternate,
             "llvm.intr.assume": Lowering.assume, "tt.print": lower_message, "gpu.barrier": Lowering.barrier,
-            "scf.for": flow.lower_for, "scf.while": flow.lower_while, "scf.if": flow.lower_if}
+            "scf.for": flow.lower_for, "scf.while": flow.lower_while, "scf.if": flow.lower_if, **LOWERED}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys as _sys
 
-from .extensions.tiles import load  # noqa: F401
+from .extensions.tiles import cumsum, extract_tile, insert_tile, load  # noqa: F401
 from .language import range  # noqa: F401
 
 language = _sys.modules[__name__]

@@ -10,7 +10,7 @@ import pytest
 import triton
 import triton.experimental.tle as tle
 import triton.language as tl
-from numbers_of import argument, error, normal, rounded, stored, strides, values
+from numbers_of import argument, error, normal, refused, rounded, stored, strides, values
 
 import kiln.triton
 
@@ -60,6 +60,151 @@ def asked_at_run_time(x_ptr, n):
 def test_the_hint_is_a_constant():
     with pytest.raises(kiln.triton.CompilationError, match=r"tle_test.py:\d+: tle.load\(is_async=a value of type"):
         asked_at_run_time[(1,)](np.zeros(4, np.float32), 7)
+
+
+# Tiles of blocks.
+
+
+@triton.jit
+def tiles_out(x_ptr, at_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, HOW: tl.constexpr, I: tl.constexpr,
+              J: tl.constexpr):
+    m, n = tl.arange(0, M), tl.arange(0, N)
+    x = tl.load(x_ptr + m[:, None] * N + n[None, :])
+    if HOW == "number":
+        tile = tle.extract_tile(x, I * (N // TN) + J, [TM, TN])
+    elif HOW == "numbers":
+        tile = tle.extract_tile(x, (I, J), (TM, TN))
+    elif HOW == "loaded":
+        tile = tle.extract_tile(x, tl.load(at_ptr) * (N // TN) + tl.load(at_ptr + 1), [TM, TN])
+    else:
+        tile = tle.extract_tile(x, [tl.load(at_ptr), J], [TM, TN])
+    tm, tn = tl.arange(0, TM), tl.arange(0, TN)
+    tl.store(out_ptr + tm[:, None] * TN + tn[None, :], tile)
+
+
+@triton.jit
+def tiles_in(x_ptr, tile_ptr, at_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, HOW: tl.constexpr,
+             I: tl.constexpr, J: tl.constexpr):
+    m, n = tl.arange(0, M), tl.arange(0, N)
+    tm, tn = tl.arange(0, TM), tl.arange(0, TN)
+    x = tl.load(x_ptr + m[:, None] * N + n[None, :])
+    tile = tl.load(tile_ptr + tm[:, None] * TN + tn[None, :])
+    if HOW == "number":
+        x = tle.insert_tile(x, tile, I * (N // TN) + J)
+    elif HOW == "numbers":
+        x = tle.insert_tile(x, tile, (I, J))
+    elif HOW == "loaded":
+        x = tle.insert_tile(x, tile, index=tl.load(at_ptr) * (N // TN) + tl.load(at_ptr + 1))
+    else:
+        x = tle.insert_tile(x, tile, (tl.load(at_ptr), J))
+    tl.store(out_ptr + m[:, None] * N + n[None, :], x)
+
+
+@pytest.mark.parametrize("how", ["number", "numbers", "loaded", "mixed"])
+@pytest.mark.parametrize("m, n, tm, tn, i, j, dtype", [(64, 64, 16, 32, 3, 1, "float32"), (12, 40, 4, 8, 1, 3, "float16"), (32, 8, 32, 1, 0, 5, "int64"),
+                                                       (8, 16, 8, 16, 0, 0, "int8")])
+def test_tiles_of_a_block(how, m, n, tm, tn, i, j, dtype):
+    rng = np.random.default_rng(m + n)
+    x, tile = (rng.integers(-100, 100, shape).astype(dtype) for shape in ((m, n), (tm, tn)))
+    at, out = np.array([i, j], np.int32), np.zeros((tm, tn), dtype)
+    tiles_out[(1,)](x, at, out, M=m, N=n, TM=tm, TN=tn, HOW=how, I=i, J=j)
+    assert (out == x[i * tm : (i + 1) * tm, j * tn : (j + 1) * tn]).all()
+    whole, expected = np.zeros_like(x), x.copy()
+    expected[i * tm : (i + 1) * tm, j * tn : (j + 1) * tn] = tile
+    tiles_in[(1,)](x, tile, at, whole, M=m, N=n, TM=tm, TN=tn, HOW=how, I=i, J=j)
+    assert (whole == expected).all()
+
+
+@triton.jit
+def turned(x_ptr, out_ptr, N: tl.constexpr, T: tl.constexpr):
+    """Swaps tiles in a loop, and bits of a mask in it."""
+    n = tl.arange(0, N)
+    x = tl.load(x_ptr + n)
+    for k in range(N // T // 2):
+        first, last = tle.extract_tile(x, k, [T]), tle.extract_tile(x, N // T - 1 - k, [T])
+        x = tle.insert_tile(tle.insert_tile(x, last, k), first, N // T - 1 - k)
+    small = tle.insert_tile(x < 0, tle.extract_tile(x > 50, 1, [T]), 0)
+    tl.store(out_ptr + n, tl.where(small, 1000, x))
+
+
+def test_tiles_in_a_loop_and_of_bits():
+    x = np.random.default_rng(6).integers(-100, 100, 48).astype(np.int32)
+    out = np.zeros_like(x)
+    turned[(1,)](x, out, N=48, T=8)
+    expected = x.reshape(6, 8)[::-1].ravel()
+    small = expected < 0
+    small[:8] = expected[8:16] > 50
+    assert (out == np.where(small, 1000, expected)).all()
+
+
+@triton.jit
+def sums_before(x_ptr, out_ptr, total_ptr, N: tl.constexpr, REVERSE: tl.constexpr):
+    n = tl.arange(0, N)
+    before, total = tle.cumsum(tl.load(x_ptr + n), axis=0, reverse=REVERSE)
+    tl.store(out_ptr + n, before)
+    tl.store(total_ptr, total)
+
+
+@pytest.mark.parametrize("n, dtype, reverse", [(128, "int32", False), (100, "float32", True), (33, "int8", True), (1, "float32", False),
+                                               (512, "int64", True), (64, "bfloat16", False)])
+def test_sums_of_what_comes_before(n, dtype, reverse):
+    x = np.random.default_rng(n).integers(-100, 100, n) if "int" in dtype else rounded(normal(n, n), dtype)
+    result = {"int8": np.int32, "bfloat16": np.float32}.get(dtype, dtype)
+    out, total = np.zeros(n, result), np.zeros(1, result)
+    sums_before[(1,)](argument(stored(x, dtype) if dtype == "bfloat16" else x.astype(dtype), dtype), out, total, N=n, REVERSE=reverse)
+    expected = np.cumsum(x[::-1] if reverse else x) - (x[::-1] if reverse else x)
+    assert error(out, expected[::-1] if reverse else expected) < 1e-5 and error(total, [x.sum()]) < 1e-5
+
+
+# What is refused. Each kernel has a comment "here:" in the line that is refused, and what the text must hold.
+
+
+@triton.jit
+def no_grid(x, n):
+    tle.extract_tile(tl.load(x + tl.arange(0, 8)), 0, [3])  # here: is no grid of tiles of shape [3]
+
+
+@triton.jit
+def no_such_tile(x, n):
+    tle.extract_tile(tl.load(x + tl.arange(0, 8)), 4, [2])  # here: tle.extract_tile: tile 4 of 4
+
+
+@triton.jit
+def no_index(x, n):
+    tle.extract_tile(tl.load(x + tl.arange(0, 8)), 1.0, [2])  # here: a tile's index is an integer
+
+
+@triton.jit
+def too_many_indices(x, n):
+    tle.insert_tile(tl.zeros([4, 4], tl.float32), tl.zeros([2, 2], tl.float32), (n, n, n))  # here: with 3 indices of a block of 2 dimensions
+
+
+@triton.jit
+def two_types(x, n):
+    tle.insert_tile(tl.zeros([4, 4], tl.float32), tl.zeros([2, 2], tl.int32), 0)  # here: cast it with .to(…)
+
+
+@triton.jit
+def tile_of_pointers(x, n):
+    tle.extract_tile(x + tl.arange(0, 8), 0, [2])  # here: take the tile of the offsets, and add it to the pointer
+
+
+@triton.jit
+def two_dimensions(x, n):
+    tle.cumsum(tl.zeros([4, 4], tl.float32), axis=1)  # here: it takes a block of one dimension; tl.cumsum has others
+
+
+@triton.jit
+def misspelt(x, n):
+    tle.extract_tile(tl.zeros([4], tl.float32), 0, tile=[2])  # here: tle.extract_tile: got an unexpected keyword argument 'tile'
+
+
+@pytest.mark.parametrize("kernel", [no_grid, no_such_tile, no_index, too_many_indices, two_types, tile_of_pointers, two_dimensions, misspelt])
+def test_refusals(kernel):
+    refused(kernel, np.zeros(8, np.float32), 3)
+
+
+# The kernel of the document.
 
 
 def seed_kernel():

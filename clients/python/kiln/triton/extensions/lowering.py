@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations of ``tle`` → the tile language's program."""
+
+from __future__ import annotations
+
+from ...language import program as ir
+from ...language.buffer import Buffer, Region, load
+from ...language.expr import as_expr
+from ..graph import PURE, Block, Op, Value
+from .buffers import Box, seen
+
+
+class Seen:
+    """A part of a buffer in shared memory, which has a block's elements as long as they are wanted."""
+
+    def __init__(self, region: Region):
+        self.region = region
+
+    def at(self, symbols, value, indices):
+        inner = dict(zip(self.region.dims, indices))
+        return load(self.region.buffer, [as_expr(o) + inner[d] if d in inner else as_expr(o) for d, o in enumerate(self.region.offsets)])
+
+
+def alloc(lowering, op: Op) -> None:
+    memory = op.attrs["memory"]
+    lowering.count += 1
+    buffer = Buffer("SHARED", memory.shape, memory.element.kiln, memory.name or f"buffer_{lowering.count}")
+    lowering.symbols.buffers[memory] = buffer
+    lowering.shared.append(ir.Alloc(buffer, location=lowering.here))
+
+
+def region_of(lowering, view, operands):
+    """The part of a buffer that a view is, or None where it has another shape."""
+    view = seen(view, operands)
+    buffer = lowering.symbols.buffers[view.memory]
+    offsets, extents, dims = [as_expr(0)] * len(buffer.shape), list(buffer.shape), list(range(len(buffer.shape)))
+    sizes = view.shape
+    for step in view.steps:
+        if not isinstance(step, Box):
+            return None
+        for d, offset in zip(dims, step.offsets):
+            offsets[d] = offsets[d] + lowering.at(offset)
+        for place, d in enumerate(dims):
+            if place not in step.kept:
+                extents[d] = 1
+        dims = [dims[place] for place in step.kept]
+    for d, size in zip(dims, sizes):
+        extents[d] = size
+    return Region(buffer, offsets, extents, dims)
+
+
+# What writes to no shared memory that a program has allocated, beside stores.
+_READS = PURE | {"tt.load", "tt.dot", "tt.reduce", "tt.exchange", "tt.alternate", "tle.alloc"}
+
+
+def unchanged_region(lowering, op: Op):
+    """The part of a buffer that a load reads as a whole, where the buffer still holds it when the last of those who take the block do. None: a copy is
+    needed."""
+    pointer = op.operands[0]
+    source = pointer.op
+    if len(op.operands) > 1 or source is None or source.name != "tle.local_ptr" or source.attrs["count"] or pointer in lowering.symbols.place:
+        return None
+    takers, open_ = set(), [op.result]
+    while open_:
+        for user in open_.pop().uses:
+            if isinstance(user, Block) or user.block is not op.block:
+                return None
+            takers.add(user)
+            if user.name in PURE:
+                open_ += user.results
+    ops = op.block.ops
+    last = max(ops.index(user) for user in takers)
+    for between in ops[ops.index(op) : last]:
+        if between.name not in _READS and not (between.name == "tt.store" and _memory(between.operands[0]) not in (None, source.attrs["view"].memory)):
+            return None
+    return region_of(lowering, source.attrs["view"], source.operands)
+
+
+def _memory(pointer: Value):
+    """What a pointer leads into: an allocation, a parameter of the kernel, or None where that does not show."""
+    while pointer.op is not None and pointer.op.name in ("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.trans", "tt.reshape", "tt.addptr"):
+        pointer = pointer.op.operands[0]
+    if pointer.op is not None:
+        return pointer.op.attrs["view"].memory if pointer.op.name == "tle.local_ptr" else None
+    return pointer
+
+
+def copy(lowering, op: Op) -> None:
+    """Between pointers into tensors and a buffer, as one loop over their elements: what the compiler knows as the copy of a tile. Operands: pointers, a
+    mask where one is given, and those of the view."""
+    pointer, mask, values = op.operands[0], op.operands[1 : op.attrs["masks"] + 1], op.operands[op.attrs["masks"] + 1 :]
+    view, dtype = op.attrs["view"], lowering.symbols.base(pointer).dtype
+    buffer = lowering.symbols.buffers[view.memory]
+
+    def place(indices) -> list:
+        return list(view.places(lowering.at, values, indices))
+
+    if op.attrs["into"]:
+        lowering.parallel(view.shape, lambda indices: lowering.emit(
+            ir.Store(buffer, place(indices), lowering.loaded([pointer, *mask], dtype, indices))))
+    else:
+        lowering.guarded(pointer, mask, lambda indices, tensor, at: lowering.emit(ir.Store(tensor, at, load(buffer, place(indices)))))
+
+
+LOWERED = {"tle.alloc": alloc, "tle.copy": copy}
