@@ -155,6 +155,12 @@ def _box(b, block, offsets, checked, what: str) -> tuple:
     return b.broadcast_to(pointers, block.block_shape), mask
 
 
+def places_of(b, desc: Descriptor, offsets, what: str) -> tuple:
+    """(pointers to a descriptor's block, which of them are inside, what is read elsewhere), all of the block's shape."""
+    pointers, mask = _box(b, desc, offsets, range(len(desc.shape)), what)
+    return pointers, b.broadcast_to(mask, pointers.shape), b.broadcast_to(_filler(b, desc.dtype, desc.padding), pointers.shape)
+
+
 def checked_of(block: BlockPointer, boundary_check) -> tuple:
     axes = boundary_check if isinstance(boundary_check, (tuple, list)) else (boundary_check,)
     rank = len(block.block_shape)

@@ -89,8 +89,13 @@ def _stages(lowering, op: Op, region: Block) -> int:
     own = op.attrs["num_stages"]
     if own is not None:
         return own
-    feeds = any(o.name == "tt.dot" for o in region.ops) and any(o.name == "tt.load" for o in region.ops)
-    return lowering.num_stages if feeds else 0
+    feeds = any(o.name == "tt.dot" for o in region.ops) and any(o.name == "tt.load" or _copies_whole(o) for o in region.ops)
+    return lowering.num_stages if feeds and not lowering.roles else 0
+
+
+def _copies_whole(op: Op) -> bool:
+    """Whether a copy writes all of a buffer; of one with slots the program takes turns itself."""
+    return op.name == "tle.copy" and op.attrs["into"] and not op.attrs["view"].steps
 
 
 # Values that advance by a step.

@@ -45,6 +45,7 @@ class Lowering:
         self.fixed: set = set()  # operations that stay symbolic
         self.shared: list = []  # allocations at the head of the kernel
         self.told: list = []  # the messages that the kernel writes
+        self.roles = roles_of(function)  # groups of warps, or None
         self.multiplies = False  # whether it has products of tiles
         self.messages = buffer_of_messages()
         self.stmts: list = []
@@ -70,8 +71,11 @@ class Lowering:
             func.params.append(ir.Param(self.messages.name, buffer=self.messages))
         self._append_memories(func)
         threads = 1 if is_scalar(self.function.body) else 32 * self.num_warps  # a kernel of scalars: nobody waits for others
+        threads = self.roles.threads if self.roles else threads
         kernel = ir.Kernel([var.expr for var in grid], (threads, 1, 1), blocks, func.name, body=[*self.shared, *body])
         func.kernels.append(kernel)
+        if self.roles:
+            self.roles.settle(kernel)
         return func
 
     def _append_memories(self, func: ir.PrimFunc) -> None:
@@ -498,9 +502,10 @@ def _as_type(x: Expr, dtype) -> Expr:
 
 from . import flow  # noqa: E402
 from .extensions.lowering import LOWERED, Seen, unchanged_region  # noqa: E402
+from .extensions.signals import LOWERED as SIGNALS, roles_of  # noqa: E402
 
 _LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.atomic_rmw": Lowering.atomic, "tt.reduce": Lowering.reduce,
             "tt.dot": Lowering.dot, "tt.map_elementwise": Lowering.map_elementwise,
             "tt.histogram": Lowering.histogram, "tt.exchange": Lowering.exchange, "tt.alternate": Lowering.alternate,
             "llvm.intr.assume": Lowering.assume, "tt.print": lower_message, "gpu.barrier": Lowering.barrier,
-            "scf.for": flow.lower_for, "scf.while": flow.lower_while, "scf.if": flow.lower_if, **LOWERED}
+            "scf.for": flow.lower_for, "scf.while": flow.lower_while, "scf.if": flow.lower_if, **LOWERED, **SIGNALS}

@@ -262,4 +262,4 @@ def store(b, buffer, value):
     tl.store.run(b, local_ptr.run(b, buffer), value)
 
 
-buffered_tensor.METHODS = {"load": load, "store": store, "slot": _slot, "subslice": _subslice, "slice": _subslice, "reshape": _reshape}
+METHODS = buffered_tensor.METHODS = {"load": load, "store": store, "slot": _slot, "subslice": _subslice, "slice": _subslice, "reshape": _reshape}

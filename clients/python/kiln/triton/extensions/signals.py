@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of warps, barriers and pipes → roles and signals of the tile language. Where a kernel has no groups, each statement sees what those before it
+did, so its barriers and pipes are nothing.
+
+In the tile language each thread arrives for itself. A group of warps arrives as a whole: all its threads do. Where groups of different sizes arrive at
+one barrier, the threads of the smaller one arrive more than once, so that a turn needs the same number whoever comes."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+from ...errors import NoEffectWarning
+from ...language import program as ir
+from ...language.barriers import Barriers
+from ...language.buffer import load
+from ...language.expr import Var, as_expr, binary, const, logical
+from ...language.dtypes import int32
+from ...language.signals import Role, Signal, Wish, settle
+from ..errors import Refusal
+from ..graph import Op
+from ..symbolic import Known
+from .barriers import MOST
+from .roles import GROUP
+
+_REGISTERS = 65536  # of a multiprocessor, for the threads of a block that has it alone
+
+
+def find(block, name: str):
+    """The operations of a name in a block and those within it."""
+    for op in block.ops:
+        if op.name == name:
+            yield op
+        for region in op.regions:
+            yield from find(region, name)
+
+
+class Roles:
+    """The groups of a kernel that has some. ``threads``: how many of them there are."""
+
+    def __init__(self, op: Op, body):
+        self.op, self.barriers = op, {}
+        sizes = [32 * warps for warps in op.attrs["warps"]]
+        self.threads = sum(sizes)
+        # Whole warp groups come first among the workers, so that they begin at a warp group.
+        order = [0, *sorted(range(1, len(sizes)), key=lambda i: sizes[i] % (32 * GROUP) != 0)]
+        starts = {i: sum(sizes[j] for j in order[:place]) for place, i in enumerate(order)}
+        self.sizes, self.starts, self.thread = sizes, [starts[i] for i in range(len(sizes))], Var("THREAD", int32, "tx")
+        self.present = self.threads  # how many threads come to the statement that is lowered
+        self._arrivals, self._readers = {}, {}  # {turns: [(times, threads)]}, {ring: {reader: threads}}
+        for place, size in ((body, self.threads), *zip(op.regions, sizes)):
+            self._look(place, size)
+
+    def _look(self, block, threads: int) -> None:
+        for op in block.ops:
+            if op.name == "tle.arrive":
+                self._arrivals.setdefault(op.attrs["turns"], []).append((op.attrs["times"], threads))
+            if op.name == "tle.turn" and op.attrs["kind"] in ("commit", "release"):
+                who = self._readers.setdefault(op.attrs["ring"], {})
+                if who.setdefault(op.attrs["reader"], threads) != threads:
+                    raise Refusal("a pipe's slot is filled, or released by one reader, in groups of warps of different sizes; name a reader for each group")
+            for region in op.regions if op is not self.op else ():
+                self._look(region, threads)
+
+    def condition(self, number: int):
+        """Whether a thread is one of a group."""
+        first = self.starts[number]
+        return logical("AND", binary("GE", self.thread.expr, first), binary("LT", self.thread.expr, first + self.sizes[number]))
+
+    def of_turns(self, turns) -> tuple:
+        """(the barriers, how many arrivals a unit of theirs is, the threads that one arrival stands for)"""
+        if turns not in self.barriers:
+            sites = self._arrivals.get(turns, [])
+            unit = math.gcd(turns.arrivals, *(times for times, _ in sites))
+            threads = math.lcm(*(threads for _, threads in sites)) if sites else self.sizes[0]
+            made = Barriers([turns.arrivals // unit * threads] * turns.count)
+            made.buffer.name = turns.name or "barriers"
+            self.barriers[turns] = made, unit, threads
+        return self.barriers[turns]
+
+    def of_ring(self, ring, full: bool) -> Barriers:
+        """Those that say that slots are full, or that they are free."""
+        if (ring, full) not in self.barriers:
+            who = self._readers.get(ring, {})
+            readers = [threads for reader, threads in who.items() if reader in ring.readers]
+            count = who.get("", self.sizes[0]) if full else sum(readers) or self.sizes[0]
+            made = Barriers([count] * ring.capacity)
+            made.buffer.name = f"{ring.name or 'pipe'}_{'full' if full else 'free'}"
+            self.barriers[ring, full] = made
+        return self.barriers[ring, full]
+
+    def registers(self, number: int, has: list):
+        """Those that a group asks for at its beginning, or None. ``has``: those of the workers."""
+        at_first = _REGISTERS // self.threads // 8 * 8
+        rest = _REGISTERS - sum(count * size for count, size in zip(has, self.sizes[1:]))
+        count = has[number - 1] if number else min(rest // self.sizes[0] // 8 * 8, 240)
+        return None if count < 24 or count == at_first else Wish(count, count > at_first, name="set_max_nreg")
+
+    def settle(self, kernel: ir.Kernel) -> None:
+        kernel.thread_var = self.thread
+        settle(kernel)
+
+
+def roles_of(function):
+    """The groups of warps of a kernel, or None."""
+    found = next(find(function.body, "tle.warp_specialize"), None)
+    return Roles(found, function.body) if found else None
+
+
+def warp_specialize(lowering, op: Op) -> None:
+    roles, registers = lowering.roles, list(op.attrs["registers"])
+    if registers and any(size % (32 * GROUP) for size in roles.sizes):
+        _no_effect(op, "worker_num_regs of tle.gpu.warp_specialize", f"registers are given to groups of {GROUP} warps, so leave it out, or give each function a "
+                   f"multiple of {GROUP} warps")
+        registers = []
+    for number, region in enumerate(op.regions):
+        role = Role(roles.condition(number), location=lowering.here)
+        roles.present = roles.sizes[number]
+        with lowering.within(role.then_body):
+            wish = roles.registers(number, registers) if registers else None
+            if wish is not None:
+                lowering.emit(wish)
+            lowering.block(region)
+        lowering.stmts.append(role)
+        lowering.symbols.forget()
+
+
+def _no_effect(op: Op, what: str, instead: str) -> None:
+    warnings.warn_explicit(f"{what} has no effect in Kiln: {instead}", NoEffectWarning, op.file, op.line)
+
+
+_IN_ORDER = "in a kernel without tle.gpu.warp_specialize each statement sees what those before it did; leave it out"
+
+
+def _signal(lowering, barriers: Barriers, index, parity=None, times: int = 1) -> None:
+    if times > MOST:
+        raise Refusal(f"{times} arrivals of each thread at one barrier for a copy; let copies with one barrier bring numbers of bytes that have a larger "
+                      "common divisor")
+    name = "barrier_arrive" if parity is None else "barrier_wait"
+    for _ in range(times):
+        lowering.emit(Signal(barriers, index, lowering.roles.present, parity, name))
+
+
+def wait(lowering, op: Op) -> None:
+    turns = op.attrs["turns"]
+    if lowering.roles is None:
+        return _no_effect(op, "tle.gpu.barrier_wait", _IN_ORDER)
+    index, turn = (lowering.at(operand) for operand in op.operands)
+    _signal(lowering, lowering.roles.of_turns(turns)[0], index, binary("BIT_AND", turn + int(turns.ahead), 1))
+
+
+def arrive(lowering, op: Op) -> None:
+    turns = op.attrs["turns"]
+    if lowering.roles is None:
+        if not turns.of_bytes:
+            _no_effect(op, "tle.gpu.barrier_arrive", _IN_ORDER)
+        return
+    barriers, unit, threads = lowering.roles.of_turns(turns)
+    _signal(lowering, barriers, lowering.at(op.operands[0]), None, op.attrs["times"] // unit * (threads // lowering.roles.present))
+
+
+def pipe(lowering, op: Op) -> None:
+    """At first no slot says that the pipe is closed."""
+    if op.attrs["ring"].closes:
+        buffer = lowering.symbols.buffers[op.attrs["ends"].memory]
+        lowering.emit(ir.Fill(buffer.whole(), const(0, buffer.dtype)))
+
+
+def turn(lowering, op: Op) -> None:
+    if lowering.roles is None:
+        return
+    ring, kind = op.attrs["ring"], op.attrs["kind"]
+    if ring.one_shot and kind in ("acquire", "release"):
+        return
+    index = lowering.at(op.operands[0])
+    stage, again = index % ring.capacity, binary("BIT_AND", index // ring.capacity, 1)
+    full = lowering.roles.of_ring(ring, kind in ("commit", "wait"))
+    parity = {"acquire": binary("BIT_XOR", again, 1), "wait": again}.get(kind)
+    _signal(lowering, full, stage, parity)
+
+
+def is_closed(lowering, op: Op) -> None:
+    value = op.result
+    if not op.attrs["ring"].closes:
+        lowering.symbols.put(value, Known(as_expr(False)))
+        return
+    lowering.data.add(value)
+    buffer = lowering.symbols.buffers[op.attrs["ends"].memory]
+    lowering.bind(value, binary("NE", load(buffer, (lowering.at(op.operands[0]),)), 0))
+
+
+LOWERED = {"tle.warp_specialize": warp_specialize, "tle.wait": wait, "tle.arrive": arrive, "tle.pipe": pipe, "tle.turn": turn,
+           "tle.is_closed": is_closed}
