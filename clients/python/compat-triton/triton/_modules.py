@@ -49,8 +49,10 @@ def install(package: str) -> None:
     """Lets them be imported."""
     given = {"language": language, "language.core": language, "language.math": language, "language.standard": language, "testing": testing,
              "knobs": knobs, "language.extra.libdevice": libdevice, "language.extra.cuda.libdevice": libdevice,
-             "language.target_info": target_info, "experimental.tle": tle, "experimental.tle.language": tle}
-    language.__path__ = tle.__path__ = []  # so that an import of what is not in them says so
+             "language.target_info": target_info, **{f"experimental.{name}": tle for name in ("tle", "tle.language", "tle.language.core")},
+             **{f"experimental.tle.{name}": tle.gpu for name in ("gpu", "language.gpu", "language.gpu.core")},
+             **{f"experimental.tle.{name}": tle.raw for name in ("raw", "language.raw", "language.raw.core")}}
+    language.__path__ = tle.__path__ = tle.gpu.__path__ = tle.raw.__path__ = []  # so that an import of what is not in them says so
     given.update({name: _module(f"{package}.{name}", names) for name, names in _NAMES.items()})
     for name, module in sorted(given.items()):  # a package before what is in it
         sys.modules[f"{package}.{name}"] = module

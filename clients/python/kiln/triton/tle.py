@@ -7,9 +7,10 @@ from __future__ import annotations
 import sys as _sys
 
 from .builtin import Absent as _Absent
-from .extensions import gpu  # noqa: F401
+from .extensions import gpu, raw  # noqa: F401
 from .extensions.buffers import buffered_tensor  # noqa: F401
 from .extensions.pipes import pipe  # noqa: F401
+from .extensions.raw import called_from_tle as call  # noqa: F401
 from .extensions.tiles import cumsum, extract_tile, insert_tile, load  # noqa: F401
 from .language import range  # noqa: F401
 

@@ -20,7 +20,14 @@ SEED = "KILN_TLE_SPARSE_ATTENTION"  # the file of the document's kernel, which i
 def test_names():
     import triton.experimental.tle.language as language
 
+    import triton.experimental.tle.language.gpu as gpu
+    import triton.experimental.tle.language.raw as raw_of_language
+    import triton.experimental.tle.raw as raw
+
     assert language is tle and tle is kiln.triton.tle and tle.language is language and tle.range is tl.range
+    assert gpu is tle.gpu and raw is raw_of_language is tle.raw
+    with pytest.raises(AttributeError, match="tle.language.gpu.nothing is not part"):
+        gpu.nothing
     with pytest.raises(AttributeError, match="triton.experimental.tle.nothing is not part"):
         tle.nothing
     with pytest.raises(ModuleNotFoundError, match="triton.experimental.gluon is not part of Kiln"):
@@ -199,7 +206,22 @@ def misspelt(x, n):
     tle.extract_tile(tl.zeros([4], tl.float32), 0, tile=[2])  # here: tle.extract_tile: got an unexpected keyword argument 'tile'
 
 
-@pytest.mark.parametrize("kernel", [no_grid, no_such_tile, no_index, too_many_indices, two_types, tile_of_pointers, two_dimensions, misspelt])
+@tle.raw.dialect(name="cuda", file="nowhere.cu", compiler="clang")
+def of_cuda(x: tle.raw.InOut["memref<?xf32, 3>"]):
+    ...
+
+
+@triton.jit
+def foreign(x, n):
+    tle.raw.call(of_cuda, [tl.load(x + tl.arange(0, 8))], output_indices=[0])  # here: tle.raw.call of the function of_cuda of the dialect 'cuda' is not
+
+
+@triton.jit
+def foreign_without_a_dialect(x, n):
+    tle.call(n)  # here: which compiles no source and no binary of another compiler: write what it computes in Triton's language
+
+
+@pytest.mark.parametrize("kernel", [foreign, foreign_without_a_dialect, no_grid, no_such_tile, no_index, too_many_indices, two_types, tile_of_pointers, two_dimensions, misspelt])
 def test_refusals(kernel):
     refused(kernel, np.zeros(8, np.float32), 3)
 
