@@ -371,7 +371,8 @@ class Lowering:
         self.symbols.put(value, Held(buffer))
 
     def loaded(self, operands, dtype, indices) -> Expr:
-        """An element that a load gives; nothing is read where its mask is false. ``operands``: pointers, and perhaps a mask and what is read elsewhere."""
+        """An element that a load gives; nothing is read where its mask is false. ``operands``: pointers, and perhaps a mask and what is read
+        elsewhere."""
         pointer, *rest = operands
         element = load(*self.symbols.element(pointer, indices))
         if rest:
@@ -414,8 +415,8 @@ class Lowering:
             self.bind(value, load(held, (as_expr(0),)))
 
     def guarded(self, pointer: Value, mask, made) -> None:
-        """For each element, where the mask is true, the statements that ``made`` emits of its indices and of the buffer and the place that the pointer
-        leads to. ``mask``: none or one."""
+        """For each element, where the mask is true, the statements that ``made`` emits of its indices, and of the buffer and the place that the
+        pointer leads to. ``mask``: none or one."""
         def body(indices):
             parts = (indices, *self.symbols.element(pointer, indices))
             condition = self.at(mask[0], indices) if mask else as_expr(True)

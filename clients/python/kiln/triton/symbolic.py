@@ -174,8 +174,8 @@ class Symbols:
         return base, list(_Places(self).at(pointer, indices)) if base.space == "SHARED" else [self.at(pointer, indices)]
 
     def local(self, op, indices):
-        raise Refusal("a pointer of tle.gpu.local_ptr that is kept, carried or chosen by a branch; keep its indices, and make the pointer where it is "
-                      "read or written")
+        raise Refusal("a pointer of tle.gpu.local_ptr that is kept, carried or chosen by a branch; keep its indices, and make the pointer where it "
+                      "is read or written")
 
     def address(self, value: Value, indices=()) -> Expr:
         """Of the byte that a pointer leads to, if an integer is behind it."""

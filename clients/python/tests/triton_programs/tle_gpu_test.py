@@ -76,7 +76,8 @@ def product_of_descriptors(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: t
 def test_copies_of_descriptors():
     a, b = rounded(normal(3, 80, 72), "float16"), rounded(normal(4, 72, 88), "float16")
     c = np.full((80, 88), np.nan, np.float16)
-    blocks = [TensorDescriptor.from_tensor(x, block) for x, block in ((stored(a, "float16"), [64, 32]), (stored(b, "float16"), [32, 32]), (c, [64, 32]))]
+    given = ((stored(a, "float16"), [64, 32]), (stored(b, "float16"), [32, 32]), (c, [64, 32]))
+    blocks = [TensorDescriptor.from_tensor(x, block) for x, block in given]
     with pytest.warns(kiln.NoEffectWarning) as warned:
         product_of_descriptors[(2, 3)](*blocks, 72, BM=64, BN=32, BK=32)
     assert error(c, a @ b) < 2e-3
@@ -176,7 +177,7 @@ def in_tensor_memory(x, n):
 
 @triton.jit
 def with_a_layout(x, n):
-    tle.gpu.alloc([8, 8], tl.float32, layout=tle.gpu.swizzled_shared_layout.make_default(2))  # here: tle.gpu.swizzled_shared_layout is not part of Kiln
+    tle.gpu.alloc([8, 8], tl.float32, layout=tle.gpu.swizzled_shared_layout.make_default(2))  # here: tle.gpu.swizzled_shared_layout is not part
 
 
 @triton.jit

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Groups of warps: tle.gpu.warp_specialize, barriers between groups, and tle.pipe."""
 
+import warnings
+
 import numpy as np
 import pytest
 import triton
@@ -48,8 +50,13 @@ def product_by_groups(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.conste
 def test_a_product_by_groups_of_warps(m, n, k, bm, bn, bk, stages, warps):
     a, b = rounded(normal(1, m, k), "float16"), rounded(normal(2, k, n), "float16")
     c = np.full((m, n), np.nan, np.float16)
-    blocks = [TensorDescriptor.from_tensor(x, block) for x, block in ((stored(a, "float16"), [bm, bk]), (stored(b, "float16"), [bk, bn]), (c, [bm, bn]))]
-    product_by_groups[(triton.cdiv(m, bm), triton.cdiv(n, bn))](*blocks, k, BM=bm, BN=bn, BK=bk, STAGES=stages, WARPS=warps)
+    given = ((stored(a, "float16"), [bm, bk]), (stored(b, "float16"), [bk, bn]), (c, [bm, bn]))
+    blocks = [TensorDescriptor.from_tensor(x, block) for x, block in given]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        product_by_groups[(triton.cdiv(m, bm), triton.cdiv(n, bn))](*blocks, k, BM=bm, BN=bn, BK=bk, STAGES=stages, WARPS=warps)
+    assert [str(w.message).split(" in Kiln")[0] for w in said] == (
+        [] if warps % 4 == 0 else ["worker_num_regs of tle.gpu.warp_specialize has no effect"])
     assert error(c, a @ b) < 2e-3
 
 
@@ -96,8 +103,8 @@ def two_readers(x_ptr, sum_ptr, best_ptr, rows, N: tl.constexpr, SLOTS: tl.const
                             worker_num_warps=[FIRST, SECOND], worker_num_regs=None)
 
 
-@pytest.mark.parametrize("rows, n, slots, warps, target", [(9, 256, 2, (4, 4), "emu:sm_90a"), (5, 96, 3, (1, 2), "emu:sm_90a"), (1, 64, 4, (8, 1), "emu:sm_90a"),
-                                                           (6, 128, 2, (4, 4), "emu:sm_80")])
+@pytest.mark.parametrize("rows, n, slots, warps, target", [
+    (9, 256, 2, (4, 4), "emu:sm_90a"), (5, 96, 3, (1, 2), "emu:sm_90a"), (1, 64, 4, (8, 1), "emu:sm_90a"), (6, 128, 2, (4, 4), "emu:sm_80")])
 def test_a_pipe_with_two_readers(rows, n, slots, warps, target, monkeypatch):
     monkeypatch.setenv("KILN_TARGET", target)
     x = np.random.default_rng(rows).standard_normal((rows, n)).astype(np.float32)
@@ -327,7 +334,7 @@ def no_such_barrier(x, n):
 
 
 @pytest.mark.parametrize("kernel", [
-    in_a_loop, twice, too_few_numbers, too_many_warps, odd_registers, returning_worker, no_pairs, no_ring, of_a_cluster, another_reader, another_field,
-    arrives_for_bytes, which_barrier, no_such_barrier])
+    in_a_loop, twice, too_few_numbers, too_many_warps, odd_registers, returning_worker, no_pairs, no_ring, of_a_cluster, another_reader,
+    another_field, arrives_for_bytes, which_barrier, no_such_barrier])
 def test_refusals(kernel):
     refused(kernel, np.zeros(64, np.float32), 3)

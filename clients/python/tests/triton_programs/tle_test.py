@@ -108,8 +108,8 @@ def tiles_in(x_ptr, tile_ptr, at_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr,
 
 
 @pytest.mark.parametrize("how", ["number", "numbers", "loaded", "mixed"])
-@pytest.mark.parametrize("m, n, tm, tn, i, j, dtype", [(64, 64, 16, 32, 3, 1, "float32"), (12, 40, 4, 8, 1, 3, "float16"), (32, 8, 32, 1, 0, 5, "int64"),
-                                                       (8, 16, 8, 16, 0, 0, "int8")])
+@pytest.mark.parametrize("m, n, tm, tn, i, j, dtype", [
+    (64, 64, 16, 32, 3, 1, "float32"), (12, 40, 4, 8, 1, 3, "float16"), (32, 8, 32, 1, 0, 5, "int64"), (8, 16, 8, 16, 0, 0, "int8")])
 def test_tiles_of_a_block(how, m, n, tm, tn, i, j, dtype):
     rng = np.random.default_rng(m + n)
     x, tile = (rng.integers(-100, 100, shape).astype(dtype) for shape in ((m, n), (tm, tn)))
@@ -213,7 +213,7 @@ def of_cuda(x: tle.raw.InOut["memref<?xf32, 3>"]):
 
 @triton.jit
 def foreign(x, n):
-    tle.raw.call(of_cuda, [tl.load(x + tl.arange(0, 8))], output_indices=[0])  # here: tle.raw.call of the function of_cuda of the dialect 'cuda' is not
+    tle.raw.call(of_cuda, [tl.load(x + tl.arange(0, 8))], output_indices=[0])  # here: the function of_cuda of the dialect 'cuda' is not part
 
 
 @triton.jit
@@ -221,7 +221,8 @@ def foreign_without_a_dialect(x, n):
     tle.call(n)  # here: which compiles no source and no binary of another compiler: write what it computes in Triton's language
 
 
-@pytest.mark.parametrize("kernel", [foreign, foreign_without_a_dialect, no_grid, no_such_tile, no_index, too_many_indices, two_types, tile_of_pointers, two_dimensions, misspelt])
+@pytest.mark.parametrize("kernel", [foreign, foreign_without_a_dialect, no_grid, no_such_tile, no_index, too_many_indices, two_types,
+                                    tile_of_pointers, two_dimensions, misspelt])
 def test_refusals(kernel):
     refused(kernel, np.zeros(8, np.float32), 3)
 

@@ -16,8 +16,8 @@ MOST = 64  # barriers of one allocation, and arrivals that one statement makes
 
 
 class Turns:
-    """What one tle.gpu.alloc_barriers makes. ``arrivals``: that end a turn, of groups of warps, or of copied bytes. ``ahead``: whether the turn before
-    the first one counts as over."""
+    """What one tle.gpu.alloc_barriers makes. ``arrivals``: that end a turn, of groups of warps, or of copied bytes. ``ahead``: whether a wait for
+    turn 0 is over at once."""
 
     def __init__(self, count: int, arrivals: int, ahead: bool, of_bytes: bool):
         self.count, self.arrivals, self.ahead, self.of_bytes, self.name = count, arrivals, ahead, of_bytes, ""
@@ -48,9 +48,9 @@ def _positive(x, what: str) -> int:
 
 @gpu
 def alloc_barriers(b, num_barriers, arrive_count=1, init=PENDING, expect_bytes=None):
-    """So many barriers, as ``bars[i]``. ``arrive_count``: how many arrivals end a turn; where tle.gpu.barrier_arrive stands, its group of warps arrives
-    once, as a whole. ``init=READY``: wait for turn 0 is over at once, and turn n is that of the arrivals before. ``expect_bytes``: in place of arrivals, the
-    bytes that copies with this barrier bring in a turn."""
+    """So many barriers, as ``bars[i]``. ``arrive_count``: how many arrivals end a turn; a group of warps that comes to tle.gpu.barrier_arrive arrives
+    once, as a whole. ``init=READY``: a wait for turn 0 is over at once, and one for turn n when the arrivals have ended n turns. ``expect_bytes``: in
+    place of arrivals, the bytes that copies with this barrier bring in a turn."""
     count = _positive(num_barriers, "the number of barriers")
     if count > MOST:
         raise Refusal(f"tle.gpu.alloc_barriers of {count}; there are at most {MOST}")
@@ -103,7 +103,7 @@ def barrier_wait(b, bar, phaseIdx=None):
     """Until the turn with this number is over. Then what those did is seen who arrived."""
     bar = _one(b, bar, "tle.gpu.barrier_wait")
     if phaseIdx is None:
-        raise Refusal("tle.gpu.barrier_wait without phaseIdx, of a named barrier; give phaseIdx=, the number of the turn, which tl.range counts from 0")
+        raise Refusal("tle.gpu.barrier_wait without phaseIdx, of a named barrier; give phaseIdx=, the number of the turn, which counts from 0")
     b.emit("tle.wait", [*bar.index, _scalar(b, phaseIdx, "the turn of tle.gpu.barrier_wait")], turns=bar.turns)
 
 
@@ -112,7 +112,8 @@ def barrier_arrive(b, bar, arrive_count=1, phaseIdx=None):
     """The group of warps has done what stands before it. A barrier counts its turns itself; ``phaseIdx`` only says that it has some."""
     bar = _one(b, bar, "tle.gpu.barrier_arrive")
     if bar.turns.of_bytes:
-        raise Refusal("tle.gpu.barrier_arrive at a barrier with expect_bytes, at which copies arrive; make it with arrive_count, or another one beside it")
+        raise Refusal("tle.gpu.barrier_arrive at a barrier with expect_bytes, at which copies arrive; make it with arrive_count, or another one "
+                      "beside it")
     if phaseIdx is not None:
         _scalar(b, phaseIdx, "the turn of tle.gpu.barrier_arrive")
     times = _positive(arrive_count, "arrive_count")
@@ -125,7 +126,8 @@ def arrived(b, bar, size: int) -> None:
     """A copy has brought so many bytes."""
     bar = _one(b, bar, "tle.gpu.copy(barrier=…)")
     if not bar.turns.of_bytes:
-        raise Refusal("tle.gpu.copy with a barrier that counts arrivals; make it with expect_bytes=, or arrive behind the copy by tle.gpu.barrier_arrive")
+        raise Refusal("tle.gpu.copy with a barrier that counts arrivals; make it with expect_bytes=, or arrive behind the copy by "
+                      "tle.gpu.barrier_arrive")
     if bar.turns.arrivals % size and bar.turns.arrivals < size:
         raise Refusal(f"tle.gpu.copy of {size} bytes with a barrier that expects {bar.turns.arrivals}")
     b.emit("tle.arrive", list(bar.index), turns=bar.turns, times=size)

@@ -125,7 +125,8 @@ def alloc(b, shape, dtype, layout=None, scope=smem, init_value=None, alias=None,
     """A buffer in shared memory. ``alias``: another name for memory of that buffer, ``alias_offset_bytes`` behind its beginning. How the elements lie
     in memory is inferred from what reads them."""
     if scope is not smem:
-        raise Refusal(f"tle.gpu.alloc(scope={describe(scope)}): buffers are in shared memory; leave scope out, and let tl.dot keep its sums in registers")
+        raise Refusal(f"tle.gpu.alloc(scope={describe(scope)}): buffers are in shared memory; leave scope out, and let tl.dot keep its sums in "
+                      "registers")
     if layout is not None:
         raise Refusal("tle.gpu.alloc(layout=…): how a buffer lies in memory is inferred from what reads it; leave layout out")
     if not nv_mma_shared_layout:
@@ -220,8 +221,8 @@ def seen(view, operands):
 
 @gpu
 def local_ptr(b, buffer, indices=None):
-    """Pointers to elements of a buffer: to all of them, or to those at ``indices``, as many integers as it has dimensions, blocks of one shape or
-    scalars. One block of integers counts elements row by row."""
+    """Pointers to elements of a buffer: to all of them, or to those at ``indices``, as many integers as it has dimensions, which are blocks of one
+    shape or scalars. One block of integers counts elements row by row."""
     buffer = buffer_of(buffer, "tle.gpu.local_ptr")
     if indices is None:
         return _pointers(b, buffer, [], buffer.shape)
@@ -237,8 +238,8 @@ def local_ptr(b, buffer, indices=None):
             raise Refusal(f"an index of tle.gpu.local_ptr is {describe(value)}, and integers are needed")
     shapes = {value.shape for value, x in zip(values, indices) if not is_number(x)}
     if len(shapes) > 1:
-        raise Refusal(f"the indices of tle.gpu.local_ptr have the shapes {' and '.join(str(list(s)) for s in sorted(shapes))}; broadcast them to one, "
-                      "as by tl.broadcast_to, or give scalars alone")
+        raise Refusal(f"the indices of tle.gpu.local_ptr have the shapes {' and '.join(str(list(s)) for s in sorted(shapes))}; broadcast them to "
+                      "one, as by tl.broadcast_to, or give scalars alone")
     values = b.together(*(b.cast(value, ty.int32) for value in values))
     return _pointers(b, buffer, values, values[0].shape)
 

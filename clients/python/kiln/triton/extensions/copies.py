@@ -27,13 +27,14 @@ def copy(b, src, dst, shape, offsets=None, barrier=None, mask=None):
     into = isinstance(dst, buffered_tensor)
     buffer, tensor = (dst, src) if into else (src, dst)
     if not isinstance(buffer, buffered_tensor) or not isinstance(tensor, (Value, blocks.Descriptor)):
-        raise Refusal(f"tle.gpu.copy from {describe(src)} to {describe(dst)}; one is a buffer of tle.gpu.alloc, the other a block of pointers or a tensor "
-                      "descriptor")
+        raise Refusal(f"tle.gpu.copy from {describe(src)} to {describe(dst)}; one is a buffer of tle.gpu.alloc, the other a block of pointers or a "
+                      "tensor descriptor")
     sizes = shape_of(shape, "tle.gpu.copy")
     if sizes != buffer.shape:
         raise Refusal(f"tle.gpu.copy of shape {list(sizes)} with a buffer {buffer!s}; a part of a buffer is copied by its subslice or slot")
     if barrier is not None and not (into and isinstance(tensor, blocks.Descriptor)):
-        raise Refusal("tle.gpu.copy(barrier=…) belongs to copies from a tensor descriptor into a buffer; behind another copy, call tle.gpu.barrier_arrive")
+        raise Refusal("tle.gpu.copy(barrier=…) belongs to copies from a tensor descriptor into a buffer; behind another copy, call "
+                      "tle.gpu.barrier_arrive")
     pointers, masks = _of_descriptor(b, tensor, buffer, offsets, mask) if isinstance(tensor, blocks.Descriptor) else \
         _of_pointers(b, tensor, buffer, offsets, mask)
     if not into:
@@ -61,7 +62,8 @@ def _of_pointers(b, tensor, buffer, offsets, mask) -> tuple:
     if offsets is not None:
         raise Refusal("tle.gpu.copy(offsets=…) belongs to tensor descriptors; add offsets to the pointers")
     if not tensor.element.is_ptr() or tensor.element.address_space == 3:
-        raise Refusal(f"tle.gpu.copy of {describe(tensor)}; pointers into a kernel's arguments are copied from and to, and values are stored by buf.store(x)")
+        raise Refusal(f"tle.gpu.copy of {describe(tensor)}; pointers into a kernel's arguments are copied from and to, and values are stored by "
+                      "buf.store(x)")
     _check(tensor.element.element_ty, buffer)
     if tensor.shape != buffer.shape:
         raise Refusal(f"tle.gpu.copy between pointers of shape {list(tensor.shape)} and a buffer {buffer!s}")

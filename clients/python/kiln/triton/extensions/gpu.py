@@ -31,7 +31,8 @@ def memory_space(b, input, space):
     """The block itself: where it is kept is inferred."""
     if space not in ("shared_memory", "tensor_memory", "register"):
         raise _Refusal(f"tle.gpu.memory_space(…, {space!r}); known are \"shared_memory\", \"tensor_memory\" and \"register\"")
-    _no_effect(b, "tle.gpu.memory_space", "where a block is kept is inferred from what takes it; leave it out, or store it to a buffer of tle.gpu.alloc")
+    _no_effect(b, "tle.gpu.memory_space", "where a block is kept is inferred from what takes it; leave it out, or store the block to a buffer of "
+               "tle.gpu.alloc")
     return input
 
 

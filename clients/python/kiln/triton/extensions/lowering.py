@@ -54,7 +54,7 @@ _READS = PURE | {"tt.load", "tt.dot", "tt.reduce", "tt.exchange", "tt.alternate"
 
 
 def unchanged_region(lowering, op: Op):
-    """The part of a buffer that a load reads as a whole, where the buffer still holds it when the last of those who take the block do. None: a copy is
+    """The part of a buffer that a load reads as a whole, where the buffer still holds it when the last operation takes the block. None: a copy is
     needed."""
     pointer = op.operands[0]
     source = pointer.op
@@ -71,7 +71,8 @@ def unchanged_region(lowering, op: Op):
     ops = op.block.ops
     last = max(ops.index(user) for user in takers)
     for between in ops[ops.index(op) : last]:
-        if between.name not in _READS and not (between.name == "tt.store" and _memory(between.operands[0]) not in (None, source.attrs["view"].memory)):
+        stores = between.name == "tt.store" and _memory(between.operands[0]) not in (None, source.attrs["view"].memory)
+        if between.name not in _READS and not stores:
             return None
     return region_of(lowering, source.attrs["view"], source.operands)
 
@@ -86,8 +87,8 @@ def _memory(pointer: Value):
 
 
 def copy(lowering, op: Op) -> None:
-    """Between pointers into tensors and a buffer, as one loop over their elements: what the compiler knows as the copy of a tile. Operands: pointers, a
-    mask where one is given, and those of the view."""
+    """Between pointers into tensors and a buffer, as one loop over their elements: what the compiler knows as the copy of a tile. Operands: pointers,
+    a mask where one is given, what is read elsewhere, and those of the view."""
     pointer, mask, values = op.operands[0], op.operands[1 : op.attrs["masks"] + 1], op.operands[op.attrs["masks"] + 1 :]
     view, dtype = op.attrs["view"], lowering.symbols.base(pointer).dtype
     buffer = lowering.symbols.buffers[view.memory]

@@ -58,13 +58,14 @@ def pipe(b, capacity, scope="cta", name=None, readers=None, one_shot=False, **fi
     if not 1 <= count <= MOST:
         raise Refusal(f"tle.pipe(capacity={count}); it has from 1 to {MOST} slots")
     if scope != "cta":
-        raise Refusal(f"tle.pipe(scope={describe(scope)}): a pipe is one block's; blocks of a cluster exchange data by T.copy_cluster of Kiln's tile language")
+        raise Refusal(f"tle.pipe(scope={describe(scope)}): a pipe is one block's; blocks of a cluster exchange data by T.copy_cluster of Kiln's tile "
+                      "language")
     if not fields:
         raise Refusal("tle.pipe without fields; give the buffers of its slots by name, as tle.pipe(capacity=2, a=buffer)")
     for field, buffer in fields.items():
         if not isinstance(buffer, buffered_tensor) or buffer.rank < 2 or buffer.shape[0] != count:
-            raise Refusal(f"the field {field} of tle.pipe(capacity={count}) is {describe(buffer)}; a buffer of two dimensions or more is needed, the first of "
-                          "them the capacity")
+            raise Refusal(f"the field {field} of tle.pipe(capacity={count}) is {describe(buffer)}; a buffer of two dimensions or more is needed, the "
+                          "first of them the capacity")
     names = tuple(readers) if isinstance(readers, (tuple, list)) else () if readers is None else (readers,)
     if any(not isinstance(one, str) for one in names) or len(set(names)) < len(names):
         raise Refusal(f"tle.pipe(readers={describe(readers)}); they are different names")

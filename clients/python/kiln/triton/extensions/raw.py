@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``tle.raw``: functions in the languages of other compilers. A program may define them; a kernel that calls one is refused, for Kiln compiles no text
-but its own modules."""
+"""``tle.raw``: functions in the languages of other compilers. A program may define them; a kernel that calls one is refused, for Kiln compiles no
+text but its own modules."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _refused(package: str, name: str) -> Builtin:
             what, instead = f"the function {func.__name__} of the dialect {func.dialect!r}", _INSTEAD.get(func.dialect, _OTHERWISE)
         else:
             what, instead = describe(func), _OTHERWISE
-        raise Refusal(f"{package}.{name} of {what} is not part of Kiln, which compiles no source and no binary of another compiler: {instead}; a text of PTX "
-                      "that takes elements is read by tl.inline_asm_elementwise")
+        raise Refusal(f"{package}.{name} of {what} is not part of Kiln, which compiles no source and no binary of another compiler: {instead}; a "
+                      "text of PTX that takes elements is read by tl.inline_asm_elementwise")
 
     return Builtin(call, name, package)
 

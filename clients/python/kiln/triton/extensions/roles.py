@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of warps that run functions of their own at the same time. The kernel goes on in the first of them: what stands behind the call is the default
-group's."""
+"""Groups of warps that run functions of their own at the same time. The kernel goes on in the first of them: what stands behind the call is done by
+the kernel's own warps."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ GROUP = 4  # warps that registers are given to, and that a wgmma takes
 
 @gpu
 def warp_specialize(b, functions_and_args, worker_num_warps, worker_num_regs=None):
-    """``[(function, arguments), …]``: the first is run by the kernel's own warps, and its result is returned; each other by as many warps beside them as
-    ``worker_num_warps`` says, with as many registers for each thread as ``worker_num_regs`` says. What one group does another sees behind the
+    """``[(function, arguments), …]``: the first is run by the kernel's own warps, and its result is returned; each other by as many warps beside them
+    as ``worker_num_warps`` says, with as many registers for each thread as ``worker_num_regs`` says. What one group does another sees behind the
     barriers of tle.gpu.alloc_barriers, or by a tle.pipe. What stands before the call all of them have done."""
     parts = [_part(part) for part in functions_and_args] if isinstance(functions_and_args, (tuple, list)) else []
     warps, registers = _numbers(worker_num_warps, "worker_num_warps"), _numbers(worker_num_regs or (), "worker_num_regs")
@@ -26,8 +26,8 @@ def warp_specialize(b, functions_and_args, worker_num_warps, worker_num_regs=Non
         raise Refusal(f"tle.gpu.warp_specialize of {len(parts)} functions with worker_num_warps={describe(worker_num_warps)} and worker_num_regs="
                       f"{describe(worker_num_regs)}; the first function has the kernel's warps, and each other needs its numbers")
     if b.block is not b.body or any(op.name == "tle.warp_specialize" for op in b.body.ops):
-        raise Refusal("tle.gpu.warp_specialize inside of a loop, a branch or another warp_specialize; call it once in a kernel, and write the loops in its "
-                      "functions")
+        raise Refusal("tle.gpu.warp_specialize inside of a loop, a branch or another warp_specialize; call it once in a kernel, and write the loops "
+                      "in its functions")
     if 32 * (b.num_warps + sum(warps)) > MOST_THREADS:
         raise Refusal(f"tle.gpu.warp_specialize of {b.num_warps} and {' and '.join(map(str, warps))} warps; a block has at most {MOST_THREADS // 32}")
     if any(count % 8 or not 24 <= count <= 256 for count in registers):
@@ -39,7 +39,8 @@ def warp_specialize(b, functions_and_args, worker_num_warps, worker_num_regs=Non
         b.num_warps = count
         with b.within(region):
             if b.call(function, args, {}) is not None:
-                raise Refusal("a worker of tle.gpu.warp_specialize returns something; it writes its results to buffers, and the first function alone returns")
+                raise Refusal("a worker of tle.gpu.warp_specialize returns something; it writes its results to buffers, and the first function alone "
+                              "returns")
     b.num_warps, b.block = own, op.regions[0]
     return b.call(*parts[0], {})
 

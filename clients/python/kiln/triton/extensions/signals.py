@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of warps, barriers and pipes → roles and signals of the tile language. Where a kernel has no groups, each statement sees what those before it
-did, so its barriers and pipes are nothing.
+"""Groups of warps, barriers and pipes → roles and signals of the tile language. Where a kernel has no groups, each statement sees what those before
+it did, so its barriers and pipes are nothing.
 
-In the tile language each thread arrives for itself. A group of warps arrives as a whole: all its threads do. Where groups of different sizes arrive at
-one barrier, the threads of the smaller one arrive more than once, so that a turn needs the same number whoever comes."""
+In the tile language each thread arrives for itself. A group of warps arrives as a whole: all its threads do. Where groups of different sizes arrive
+at one barrier, the threads of the smaller one arrive more than once, so that a turn needs the same number whoever comes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class Roles:
             if op.name == "tle.turn" and op.attrs["kind"] in ("commit", "release"):
                 who = self._readers.setdefault(op.attrs["ring"], {})
                 if who.setdefault(op.attrs["reader"], threads) != threads:
-                    raise Refusal("a pipe's slot is filled, or released by one reader, in groups of warps of different sizes; name a reader for each group")
+                    raise Refusal("a pipe's slot is filled, or released by one reader, in groups of warps of different sizes; name a reader for each "
+                                  "group")
             for region in op.regions if op is not self.op else ():
                 self._look(region, threads)
 
@@ -110,8 +111,8 @@ def roles_of(function):
 def warp_specialize(lowering, op: Op) -> None:
     roles, registers = lowering.roles, list(op.attrs["registers"])
     if registers and any(size % (32 * GROUP) for size in roles.sizes):
-        _no_effect(op, "worker_num_regs of tle.gpu.warp_specialize", f"registers are given to groups of {GROUP} warps, so leave it out, or give each function a "
-                   f"multiple of {GROUP} warps")
+        _no_effect(op, "worker_num_regs of tle.gpu.warp_specialize", f"registers are given to groups of {GROUP} warps, so leave it out, or give each "
+                   f"function a multiple of {GROUP} warps")
         registers = []
     for number, region in enumerate(op.regions):
         role = Role(roles.condition(number), location=lowering.here)
@@ -134,8 +135,8 @@ _IN_ORDER = "in a kernel without tle.gpu.warp_specialize each statement sees wha
 
 def _signal(lowering, barriers: Barriers, index, parity=None, times: int = 1) -> None:
     if times > MOST:
-        raise Refusal(f"{times} arrivals of each thread at one barrier for a copy; let copies with one barrier bring numbers of bytes that have a larger "
-                      "common divisor")
+        raise Refusal(f"{times} arrivals of each thread at one barrier; let copies with one barrier bring numbers of bytes that have a larger common "
+                      "divisor")
     name = "barrier_arrive" if parity is None else "barrier_wait"
     for _ in range(times):
         lowering.emit(Signal(barriers, index, lowering.roles.present, parity, name))
