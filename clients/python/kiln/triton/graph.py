@@ -93,6 +93,11 @@ class Op:
         return f"<op {self.name} at line {self.line}>"
 
 
+def block_of(user) -> Block:
+    """The block in which an operation takes a value, or which ends with it."""
+    return user.block if isinstance(user, Op) else user
+
+
 def replace(old: Value, new: Value) -> None:
     """All that takes ``old`` takes ``new``."""
     for user in set(old.uses):

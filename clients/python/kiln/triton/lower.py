@@ -12,7 +12,7 @@ from ..language.buffer import Buffer, load
 from ..language.dtypes import as_dtype, int32
 from ..language.expr import Expr, Var, as_expr, binary, cast, const, constant_value, logical, make, masked
 from .errors import Refusal, at
-from .graph import PURE, Block, Function, Op, Value, is_scalar
+from .graph import PURE, Block, Function, Op, Value, block_of, is_scalar
 from .lets import in_parts
 from .messages import buffer_of_messages, lower_message
 from .simplify import simplify
@@ -43,6 +43,7 @@ class Lowering:
         self.symbols, self.may_overlap = Symbols(), may_overlap
         self.data: set = set()  # values that depend on memory
         self.fixed: set = set()  # operations that stay symbolic
+        self.ending: dict = {}  # of values that nothing takes behind an if: its branches
         self.shared: list = []  # allocations at the head of the kernel
         self.told: list = []  # the messages that the kernel writes
         self.roles = roles_of(function)  # groups of warps, or None
@@ -307,14 +308,14 @@ class Lowering:
 
     def _is_costly(self, value: Value) -> bool:
         """Whether it is better kept than computed where it is wanted: in another block, or of much."""
-        elsewhere = any((user.block if isinstance(user, Op) else user) is not value.home for user in users(value))
+        elsewhere = any(block_of(user) is not value.home for user in users(value))
         return elsewhere or self.at(value, tuple(Var("LOOP", int32, "i").expr for _ in value.shape)).size > 2 * _INLINE
 
     @staticmethod
     def _shared_by_many(value: Value) -> bool:
         """Whether it is needed more than once, or in a loop or branch within its block."""
         found = users(value)
-        return len(found) > 1 or any((user.block if isinstance(user, Op) else user) is not value.home for user in found)
+        return len(found) > 1 or any(block_of(user) is not value.home for user in found)
 
     def _is_index(self, value: Value) -> bool:
         """Whether it is a little arithmetic of indices and of scalars that have one value here, whatever they come from. In a fragment it would
@@ -349,11 +350,15 @@ class Lowering:
         return None
 
     def dying(self, value: Value, op: Op):
-        """The fragment that holds a value which this operation alone takes, once, in the block that made it."""
+        """The fragment that holds a value which this operation alone takes, once, in the block that made it, or in a branch behind which nothing
+        needs it."""
         place = self.symbols.place.get(value)
-        if isinstance(place, Held) and place.buffer.space == "FRAGMENT" and value.uses == [op] and value.home is op.block:
+        if not isinstance(place, Held) or place.buffer.space != "FRAGMENT":
+            return None
+        if value.uses == [op] and value.home is op.block:
             return place.buffer
-        return None
+        here = [user for user in value.uses if block_of(user).inside(op.block)]
+        return place.buffer if here == [op] and op.block in self.ending.get(value, ()) else None
 
     def load(self, op: Op) -> None:
         value, dtype = op.result, op.result.element.kiln
