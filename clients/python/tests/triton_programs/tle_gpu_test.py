@@ -289,3 +289,28 @@ def test_what_has_no_effect_is_told():
     with pytest.warns(kiln.NoEffectWarning) as warned:
         kernel.program(np.zeros(8, np.float32))
     assert [str(w.message).split(" has")[0] for w in warned] == ["tle.gpu.memory_space", "tle.gpu.alloc(nv_mma_shared_layout=False)"]
+
+
+@triton.jit
+def kept_in_a_buffer(q_ptr, k_ptr, out_ptr, count, N: tl.constexpr, CHANGES: tl.constexpr):
+    """A block of a buffer that a product in a loop takes."""
+    n = tl.arange(0, N)
+    at = n[:, None] * N + n[None, :]
+    q, k = tle.gpu.alloc([N, N], tl.float16), tle.gpu.alloc([2, N, N], tl.float16)
+    q.store(tl.load(q_ptr + at))
+    block = q.load()
+    for i in range(count):
+        tle.gpu.copy(k_ptr + i * N * N + at, k.slot(i % 2), [N, N])
+        if CHANGES:
+            q.store(0)
+        tl.store(out_ptr + i * N * N + at, tl.dot(block, tl.trans(k.slot(i % 2).load())))
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_block_stays_in_its_buffer_as_long_as_that_holds_it(changes):
+    q, k = rounded(normal(6, 32, 32), "float16"), rounded(normal(7, 3, 32, 32), "float16")
+    out = np.zeros((3, 32, 32), np.float32)
+    kept_in_a_buffer[(1,)](stored(q, "float16"), stored(k, "float16"), out, 3, N=32, CHANGES=changes)
+    assert error(out, q @ k.transpose(0, 2, 1)) < 1e-5
+    text = kept_in_a_buffer.program(stored(q, "float16"), stored(k, "float16"), out, 3, N=32, CHANGES=changes).script()
+    assert text.count("shared float16") == (3 if changes else 2), text

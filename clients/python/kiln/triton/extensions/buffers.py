@@ -121,7 +121,8 @@ def known(b, what: str, shape, element) -> buffered_tensor:
 
 
 @gpu
-def alloc(b, shape, dtype, layout=None, scope=smem, init_value=None, alias=None, alias_offset_bytes=0, nv_mma_shared_layout=True):
+def alloc(b, shape, dtype, layout=None, scope=smem, init_value=None, alias=None, alias_offset_bytes=0, nv_mma_shared_layout=True,
+          alignment=None):
     """A buffer in shared memory. ``alias``: another name for memory of that buffer, ``alias_offset_bytes`` behind its beginning. How the elements lie
     in memory is inferred from what reads them."""
     if scope is not smem:
@@ -131,6 +132,8 @@ def alloc(b, shape, dtype, layout=None, scope=smem, init_value=None, alias=None,
         raise Refusal("tle.gpu.alloc(layout=…): how a buffer lies in memory is inferred from what reads it; leave layout out")
     if not nv_mma_shared_layout:
         no_effect(b, "tle.gpu.alloc(nv_mma_shared_layout=False)", "how a buffer lies in memory is inferred from what reads it; leave it out")
+    if alignment is not None:
+        no_effect(b, f"tle.gpu.alloc(alignment={describe(alignment)})", "where a buffer begins is inferred from what reads it; leave it out")
     if alias is None:
         if alias_offset_bytes:
             raise Refusal("tle.gpu.alloc(alias_offset_bytes=…) counts from the beginning of another buffer; name it with alias=")

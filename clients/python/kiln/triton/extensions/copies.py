@@ -19,11 +19,15 @@ from .buffers import buffered_tensor, gpu, leaves_of, load
 
 
 @gpu
-def copy(b, src, dst, shape, offsets=None, barrier=None, mask=None):
+def copy(b, src, dst, shape, offsets=None, barrier=None, mask=None, is_async=False, eviction_policy=""):
     """From pointers or a tensor descriptor into a buffer, or the other way round. ``offsets``: where the block of a descriptor begins. ``mask``: of
     pointers; where it is false, a buffer gets 0 and a tensor keeps what it has. ``barrier``: of a copy from a descriptor, one that is
     made with expect_bytes; its turn is not over before the bytes are there. The next statement sees what was copied; the compiler makes the copy
-    asynchronous where nothing tells the difference."""
+    asynchronous where nothing tells the difference, which is all that ``is_async`` asks for."""
+    if eviction_policy:
+        no_effect(b, f"tle.gpu.copy(eviction_policy={eviction_policy!r})", "which cache keeps what is inferred; leave it out")
+    if not isinstance(is_async, (bool, int)):
+        raise Refusal(f"tle.gpu.copy(is_async={describe(is_async)}): it is True or False, known when the kernel is compiled")
     into = isinstance(dst, buffered_tensor)
     buffer, tensor = (dst, src) if into else (src, dst)
     if not isinstance(buffer, buffered_tensor) or not isinstance(tensor, (Value, blocks.Descriptor)):

@@ -7,7 +7,7 @@ from ...language import program as ir
 from ...language.buffer import Buffer, Region, load
 from ...language.expr import as_expr
 from ..graph import PURE, Block, Op, Value
-from .buffers import Box, seen
+from .buffers import Box, Memory, seen
 
 
 class Seen:
@@ -22,7 +22,10 @@ class Seen:
 
 
 def alloc(lowering, op: Op) -> None:
-    memory = op.attrs["memory"]
+    allocated(lowering, op.attrs["memory"])
+
+
+def allocated(lowering, memory: Memory) -> None:
     lowering.count += 1
     buffer = Buffer("SHARED", memory.shape, memory.element.kiln, memory.name or f"buffer_{lowering.count}")
     lowering.symbols.buffers[memory] = buffer
@@ -49,10 +52,6 @@ def region_of(lowering, view, operands):
     return Region(buffer, offsets, extents, dims)
 
 
-# What writes to no shared memory that a program has allocated, beside stores.
-_READS = PURE | {"tt.load", "tt.dot", "tt.reduce", "tt.exchange", "tt.alternate", "tle.alloc"}
-
-
 def unchanged_region(lowering, op: Op):
     """The part of a buffer that a load reads as a whole, where the buffer still holds it when the last operation takes the block. None: a copy is
     needed."""
@@ -60,21 +59,49 @@ def unchanged_region(lowering, op: Op):
     source = pointer.op
     if len(op.operands) > 1 or source is None or source.name != "tle.local_ptr" or source.attrs["count"] or pointer in lowering.symbols.place:
         return None
-    takers, open_ = set(), [op.result]
+    memory, ops = source.attrs["view"].memory, op.block.ops
+    last = _last_taker(op, {other: place for place, other in enumerate(ops)})
+    if last is None or any(_changes(lowering, other, memory, op.block) for other in ops[ops.index(op) : last + 1]):
+        return None
+    return region_of(lowering, source.attrs["view"], source.operands)
+
+
+def _last_taker(op: Op, places: dict):
+    """The place, in the block of an operation, of the last one that takes its result, or in which one does. None where a loop or a branch gives the
+    result on."""
+    last, open_, seen = 0, [op.result], set()
     while open_:
         for user in open_.pop().uses:
-            if isinstance(user, Block) or user.block is not op.block:
+            if isinstance(user, Block):
                 return None
-            takers.add(user)
+            if user in seen:
+                continue
+            seen.add(user)
             if user.name in PURE:
                 open_ += user.results
-    ops = op.block.ops
-    last = max(ops.index(user) for user in takers)
-    for between in ops[ops.index(op) : last]:
-        stores = between.name == "tt.store" and _memory(between.operands[0]) not in (None, source.attrs["view"].memory)
-        if between.name not in _READS and not stores:
-            return None
-    return region_of(lowering, source.attrs["view"], source.operands)
+            while user not in places:
+                user = user.block.op
+            last = max(last, places[user])
+    return last
+
+
+def _changes(lowering, op: Op, memory, block: Block) -> bool:
+    """Whether the buffer may hold other elements behind an operation: one that writes to it, or one behind which another group of warps may have."""
+    if op.name in ("tt.store", "tt.atomic_rmw") and _memory(op.operands[0]) in (None, memory):
+        return True
+    if op.name == "tle.copy" and op.attrs["into"] and op.attrs["view"].memory is memory:
+        return True
+    if op.name in ("tle.wait", "tle.turn") and lowering.roles is not None and lowering.roles.others_write(memory, block):
+        return True
+    return any(_changes(lowering, inner, memory, block) for region in op.regions for inner in region.ops)
+
+
+def writes_of(op: Op):
+    """The buffer that an operation writes to, if it does."""
+    if op.name in ("tt.store", "tt.atomic_rmw"):
+        found = _memory(op.operands[0])
+        return found if isinstance(found, Memory) else None
+    return op.attrs["view"].memory if op.name == "tle.copy" and op.attrs["into"] else None
 
 
 def _memory(pointer: Value):

@@ -15,7 +15,7 @@ from ..errors import Refusal
 from ..graph import Value
 from ..shapes import integer_of
 from .buffers import METHODS as BUFFERS
-from .buffers import buffered_tensor, known
+from .buffers import Memory, buffered_tensor
 from .tiles import builtin
 
 MOST = 32  # slots
@@ -70,7 +70,7 @@ def pipe(b, capacity, scope="cta", name=None, readers=None, one_shot=False, **fi
     if any(not isinstance(one, str) for one in names) or len(set(names)) < len(names):
         raise Refusal(f"tle.pipe(readers={describe(readers)}); they are different names")
     ring = Ring(count, names or ("",), bool(one_shot), name if isinstance(name, str) else "")
-    ends = known(b, "tle.pipe", (count,), ty.int32)
+    ends = buffered_tensor(Memory((count,), ty.int32), (), (count,))  # which slots say that the pipe is closed
     made = pipe_of(ring, tuple(fields), tuple(fields.values()), ends)
     b.emit("tle.pipe", (), ring=ring, ends=ends)
     return made

@@ -21,6 +21,7 @@ from ..errors import Refusal
 from ..graph import Op
 from ..symbolic import Known
 from .barriers import MOST
+from .lowering import allocated, writes_of
 from .roles import GROUP
 
 _REGISTERS = 65536  # of a multiprocessor, for the threads of a block that has it alone
@@ -48,11 +49,15 @@ class Roles:
         self.sizes, self.starts, self.thread = sizes, [starts[i] for i in range(len(sizes))], Var("THREAD", int32, "tx")
         self.present = self.threads  # how many threads come to the statement that is lowered
         self._arrivals, self._readers = {}, {}  # {turns: [(times, threads)]}, {ring: {reader: threads}}
+        self._writers = {}  # {memory: the groups that write to it}
         for place, size in ((body, self.threads), *zip(op.regions, sizes)):
-            self._look(place, size)
+            self._look(place, place, size)
 
-    def _look(self, block, threads: int) -> None:
+    def _look(self, group, block, threads: int) -> None:
+        """``group``: the block of what a group does, or the kernel's, for what all of them do."""
         for op in block.ops:
+            if (memory := writes_of(op)) is not None:
+                self._writers.setdefault(memory, set()).add(group)
             if op.name == "tle.arrive":
                 self._arrivals.setdefault(op.attrs["turns"], []).append((op.attrs["times"], threads))
             if op.name == "tle.turn" and op.attrs["kind"] in ("commit", "release"):
@@ -61,7 +66,11 @@ class Roles:
                     raise Refusal("a pipe's slot is filled, or released by one reader, in groups of warps of different sizes; name a reader for each "
                                   "group")
             for region in op.regions if op is not self.op else ():
-                self._look(region, threads)
+                self._look(group, region, threads)
+
+    def others_write(self, memory, block) -> bool:
+        """Whether other groups than that of a block write to a buffer while it runs."""
+        return any(group in self.op.regions and not block.inside(group) for group in self._writers.get(memory, ()))
 
     def condition(self, number: int):
         """Whether a thread is one of a group."""
@@ -163,6 +172,7 @@ def arrive(lowering, op: Op) -> None:
 def pipe(lowering, op: Op) -> None:
     """At first no slot says that the pipe is closed."""
     if op.attrs["ring"].closes:
+        allocated(lowering, op.attrs["ends"].memory)
         buffer = lowering.symbols.buffers[op.attrs["ends"].memory]
         lowering.emit(ir.Fill(buffer.whole(), const(0, buffer.dtype)))
 
