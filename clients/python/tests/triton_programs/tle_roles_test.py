@@ -116,6 +116,56 @@ def test_a_pipe_with_two_readers(rows, n, slots, warps, target, monkeypatch):
 
 
 @triton.jit
+def send_keys(k_ptr, v_ptr, ring, length, D: tl.constexpr, BN: tl.constexpr):
+    writer, n, d = ring.writer(), tl.arange(0, BN), tl.arange(0, D)
+    for i in range(tl.cdiv(length, BN)):
+        slot = writer.acquire(i)
+        at, inside = (i * BN + n)[:, None] * D + d[None, :], (i * BN + n < length)[:, None]
+        tle.gpu.copy(k_ptr + at, slot.k, [BN, D], mask=inside)
+        tle.gpu.copy(v_ptr + at, slot.v, [BN, D], mask=inside)
+        writer.commit(i)
+
+
+@triton.jit
+def attend(q, ring, length, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    reader, high, weight = ring.reader(), tl.full([BM], float("-inf"), tl.float32), tl.zeros([BM], tl.float32)
+    out = tl.zeros([BM, D], tl.float32)
+    for i in range(tl.cdiv(length, BN)):
+        slot, closed = reader.wait(i)
+        scores = tle.gpu.wgmma_wait(0, tle.gpu.wgmma(q, slot.k, trans_b=True)) * (scale * 1.44269504)
+        scores = tl.where((i * BN + tl.arange(0, BN) < length)[None, :], scores, float("-inf"))
+        top = tl.maximum(high, tl.max(scores, 1))
+        p, alpha = tl.exp2(scores - top[:, None]), tl.exp2(high - top)
+        weight = weight * alpha + tl.sum(p, 1)
+        out = tle.gpu.wgmma(p.to(tl.float16), slot.v, out * alpha[:, None])
+        reader.release(i)
+        high = top
+    return out / weight[:, None]
+
+
+@triton.jit
+def attention_by_groups(q_ptr, k_ptr, v_ptr, out_ptr, length, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, SLOTS: tl.constexpr):
+    m, d = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, D)
+    at, inside = m[:, None] * D + d[None, :], (m < length)[:, None]
+    q = tle.gpu.alloc([BM, D], tl.float16)
+    tle.gpu.copy(q_ptr + at, q, [BM, D], mask=inside)
+    ring = tle.pipe(capacity=SLOTS, name="keys", k=tle.gpu.alloc([SLOTS, BN, D], tl.float16), v=tle.gpu.alloc([SLOTS, BN, D], tl.float16))
+    out = tle.gpu.warp_specialize([(attend, (q, ring, length, scale, D, BM, BN)), (send_keys, (k_ptr, v_ptr, ring, length, D, BN))], [4], [40])
+    tl.store(out_ptr + at, out, mask=inside)
+
+
+@pytest.mark.parametrize("length, d, bm, bn, slots, warps", [(150, 64, 64, 32, 2, 4), (64, 32, 64, 64, 3, 8), (37, 64, 32, 16, 2, 2)])
+def test_attention_by_groups_of_warps(length, d, bm, bn, slots, warps):
+    q, k, v = (rounded(normal(length + i, length, d), "float16") for i in range(3))
+    out = np.full((length, d), np.nan, np.float32)
+    with pytest.warns(kiln.NoEffectWarning, match="wgmma_wait"):
+        attention_by_groups[(triton.cdiv(length, bm),)](*(stored(x, "float16") for x in (q, k, v)), out, length, 0.3, D=d, BM=bm, BN=bn, SLOTS=slots,
+                                                        num_warps=warps)
+    scores = np.exp((q @ k.T) * 0.3)
+    assert error(out, scores @ v / scores.sum(axis=1, keepdims=True)) < 2e-3
+
+
+@triton.jit
 def send_until(x_ptr, ring, last_ptr, N: tl.constexpr):
     writer, i, last = ring.writer(), 0, tl.load(last_ptr)
     while i < last:
@@ -254,6 +304,22 @@ def test_registers_and_sizes_of_groups():
     text = of_different_sizes.program(*(np.zeros(64, np.float32),) * 3, 1.0, N=64, FIRST=1, SECOND=4, num_warps=2).script()
     assert "threads=224" in text and "(tx >= 64) and (tx < 192)" in text and "(tx >= 192) and (tx < 224)" in text, text
     assert text.count("arrive done[0]") == 4 + 2, text  # of 32 threads, four times; twice of 128
+
+
+@triton.jit
+def lets_go(ring):
+    ring.reader().release(0)
+
+
+@triton.jit
+def released_by_two(x):
+    ring = tle.pipe(capacity=2, a=tle.gpu.alloc([2, 8], tl.float32))
+    tle.gpu.warp_specialize([(lets_go, (ring,)), (lets_go, (ring,))], [4])
+
+
+def test_one_reader_is_one_group():
+    with pytest.raises(triton.CompilationError, match=r"tle_roles_test.py:\d+: a pipe's slots are released as by one reader by several groups"):
+        released_by_two.program(np.zeros(8, np.float32))
 
 
 # What is refused. Each kernel has a comment "here:" in the line that is refused, and what the text must hold.

@@ -66,6 +66,7 @@ def pipe(b, capacity, scope="cta", name=None, readers=None, one_shot=False, **fi
         if not isinstance(buffer, buffered_tensor) or buffer.rank < 2 or buffer.shape[0] != count:
             raise Refusal(f"the field {field} of tle.pipe(capacity={count}) is {describe(buffer)}; a buffer of two dimensions or more is needed, the "
                           "first of them the capacity")
+        buffer.named(field)
     names = tuple(readers) if isinstance(readers, (tuple, list)) else () if readers is None else (readers,)
     if any(not isinstance(one, str) for one in names) or len(set(names)) < len(names):
         raise Refusal(f"tle.pipe(readers={describe(readers)}); they are different names")

@@ -17,7 +17,7 @@ from ...language.buffer import load
 from ...language.expr import Var, as_expr, binary, const, logical
 from ...language.dtypes import int32
 from ...language.signals import Role, Signal, Wish, settle
-from ..errors import Refusal
+from ..errors import Refusal, at
 from ..graph import Op
 from ..symbolic import Known
 from .barriers import MOST
@@ -48,7 +48,7 @@ class Roles:
         starts = {i: sum(sizes[j] for j in order[:place]) for place, i in enumerate(order)}
         self.sizes, self.starts, self.thread = sizes, [starts[i] for i in range(len(sizes))], Var("THREAD", int32, "tx")
         self.present = self.threads  # how many threads come to the statement that is lowered
-        self._arrivals, self._readers = {}, {}  # {turns: [(times, threads)]}, {ring: {reader: threads}}
+        self._arrivals, self._ends = {}, {}  # {turns: [(times, threads)]}, {ring: {a reader's name, or None for the writer: (group, threads)}}
         self._writers = {}  # {memory: the groups that write to it}
         for place, size in ((body, self.threads), *zip(op.regions, sizes)):
             self._look(place, place, size)
@@ -61,10 +61,10 @@ class Roles:
             if op.name == "tle.arrive":
                 self._arrivals.setdefault(op.attrs["turns"], []).append((op.attrs["times"], threads))
             if op.name == "tle.turn" and op.attrs["kind"] in ("commit", "release"):
-                who = self._readers.setdefault(op.attrs["ring"], {})
-                if who.setdefault(op.attrs["reader"], threads) != threads:
-                    raise Refusal("a pipe's slot is filled, or released by one reader, in groups of warps of different sizes; name a reader for each "
-                                  "group")
+                ends, end = self._ends.setdefault(op.attrs["ring"], {}), None if op.attrs["kind"] == "commit" else op.attrs["reader"]
+                if ends.setdefault(end, (group, threads))[0] is not group:
+                    raise at(op.file, op.line, f"a pipe's slots are {'filled' if end is None else 'released as by one reader'} by several groups of "
+                             "warps; let one group do it, or name a reader for each")
             for region in op.regions if op is not self.op else ():
                 self._look(group, region, threads)
 
@@ -91,10 +91,9 @@ class Roles:
     def of_ring(self, ring, full: bool) -> Barriers:
         """Those that say that slots are full, or that they are free."""
         if (ring, full) not in self.barriers:
-            who = self._readers.get(ring, {})
-            readers = [threads for reader, threads in who.items() if reader in ring.readers]
-            count = who.get("", self.sizes[0]) if full else sum(readers) or self.sizes[0]
-            made = Barriers([count] * ring.capacity)
+            ends = self._ends.get(ring, {})
+            count = sum(threads for end, (_, threads) in ends.items() if (end is None) == full)
+            made = Barriers([count or self.sizes[0]] * ring.capacity)  # of one at which nobody arrives, any
             made.buffer.name = f"{ring.name or 'pipe'}_{'full' if full else 'free'}"
             self.barriers[ring, full] = made
         return self.barriers[ring, full]
