@@ -284,11 +284,15 @@ def test_what_has_no_effect_is_told():
     @triton.jit
     def kernel(x_ptr):
         x = tle.gpu.memory_space(tl.load(x_ptr + tl.arange(0, 8)), "shared_memory")
-        tle.gpu.alloc([8], tl.float32, nv_mma_shared_layout=False).store(x)
+        buffer = tle.gpu.alloc([8], tl.float32, nv_mma_shared_layout=False, alignment=128)
+        tle.gpu.copy(x_ptr + tl.arange(0, 8), buffer, [8], is_async=True, eviction_policy="evict_first")
+        buffer.store(x)
 
     with pytest.warns(kiln.NoEffectWarning) as warned:
         kernel.program(np.zeros(8, np.float32))
-    assert [str(w.message).split(" has")[0] for w in warned] == ["tle.gpu.memory_space", "tle.gpu.alloc(nv_mma_shared_layout=False)"]
+    assert [str(w.message).split(" has")[0] for w in warned] == [
+        "tle.gpu.memory_space", "tle.gpu.alloc(nv_mma_shared_layout=False)", "tle.gpu.alloc(alignment=128)",
+        "tle.gpu.copy(eviction_policy='evict_first')"]
 
 
 @triton.jit

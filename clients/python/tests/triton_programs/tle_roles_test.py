@@ -363,6 +363,11 @@ def odd_registers(x, n):
 
 
 @triton.jit
+def too_many_registers(x, n):
+    tle.gpu.warp_specialize([(nothing, (x,)), (nothing, (x,))], [8], [256])  # here: leaves the kernel's 4 warps less than 24 registers
+
+
+@triton.jit
 def returning_worker(x, n):
     tle.gpu.warp_specialize([(nothing, (x,)), (returns, (x,))], [4])  # here: it writes its results to buffers
 
@@ -409,7 +414,7 @@ def no_such_barrier(x, n):
 
 
 @pytest.mark.parametrize("kernel", [
-    in_a_loop, twice, too_few_numbers, too_many_warps, odd_registers, returning_worker, no_pairs, no_ring, of_a_cluster, another_reader,
-    another_field, arrives_for_bytes, which_barrier, no_such_barrier])
+    in_a_loop, twice, too_few_numbers, too_many_warps, odd_registers, too_many_registers, returning_worker, no_pairs, no_ring, of_a_cluster,
+    another_reader, another_field, arrives_for_bytes, which_barrier, no_such_barrier])
 def test_refusals(kernel):
     refused(kernel, np.zeros(64, np.float32), 3)

@@ -12,6 +12,7 @@ from ..shapes import integer_of
 from .buffers import gpu
 
 MOST_THREADS = 1024
+REGISTERS = 65536  # of a multiprocessor, for the threads of a block that has it alone
 GROUP = 4  # warps that registers are given to, and that a wgmma takes
 
 
@@ -32,6 +33,9 @@ def warp_specialize(b, functions_and_args, worker_num_warps, worker_num_regs=Non
         raise Refusal(f"tle.gpu.warp_specialize of {b.num_warps} and {' and '.join(map(str, warps))} warps; a block has at most {MOST_THREADS // 32}")
     if any(count % 8 or not 24 <= count <= 256 for count in registers):
         raise Refusal(f"worker_num_regs={describe(worker_num_regs)} of tle.gpu.warp_specialize: a number is a multiple of 8 from 24 to 256")
+    if sum(32 * n * count for n, count in zip((b.num_warps, *warps), (24, *registers))) > REGISTERS:
+        raise Refusal(f"worker_num_regs={describe(worker_num_regs)} of tle.gpu.warp_specialize leaves the kernel's {b.num_warps} warps less than 24 "
+                      f"registers for each thread; a block has {REGISTERS}")
     op = b.emit("tle.warp_specialize", (), warps=(b.num_warps, *warps), registers=registers)
     op.regions = [Block(op, b.block) for _ in parts]
     own = b.num_warps

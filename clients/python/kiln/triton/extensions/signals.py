@@ -22,9 +22,7 @@ from ..graph import Op
 from ..symbolic import Known
 from .barriers import MOST
 from .lowering import allocated, writes_of
-from .roles import GROUP
-
-_REGISTERS = 65536  # of a multiprocessor, for the threads of a block that has it alone
+from .roles import GROUP, REGISTERS
 
 
 def find(block, name: str):
@@ -100,10 +98,10 @@ class Roles:
 
     def registers(self, number: int, has: list):
         """Those that a group asks for at its beginning, or None. ``has``: those of the workers."""
-        at_first = _REGISTERS // self.threads // 8 * 8
-        rest = _REGISTERS - sum(count * size for count, size in zip(has, self.sizes[1:]))
+        at_first = REGISTERS // self.threads // 8 * 8
+        rest = REGISTERS - sum(count * size for count, size in zip(has, self.sizes[1:]))
         count = has[number - 1] if number else min(rest // self.sizes[0] // 8 * 8, 240)
-        return None if count < 24 or count == at_first else Wish(count, count > at_first, name="set_max_nreg")
+        return None if count == at_first else Wish(count, count > at_first, name="set_max_nreg")
 
     def settle(self, kernel: ir.Kernel) -> None:
         kernel.thread_var = self.thread
