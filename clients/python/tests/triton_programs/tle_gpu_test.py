@@ -150,6 +150,29 @@ def test_pointers_into_a_buffer():
 
 
 @triton.jit
+def slots_in_turns(x_ptr, out_ptr, n, N: tl.constexpr):
+    """A view that a loop carries, of a buffer that its branches write."""
+    rows = tle.gpu.alloc([2, N], tl.float32, init_value=0.0)
+    i, last = 0, rows.slot(0)
+    while i < n:
+        if i % 2 == 0:
+            rows.slot(i % 2).store(tl.load(x_ptr + i * N + tl.arange(0, N)))
+        else:
+            tle.gpu.copy(x_ptr + i * N + tl.arange(0, N), rows.slot(1), [N])
+        last = rows.slot(i % 2)
+        i += 1
+    tl.store(out_ptr + tl.arange(0, N), last.load())
+    tl.store(out_ptr + N + tl.arange(0, N), tl.sum(rows.load(), 0))
+
+
+def test_a_view_that_a_loop_carries():
+    x, out = np.random.default_rng(1).standard_normal((5, 32)).astype(np.float32), np.zeros((2, 32), np.float32)
+    for n in (1, 2, 5):
+        slots_in_turns[(1,)](x, out, n, N=32)
+        assert (out[0] == x[n - 1]).all() and error(out[1], x[n - 1] + (x[n - 2] if n > 1 else 0)) < 1e-6
+
+
+@triton.jit
 def changed_before_it_is_used(x_ptr, out_ptr, N: tl.constexpr):
     """A block that a product takes is what the buffer held when it was loaded."""
     n = tl.arange(0, N)

@@ -67,6 +67,64 @@ def test_groups_in_an_order_where_a_target_has_no_barriers(monkeypatch):
 
 
 @triton.jit
+def of_its_own(x, y, out_ptr, done, N: tl.constexpr, K: tl.constexpr):
+    tl.store(out_ptr + K * N + tl.arange(0, N), x * y + K)
+    if K == 0:
+        tle.gpu.barrier_wait(done, 0)
+    else:
+        tle.gpu.barrier_arrive(done)
+
+
+@triton.jit
+def blocks_of_all_threads(x_ptr, first_ptr, second_ptr, s, N: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, N))
+    done = tle.gpu.alloc_barrier()
+    y = x * 2 + tl.sum(x) * s
+    z = y + tl.exp(x)
+    tle.gpu.warp_specialize([(of_its_own, (z, y, first_ptr, done, N, 0)), (of_its_own, (z, y, second_ptr, done, N, 1))], [4])
+
+
+@pytest.mark.parametrize("n", [128, 96, 512])
+def test_groups_take_blocks_that_all_threads_have_made(n):
+    x, first, second = normal(1, n).astype(np.float32), np.zeros(n, np.float32), np.zeros(2 * n, np.float32)
+    blocks_of_all_threads[(1,)](x, first, second, 0.5, N=n)
+    y = 2 * x + x.sum() * 0.5
+    z = y + np.exp(x)
+    assert error(first, z * y) < 1e-5 and error(second[n:], z * y + 1) < 1e-5
+
+
+@triton.jit
+def half(a, b, c_ptr, ldc, full, free, m, n, count, R: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr):
+    total = tl.zeros([BM, BN], tl.float32)
+    for k in range(count):
+        slot = k % STAGES
+        tle.gpu.barrier_wait(full[slot], k // STAGES)
+        total = tle.gpu.wgmma(a.slot(slot).subslice((R * BM, 0), (BM, BK)), b.slot(slot), total)
+        tle.gpu.barrier_arrive(free[slot])
+    tl.store(c_ptr + (m + R * BM + tl.arange(0, BM))[:, None] * ldc + (n + tl.arange(0, BN))[None, :], total)
+
+
+@triton.jit
+def product_by_halves(a_desc, b_desc, c_ptr, d_ptr, ldc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr):
+    m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
+    a, b = tle.gpu.alloc([STAGES, BM, BK], tl.float16), tle.gpu.alloc([STAGES, BK, BN], tl.float16)
+    full = tle.gpu.alloc_barriers(STAGES, expect_bytes=2 * BK * (BM + BN))
+    free = tle.gpu.alloc_barriers(STAGES, arrive_count=2, init=tle.gpu.READY)
+    count = tl.cdiv(K, BK)
+    tle.gpu.warp_specialize([(half, (a, b, c_ptr, ldc, full, free, m, n, count, 0, BM // 2, BN, BK, STAGES)),
+                             (half, (a, b, d_ptr, ldc, full, free, m, n, count, 1, BM // 2, BN, BK, STAGES)),
+                             (fill, (a_desc, b_desc, a, b, full, free, m, n, count, BM, BN, BK, STAGES))], [4, 4], [208, 40])
+
+
+def test_two_groups_multiply_what_a_third_one_copies():
+    a, b = rounded(normal(1, 128, 192), "float16"), rounded(normal(2, 192, 128), "float16")
+    c, d = np.zeros((128, 128), np.float32), np.zeros((128, 128), np.float32)
+    left, right = (TensorDescriptor.from_tensor(stored(x, "float16"), block) for x, block in ((a, [128, 32]), (b, [32, 64])))
+    product_by_halves[(1, 2)](left, right, c, d, 128, 192, BM=128, BN=64, BK=32, STAGES=2)
+    assert error(c + d, a @ b) < 1e-5 and not c[64:].any() and not d[:64].any()
+
+
+@triton.jit
 def send(x_ptr, ring, rows, N: tl.constexpr):
     writer, n = ring.writer(), tl.arange(0, N)
     for i in range(rows):

@@ -145,6 +145,24 @@ def test_tiles_in_a_loop_and_of_bits():
 
 
 @triton.jit
+def of_three_dimensions(x_ptr, out_ptr, i, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr):
+    a, b, c = tl.arange(0, A)[:, None, None], tl.arange(0, B)[None, :, None], tl.arange(0, C)[None, None, :]
+    at = a * B * C + b * C + c
+    x = tl.load(x_ptr + at)
+    tile = tle.extract_tile(x, i, [A // 2, B, C // 4])
+    tl.store(out_ptr + at, tle.insert_tile(x, tile * 2, (1, 0, i % 4)))
+
+
+def test_tiles_of_three_dimensions():
+    x = np.random.default_rng(1).standard_normal((4, 3, 8)).astype(np.float32)
+    for i in range(8):
+        out, expected = np.zeros_like(x), x.copy()
+        of_three_dimensions[(1,)](x, out, i, A=4, B=3, C=8)
+        expected[2:, :, i % 4 * 2 : i % 4 * 2 + 2] = 2 * x[i // 4 * 2 : i // 4 * 2 + 2, :, i % 4 * 2 : i % 4 * 2 + 2]
+        assert (out == expected).all(), i
+
+
+@triton.jit
 def sums_before(x_ptr, out_ptr, total_ptr, N: tl.constexpr, REVERSE: tl.constexpr):
     n = tl.arange(0, N)
     before, total = tle.cumsum(tl.load(x_ptr + n), axis=0, reverse=REVERSE)

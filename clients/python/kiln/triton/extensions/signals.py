@@ -19,7 +19,7 @@ from ...language.dtypes import int32
 from ...language.signals import Role, Signal, Wish, settle
 from ..errors import Refusal, at
 from ..graph import Op
-from ..symbolic import Known
+from ..symbolic import Advanced, Alias, Held, Known, Pair
 from .barriers import MOST
 from .lowering import allocated, writes_of
 from .roles import GROUP, REGISTERS
@@ -114,7 +114,42 @@ def roles_of(function):
     return Roles(found, function.body) if found else None
 
 
+def _operands(block):
+    """What operations in a block, and in those within it, take."""
+    for op in block.ops:
+        yield from op.operands
+        for region in op.regions:
+            yield from _operands(region)
+            yield from region.ends
+
+
+def _hand_over(lowering, op: Op) -> None:
+    """Blocks that all threads have made, each a part, go to shared memory where a group needs them: its threads have no other way to the parts of
+    threads of other groups, and no barrier with these."""
+    symbols, shared, seen = lowering.symbols, {}, set()
+    open_ = [value for region in op.regions for value in _operands(region)]
+    while open_:
+        value = open_.pop()
+        place = symbols.place.get(value)
+        if value in seen:
+            continue
+        seen.add(value)
+        if isinstance(place, Held) and place.buffer.space == "FRAGMENT":
+            if place.buffer not in shared:
+                shared[place.buffer] = lowering.materialize(value, "SHARED")
+            symbols.put(value, Held(shared[place.buffer]))
+        elif isinstance(place, Alias):
+            open_.append(place.value)
+        elif isinstance(place, Advanced):
+            open_ += [place.start, *(step for _, step in place.steps)]
+        elif isinstance(place, Pair):
+            open_.append(place.source)
+        elif place is None and value.op is not None:
+            open_ += value.op.operands
+
+
 def warp_specialize(lowering, op: Op) -> None:
+    _hand_over(lowering, op)
     roles, registers = lowering.roles, list(op.attrs["registers"])
     if registers and any(size % (32 * GROUP) for size in roles.sizes):
         _no_effect(op, "worker_num_regs of tle.gpu.warp_specialize", f"registers are given to groups of {GROUP} warps, so leave it out, or give each "
