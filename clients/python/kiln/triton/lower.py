@@ -459,6 +459,8 @@ class Lowering:
         left, transpose_a = self.factor(a, True)
         right, transpose_b = self.factor(b, False)
         buffer = self.dying(acc, op)
+        if buffer is None and acc not in self.symbols.place and acc.uses == [op] and acc.home is op.block and acc.op.name not in VIEWS:
+            buffer = self.in_place(acc.op)  # a sum that is scaled where it is
         if buffer is None:
             buffer = self.allocate("FRAGMENT", acc.shape, acc.element.kiln, self.name(op.result, "product"))
             self.write(buffer, acc)

@@ -70,7 +70,9 @@ def pipe(b, capacity, scope="cta", name=None, readers=None, one_shot=False, **fi
     names = tuple(readers) if isinstance(readers, (tuple, list)) else () if readers is None else (readers,)
     if any(not isinstance(one, str) for one in names) or len(set(names)) < len(names):
         raise Refusal(f"tle.pipe(readers={describe(readers)}); they are different names")
-    ring = Ring(count, names or ("",), bool(one_shot), name if isinstance(name, str) else "")
+    if name is not None and not isinstance(name, str):
+        raise Refusal(f"tle.pipe(name={describe(name)}); a name is a text")
+    ring = Ring(count, names or ("",), bool(one_shot), name or "")
     ends = buffered_tensor(Memory((count,), ty.int32), (), (count,))  # which slots say that the pipe is closed
     made = pipe_of(ring, tuple(fields), tuple(fields.values()), ends)
     b.emit("tle.pipe", (), ring=ring, ends=ends)
