@@ -125,7 +125,7 @@ def by_pointers(x_ptr, counts_ptr, out_ptr, n, BINS: tl.constexpr, BLOCK: tl.con
     """Counts in shared memory; what each element found before it; one element by scalars, and by a distance."""
     bins = tle.gpu.alloc([BINS], tl.int32, init_value=0)
     best = tle.gpu.alloc([1, 2], tl.int32, init_value=0)
-    for first in range(0, n, BLOCK):
+    for first in tle.gpu.pipeline(0, n, BLOCK, num_stages=2):
         at = first + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + at, mask=at < n, other=0)
         old = tl.atomic_add(tle.gpu.local_ptr(bins, (x,)), 1, mask=at < n, sem="relaxed")
@@ -135,7 +135,7 @@ def by_pointers(x_ptr, counts_ptr, out_ptr, n, BINS: tl.constexpr, BLOCK: tl.con
     tl.store(out_ptr, tl.load(tle.gpu.local_ptr(bins, (n % BINS,))))
     tl.store(out_ptr + 1, tl.load(tle.gpu.local_ptr(bins, 1) + 2))
     tl.store(out_ptr + 2 + tl.arange(0, 2), tl.reshape(best.load(), [2]))
-    some = tl.load(tle.gpu.local_ptr(bins, tl.arange(0, 4) * 5), mask=tl.arange(0, 4) != 2, other=-7)
+    some = tl.load(tle.gpu.local_ptr(bins, offsets=tl.arange(0, 4) * 5), mask=tl.arange(0, 4) != 2, other=-7)
     tl.store(out_ptr + 4 + tl.arange(0, 4), some)
 
 
@@ -280,9 +280,9 @@ def named_barrier(x, n):
 
 
 @triton.jit
-def pipelined(x, n):
-    for i in tle.gpu.pipeline(0, n):  # here: tle.gpu.pipeline is not part of Kiln: loop over tl.range
-        tl.store(x, 1.0)
+def two_names(x, n):
+    buffer = tle.gpu.alloc([8], tl.float32)
+    tle.gpu.local_ptr(buffer, indices=0, offsets=0)  # here: which is the older name of the former
 
 
 @triton.jit
@@ -297,7 +297,7 @@ def of_clusters(x, n):
 
 @pytest.mark.parametrize("kernel", [
     in_tensor_memory, with_a_layout, with_another_layout, of_pointers, another_dtype, too_far, no_slot, wrong_shape, wrong_dtype, between_buffers,
-    no_offsets, barrier_of_pointers, indices_of_two_shapes, carried_pointer, block_as_second_operand, named_barrier, pipelined, of_other_devices,
+    no_offsets, barrier_of_pointers, indices_of_two_shapes, carried_pointer, block_as_second_operand, named_barrier, two_names, of_other_devices,
     of_clusters])
 def test_refusals(kernel):
     refused(kernel, np.zeros(64, np.float32), 3)

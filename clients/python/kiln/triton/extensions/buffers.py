@@ -223,9 +223,12 @@ def seen(view, operands):
 
 
 @gpu
-def local_ptr(b, buffer, indices=None):
+def local_ptr(b, buffer, indices=None, offsets=None):
     """Pointers to elements of a buffer: to all of them, or to those at ``indices``, as many integers as it has dimensions, which are blocks of one
-    shape or scalars. One block of integers counts elements row by row."""
+    shape or scalars. One block of integers counts elements row by row; older programs call it ``offsets``."""
+    if offsets is not None and indices is not None:
+        raise Refusal("tle.gpu.local_ptr with indices= and offsets=, which is the older name of the former; give one of them")
+    indices = offsets if indices is None else indices
     buffer = buffer_of(buffer, "tle.gpu.local_ptr")
     if indices is None:
         return _pointers(b, buffer, [], buffer.shape)

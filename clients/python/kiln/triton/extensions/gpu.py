@@ -6,6 +6,7 @@ from __future__ import annotations
 from ..builtin import Absent, no_effect as _no_effect
 from ..errors import Refusal as _Refusal
 from ..language import range  # noqa: F401
+from ..language import range as pipeline  # noqa: F401
 from .barriers import PENDING, READY, alloc_barrier, alloc_barriers, barrier_arrive, barrier_wait  # noqa: F401
 from .buffers import alloc, buffered_tensor, gpu as _gpu, local_ptr, smem, tmem  # noqa: F401
 from .buffers import load as local_load, store as local_store  # noqa: F401
@@ -14,7 +15,6 @@ from .roles import warp_specialize  # noqa: F401
 
 _LAYOUTS = "how blocks and buffers lie in registers and in memory is inferred; leave it out"
 ABSENT = {
-    "pipeline": "loop over tl.range(n, num_stages=…)",
     "set_layout": _LAYOUTS, "BlockEncoding": _LAYOUTS, "MmaEncoding": _LAYOUTS, "DotOperandEncoding": _LAYOUTS, "SlicedEncoding": _LAYOUTS,
     "swizzled_shared_layout": _LAYOUTS, "nv_mma_shared_layout": _LAYOUTS, "shared_layout": _LAYOUTS, "tensor_memory_layout": _LAYOUTS,
     "async_commit_group": "copies are complete where the next statement needs them; leave it out",
