@@ -17,7 +17,7 @@ __version__ = "3.6.0"  # of the language that this package follows
 _ABSENT = {
     "tools": "there is no generated code to inspect or to link; `kiln explain` shows what a kernel became",
     "backends": "Kiln compiles for its own targets; KILN_TARGET names one",
-    "experimental": "Gluon and its like are other languages; use triton.language, or Kiln's tile language",
+    "experimental": "triton.experimental.tle is there; Gluon and its like are other languages, so use triton.language, or Kiln's tile language",
     "language.extra": "libdevice is there; write other things in the language",
     "profiler": "use kiln.Profiler, or the vendor's profiler",
     "ops": "use kiln.library",

@@ -5,7 +5,7 @@ import sys
 from types import ModuleType
 
 import kiln.triton
-from kiln.triton import blocks, compiled, driver, errors, extra, knobs, language, libdevice, runtime, target_info, testing, types
+from kiln.triton import blocks, compiled, driver, errors, extra, knobs, language, libdevice, runtime, target_info, testing, tle, types
 
 _TYPES = {str(of.kiln).replace("bool", "int1"): of.name for of in types.dtype._known.values()}  # "float32" → "fp32"
 _TUNING = {name: getattr(kiln.triton, name) for name in ("Autotuner", "Config", "Heuristics", "OutOfResources", "autotune", "heuristics")}
@@ -28,6 +28,7 @@ _NAMES = {
                           "GPUTarget": driver.GPUTarget, "make_backend": driver.make_backend},
     "compiler.errors": {name: getattr(errors, name) for name in ("CompilationError", "CompileTimeAssertionFailure")},
     "backends": {"backends": driver.backends}, "backends.compiler": {"GPUTarget": driver.GPUTarget},
+    "experimental": {"tle": tle},
     "language.extra": {"libdevice": libdevice, "cuda": extra.cuda}, "language.extra.cuda": vars(extra.cuda),
 }
 
@@ -48,8 +49,10 @@ def install(package: str) -> None:
     """Lets them be imported."""
     given = {"language": language, "language.core": language, "language.math": language, "language.standard": language, "testing": testing,
              "knobs": knobs, "language.extra.libdevice": libdevice, "language.extra.cuda.libdevice": libdevice,
-             "language.target_info": target_info}
-    language.__path__ = []  # so that an import of what is not in it says so
+             "language.target_info": target_info, **{f"experimental.{name}": tle for name in ("tle", "tle.language", "tle.language.core")},
+             **{f"experimental.tle.{name}": tle.gpu for name in ("gpu", "language.gpu", "language.gpu.core")},
+             **{f"experimental.tle.{name}": tle.raw for name in ("raw", "language.raw", "language.raw.core")}}
+    language.__path__ = tle.__path__ = tle.gpu.__path__ = tle.raw.__path__ = []  # so that an import of what is not in them says so
     given.update({name: _module(f"{package}.{name}", names) for name, names in _NAMES.items()})
     for name, module in sorted(given.items()):  # a package before what is in it
         sys.modules[f"{package}.{name}"] = module

@@ -112,6 +112,17 @@ def evaluated(root: Expr, values: dict, buffers: dict | None = None) -> Expr:
     return done[root]
 
 
+def _never_negative(e: Expr) -> bool:
+    """Whether it is made of loop variables, which count from 0, and of numbers that are not negative, by what keeps it so."""
+    number = constant_value(e)
+    if number is not None:
+        return isinstance(number, int) and number >= 0
+    if e.op == "VAR":
+        return e.value.kind == "LOOP"
+    keeps = e.op in ("ADD", "MUL", "DIV", "MOD", "FLOOR_DIV", "FLOOR_MOD") or e.op == "CAST" and e.dtype.is_int and e.dtype.bits >= 32
+    return keeps and all(map(_never_negative, e.args))
+
+
 def advance(e: Expr, var: Expr, by: int):
     """How much ``e`` grows where ``var`` grows by so much, if it is the same for all values; else None."""
     if e is var:
@@ -132,7 +143,8 @@ def advance(e: Expr, var: Expr, by: int):
         other = constant_value(e.args[0])
         return steps[0] * number if isinstance(number, int) else steps[1] * other if isinstance(other, int) else None
     if isinstance(number, int) and number > 0:
-        width = {"FLOOR_DIV": number, "FLOOR_MOD": number, "SHR": 1 << min(number, 64), "BIT_AND": 1 << number.bit_length()}.get(e.op)
+        op = f"FLOOR_{e.op}" if e.op in ("DIV", "MOD") and _never_negative(e.args[0]) else e.op
+        width = {"FLOOR_DIV": number, "FLOOR_MOD": number, "SHR": 1 << min(number, 64), "BIT_AND": 1 << number.bit_length()}.get(op)
         if width is not None and steps[0] % width == 0:
-            return steps[0] // width if e.op in ("FLOOR_DIV", "SHR") else 0
+            return steps[0] // width if op in ("FLOOR_DIV", "SHR") else 0
     return 0 if not any(steps) else None

@@ -8,7 +8,7 @@ import functools
 import inspect
 from types import FunctionType, ModuleType
 
-from . import autotuner, libdevice, runtime
+from . import autotuner, libdevice, runtime, tle
 from . import language as tl
 from . import types as ty
 from .blocks import TensorDescriptor
@@ -38,12 +38,21 @@ def _module(x: ModuleType):
         return libdevice
     if name == "language.extra" or name == "language.extra.cuda":
         return tl.extra if name == "language.extra" else tl.extra.cuda
+    if name.startswith("experimental.tle"):
+        return _extensions(name)
     return tl if name == "language" or name.startswith("language.") else x
+
+
+def _extensions(home: str):
+    """What Kiln has of the language's extensions in the place of a module of theirs."""
+    return tle.gpu if ".gpu" in home else tle.raw if ".raw" in home else tle
 
 
 def _named(name: str, home: str):
     if home.endswith("libdevice"):
         place = libdevice
+    elif home.startswith("triton.experimental.tle"):
+        place = _extensions(home)
     elif home.startswith("triton.language"):
         place = tl
     elif name in _HELPERS:
@@ -77,6 +86,7 @@ _TYPES = {
     "pointer_type": lambda x: ty.pointer_type(ours(x.element_ty), is_const=bool(getattr(x, "const", False))),
     "ConstexprFunction": _static, "JITFunction": _function,
     "Autotuner": lambda x: adopt(x), "Heuristics": lambda x: adopt(x),
+    "scope": lambda x: getattr(tle.gpu, x.name, x),
     "TensorDescriptor": lambda x: TensorDescriptor(x.base, x.shape, x.strides, x.block_shape, getattr(x, "padding", "zero")),
 }
 

@@ -155,6 +155,12 @@ def _box(b, block, offsets, checked, what: str) -> tuple:
     return b.broadcast_to(pointers, block.block_shape), mask
 
 
+def places_of(b, desc: Descriptor, offsets, what: str) -> tuple:
+    """(pointers to a descriptor's block, which of them are inside, what is read elsewhere), all of the block's shape."""
+    pointers, mask = _box(b, desc, offsets, range(len(desc.shape)), what)
+    return pointers, b.broadcast_to(mask, pointers.shape), b.broadcast_to(_filler(b, desc.dtype, desc.padding), pointers.shape)
+
+
 def checked_of(block: BlockPointer, boundary_check) -> tuple:
     axes = boundary_check if isinstance(boundary_check, (tuple, list)) else (boundary_check,)
     rank = len(block.block_shape)
@@ -238,6 +244,6 @@ def _atomic(name: str) -> Builtin:
     return Builtin(function, name)
 
 
-POINTER_METHODS = {"advance": advance}
-METHODS = {"load": load_tensor_descriptor, "store": store_tensor_descriptor, "gather": _gather, "scatter": _scatter,
-           **{f"atomic_{fn}": _atomic(f"atomic_{fn}") for fn in ("add", "min", "max", "and", "or", "xor")}}
+BlockPointer.METHODS = {"advance": advance}
+Descriptor.METHODS = {"load": load_tensor_descriptor, "store": store_tensor_descriptor, "gather": _gather, "scatter": _scatter,
+                      **{f"atomic_{fn}": _atomic(f"atomic_{fn}") for fn in ("add", "min", "max", "and", "or", "xor")}}

@@ -17,10 +17,12 @@ def no_effect(builder, what: str, instead: str) -> None:
 
 
 class Builtin:
-    """A function of Triton's language. ``run(builder, …)`` makes its operations. Outside of kernels a call is an error."""
+    """A function of Triton's language. ``run(builder, …)`` makes its operations. Outside of kernels a call is an error. ``package``: what programs
+    call the module that it is in."""
 
-    def __init__(self, function, name: str = ""):
+    def __init__(self, function, name: str = "", package: str = "tl"):
         self.__name__ = self.__qualname__ = name or function.__name__
+        self._package = package
         self.__doc__, self.run = function.__doc__, function
         self._signature = inspect.signature(function)
 
@@ -29,14 +31,14 @@ class Builtin:
         try:
             self._signature.bind(builder, *args, **kwargs)
         except TypeError as problem:
-            raise Refusal(f"tl.{self.__name__}: {problem}") from None
+            raise Refusal(f"{self._package}.{self.__name__}: {problem}") from None
         return self.run(builder, *args, **kwargs)
 
     def __call__(self, *args, **kwargs):
-        raise RuntimeError(f"tl.{self.__name__} is called outside of a kernel; it belongs into a function with @triton.jit")
+        raise RuntimeError(f"{self._package}.{self.__name__} is called outside of a kernel; it belongs into a function with @triton.jit")
 
     def __repr__(self):
-        return f"<tl.{self.__name__}>"
+        return f"<{self._package}.{self.__name__}>"
 
 
 class OfConstants(Builtin):
@@ -53,17 +55,17 @@ def builtin(function):
 class Absent:
     """A name of Triton's language that Kiln does not have; using it is refused with what to use."""
 
-    def __init__(self, name: str, instead: str):
-        self.__name__, self.instead = name, instead
+    def __init__(self, name: str, instead: str, package: str = "tl"):
+        self.__name__, self.instead, self._package = name, instead, package
 
     def refusal(self) -> Refusal:
-        return Refusal(f"tl.{self.__name__} is not part of Kiln: {self.instead}")
+        return Refusal(f"{self._package}.{self.__name__} is not part of Kiln: {self.instead}")
 
     def __call__(self, *args, **kwargs):
         raise NotImplementedError(str(self.refusal()))
 
     def __repr__(self):
-        return f"<tl.{self.__name__}, which Kiln does not have>"
+        return f"<{self._package}.{self.__name__}, which Kiln does not have>"
 
 
 class constexpr:

@@ -10,8 +10,6 @@ import types as python_types
 
 from . import language as tl
 from . import types as ty
-from .blocks import METHODS as DESCRIPTOR_METHODS
-from .blocks import POINTER_METHODS, BlockPointer, Descriptor
 from .build import Builder, describe, is_number
 from .builtin import Absent, Builtin, constexpr, unwrapped
 from .errors import CompilationError, CompileTimeAssertionFailure, FailedAssertion, Refusal, at
@@ -167,7 +165,7 @@ class Expressions:
             return self._of_value(owner, name)
         if isinstance(owner, Absent):
             raise owner.refusal()
-        methods = DESCRIPTOR_METHODS if isinstance(owner, Descriptor) else POINTER_METHODS if isinstance(owner, BlockPointer) else {}
+        methods = getattr(type(owner), "METHODS", {})
         if name in methods:
             return Bound(methods[name], owner)
         try:
@@ -293,6 +291,8 @@ class Expressions:
         x, index = self.visit(node.value), self.visit(node.slice)
         if isinstance(x, Value):
             return self._indexed(x, index if isinstance(index, (tuple, list)) else (index,))
+        if "[]" in getattr(type(x), "METHODS", {}):
+            return type(x).METHODS["[]"].bind(self.b, [x, index], {})
         index = known_number(index)
         if not static(index):
             raise Refusal("an index that is known only when the kernel runs; write the tuple's cases as branches, or load from a tensor")

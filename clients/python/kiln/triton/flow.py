@@ -7,7 +7,7 @@ from __future__ import annotations
 from ..language import program as ir
 from ..language.buffer import Buffer, load
 from ..language.expr import Expr, Var, as_expr, binary, cast, const, constant_value, floordiv, select
-from .graph import PURE, Block, Op, Value
+from .graph import PURE, Block, Op, Value, block_of
 from .symbolic import Advanced, Alias, Held, Known
 from .types import kiln_of
 
@@ -89,8 +89,13 @@ def _stages(lowering, op: Op, region: Block) -> int:
     own = op.attrs["num_stages"]
     if own is not None:
         return own
-    feeds = any(o.name == "tt.dot" for o in region.ops) and any(o.name == "tt.load" for o in region.ops)
-    return lowering.num_stages if feeds else 0
+    feeds = any(o.name == "tt.dot" for o in region.ops) and any(o.name == "tt.load" or _copies_whole(o) for o in region.ops)
+    return lowering.num_stages if feeds and not lowering.roles else 0
+
+
+def _copies_whole(op: Op) -> bool:
+    """Whether a copy writes all of a buffer; of one with slots the program takes turns itself."""
+    return op.name == "tle.copy" and op.attrs["into"] and not op.attrs["view"].steps
 
 
 # Values that advance by a step.
@@ -242,13 +247,15 @@ def lower_if(lowering, op: Op) -> None:
     if buffers_of(condition):
         condition = _let(lowering, condition, "condition")
     results = [(result, region_ends) for result, *region_ends in zip(op.results, *(region.ends for region in op.regions)) if result.uses]
-    slots = [_slot(lowering, result, None) for result, _ in results]
+    slots: list = []
+    for result, ends in results:
+        kept = _slot_of_an_end(lowering, op, result, ends, slots)
+        slots.append(_slot(lowering, result, None) if kept is None else kept)
     branch = ir.If(condition, location=lowering.here)
     for number, (region, body) in enumerate(zip(op.regions, (branch.then_body, branch.else_body))):
         with lowering.within(body):
             lowering.block(region)
-            for slot, (_, ends) in zip(slots, results):
-                lowering.write(slot, ends[number])
+            _move(lowering, [(slot, ends[number]) for slot, (_, ends) in zip(slots, results)])
     if branch.then_body or branch.else_body:
         lowering.stmts.append(branch)
     for slot, (result, ends) in zip(slots, results):
@@ -256,6 +263,20 @@ def lower_if(lowering, op: Op) -> None:
             lowering.symbols.bases[result] = lowering.symbols.common([lowering.symbols.base(end) for end in ends])
         lowering.symbols.put(result, Held(slot))
         lowering.data.add(result)
+
+
+def _slot_of_an_end(lowering, op: Op, result: Value, ends: list, taken: list):
+    """The buffer of a value that one side of an if gives unchanged, as a sum that is added to under a condition, where only the branches need the
+    value. Then each branch may overwrite it, too. None where there is no such value."""
+    for end in ends if not result.element.is_ptr() else ():
+        place = lowering.symbols.place.get(end)
+        if not isinstance(place, Held) or place.buffer in taken or end.home is not op.block or place.buffer.dtype != kiln_of(result.element):
+            continue
+        if place.buffer.space == ("FRAGMENT" if result.shape else "LOCAL") and all(
+                any(block_of(user).inside(region) for region in op.regions) for user in end.uses):
+            lowering.ending[end] = op.regions
+            return place.buffer
+    return None
 
 
 def _let(lowering, expr: Expr, name: str) -> Expr:

@@ -93,6 +93,11 @@ class Op:
         return f"<op {self.name} at line {self.line}>"
 
 
+def block_of(user) -> Block:
+    """The block in which an operation takes a value, or which ends with it."""
+    return user.block if isinstance(user, Op) else user
+
+
 def replace(old: Value, new: Value) -> None:
     """All that takes ``old`` takes ``new``."""
     for user in set(old.uses):
@@ -118,7 +123,7 @@ def remove(op: Op) -> None:
 # Operations whose results depend on their operands alone.
 PURE = frozenset((
     "arith.constant", "tt.make_range", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.trans", "tt.reshape", "tt.gather", "tt.addptr",
-    "tt.int_to_ptr", "tt.ptr_to_int", "tt.bitcast",
+    "tt.int_to_ptr", "tt.ptr_to_int", "tt.bitcast", "tle.local_ptr",
     "arith.select", "arith.cast", "arith.bitcast", "arith.binary", "arith.unary", "arith.cmp", "math.fma", "tt.get_program_id",
     "tt.get_num_programs"))
 

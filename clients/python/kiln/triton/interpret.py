@@ -152,6 +152,8 @@ class Interpreter(Expressions):
             self.frame.scope[target.id] = value
             if isinstance(value, Value) and not value.name:
                 value.name = target.id
+            elif hasattr(type(value), "named"):
+                value.named(target.id)
             return
         if not isinstance(target, (ast.Tuple, ast.List)):
             raise Refusal(f"an assignment to `{ast.unparse(target)}`; names and tuples of names are assigned, and memory is written by tl.store")

@@ -12,7 +12,7 @@ from ..language.buffer import Buffer, load
 from ..language.dtypes import as_dtype, int32
 from ..language.expr import Expr, Var, as_expr, binary, cast, const, constant_value, logical, make, masked
 from .errors import Refusal, at
-from .graph import PURE, Block, Function, Op, Value, is_scalar
+from .graph import PURE, Block, Function, Op, Value, block_of, is_scalar
 from .lets import in_parts
 from .messages import buffer_of_messages, lower_message
 from .simplify import simplify
@@ -43,8 +43,10 @@ class Lowering:
         self.symbols, self.may_overlap = Symbols(), may_overlap
         self.data: set = set()  # values that depend on memory
         self.fixed: set = set()  # operations that stay symbolic
+        self.ending: dict = {}  # of values that nothing takes behind an if: its branches
         self.shared: list = []  # allocations at the head of the kernel
         self.told: list = []  # the messages that the kernel writes
+        self.roles = roles_of(function)  # groups of warps, or None
         self.multiplies = False  # whether it has products of tiles
         self.messages = buffer_of_messages()
         self.stmts: list = []
@@ -70,8 +72,11 @@ class Lowering:
             func.params.append(ir.Param(self.messages.name, buffer=self.messages))
         self._append_memories(func)
         threads = 1 if is_scalar(self.function.body) else 32 * self.num_warps  # a kernel of scalars: nobody waits for others
+        threads = self.roles.threads if self.roles else threads
         kernel = ir.Kernel([var.expr for var in grid], (threads, 1, 1), blocks, func.name, body=[*self.shared, *body])
         func.kernels.append(kernel)
+        if self.roles:
+            self.roles.settle(kernel)
         return func
 
     def _append_memories(self, func: ir.PrimFunc) -> None:
@@ -303,14 +308,14 @@ class Lowering:
 
     def _is_costly(self, value: Value) -> bool:
         """Whether it is better kept than computed where it is wanted: in another block, or of much."""
-        elsewhere = any((user.block if isinstance(user, Op) else user) is not value.home for user in users(value))
+        elsewhere = any(block_of(user) is not value.home for user in users(value))
         return elsewhere or self.at(value, tuple(Var("LOOP", int32, "i").expr for _ in value.shape)).size > 2 * _INLINE
 
     @staticmethod
     def _shared_by_many(value: Value) -> bool:
         """Whether it is needed more than once, or in a loop or branch within its block."""
         found = users(value)
-        return len(found) > 1 or any((user.block if isinstance(user, Op) else user) is not value.home for user in found)
+        return len(found) > 1 or any(block_of(user) is not value.home for user in found)
 
     def _is_index(self, value: Value) -> bool:
         """Whether it is a little arithmetic of indices and of scalars that have one value here, whatever they come from. In a fragment it would
@@ -345,34 +350,45 @@ class Lowering:
         return None
 
     def dying(self, value: Value, op: Op):
-        """The fragment that holds a value which this operation alone takes, once, in the block that made it."""
+        """The fragment that holds a value which this operation alone takes, once, in the block that made it, or in a branch behind which nothing
+        needs it."""
         place = self.symbols.place.get(value)
-        if isinstance(place, Held) and place.buffer.space == "FRAGMENT" and value.uses == [op] and value.home is op.block:
+        if not isinstance(place, Held) or place.buffer.space != "FRAGMENT":
+            return None
+        if value.uses == [op] and value.home is op.block:
             return place.buffer
-        return None
+        here = [user for user in value.uses if block_of(user).inside(op.block)]
+        return place.buffer if here == [op] and op.block in self.ending.get(value, ()) else None
 
     def load(self, op: Op) -> None:
         value, dtype = op.result, op.result.element.kiln
         self.data.add(value)
         if not value.shape:
-            self.bind(value, self.loaded(op, ()))
+            self.bind(value, self.loaded(op.operands, dtype, ()))
+            return
+        region = unchanged_region(self, op) if self._feeds_products(value) else None
+        if region is not None:
+            self.symbols.put(value, Seen(region))
             return
         gathered = all(isinstance(user, Op) and user.name == "tt.gather" and user.operands[1] is not value for user in value.uses)
         buffer = self.allocate("SHARED" if self._feeds_products(value) or gathered else "FRAGMENT", value.shape, dtype, self.name(value, "loaded"))
-        self.parallel(value.shape, lambda indices: self.put(buffer, value.shape, indices, self.loaded(op, indices)))
+        self.parallel(value.shape, lambda indices: self.put(buffer, value.shape, indices, self.loaded(op.operands, dtype, indices)))
         self.symbols.put(value, Held(buffer))
 
-    def loaded(self, op: Op, indices) -> Expr:
-        """An element that a load gives; nothing is read where its mask is false."""
-        pointer, *rest = op.operands
-        element = load(self.symbols.base(pointer), (self.at(pointer, indices),))
+    def loaded(self, operands, dtype, indices) -> Expr:
+        """An element that a load gives; nothing is read where its mask is false. ``operands``: pointers, and perhaps a mask and what is read
+        elsewhere."""
+        pointer, *rest = operands
+        element = load(*self.symbols.element(pointer, indices))
         if rest:
             other = _as_type(self.at(rest[1], indices), element.dtype) if len(rest) > 1 else const(0, element.dtype)
             element = masked(self.at(rest[0], indices), element, other)
-        return _as_type(element, op.result.element.kiln)
+        return _as_type(element, dtype)
 
     def store(self, op: Op) -> None:
-        self.guarded(op, lambda indices, buffer, index, value: self.emit(ir.Store(buffer, [index], _as_type(value, buffer.dtype))))
+        pointer, value, *mask = op.operands
+        self.guarded(pointer, mask, lambda indices, buffer, places: self.emit(
+            ir.Store(buffer, places, _as_type(self.at(value, indices), buffer.dtype))))
 
     def atomic(self, op: Op) -> None:
         """Of what nothing uses, the old value is not asked for; where the mask is false, it is 0."""
@@ -385,14 +401,17 @@ class Lowering:
             held = self.allocate("FRAGMENT", value.shape, dtype, self.name(value, "before"))
             self.emit(ir.Fill(held.whole(), const(0, dtype)))
 
-        def made(indices, buffer, index, *values):
+        count = 1 + op.attrs["values"]
+
+        def made(indices, buffer, places):
+            values = [self.at(x, indices) for x in op.operands[1:count]]
             compare = values[0] if len(values) > 1 else None
             old = None if held is None else ir.Element(self.allocate("LOCAL", (), dtype, "old"), [as_expr(0)])
-            self.emit(ir.Atomic(op.attrs["kind"], buffer, [index], values[-1] if values else None, False, compare, old, op.attrs["order"]))
+            self.emit(ir.Atomic(op.attrs["kind"], buffer, places, values[-1] if values else None, False, compare, old, op.attrs["order"]))
             if old is not None:
                 self.put(held, value.shape, indices, load(old.buffer, old.indices))
 
-        self.guarded(op, made, 1 + op.attrs["values"])
+        self.guarded(op.operands[0], op.operands[count:], made)
         if held is None:
             return
         if value.shape:
@@ -400,15 +419,11 @@ class Lowering:
         else:
             self.bind(value, load(held, (as_expr(0),)))
 
-    def guarded(self, op: Op, made, count: int = 2) -> None:
-        """For each element, where the mask is true, the statements that ``made`` emits of the element's place and values. ``count``: of the
-        operands before the mask."""
-        pointer, *values = op.operands[:count]
-        mask = op.operands[count:]
-        buffer = self.symbols.base(pointer)
-
+    def guarded(self, pointer: Value, mask, made) -> None:
+        """For each element, where the mask is true, the statements that ``made`` emits of its indices, and of the buffer and the place that the
+        pointer leads to. ``mask``: none or one."""
         def body(indices):
-            parts = (indices, buffer, self.at(pointer, indices), *(self.at(value, indices) for value in values))
+            parts = (indices, *self.symbols.element(pointer, indices))
             condition = self.at(mask[0], indices) if mask else as_expr(True)
             if constant_value(condition) is True:
                 made(*parts)
@@ -444,6 +459,8 @@ class Lowering:
         left, transpose_a = self.factor(a, True)
         right, transpose_b = self.factor(b, False)
         buffer = self.dying(acc, op)
+        if buffer is None and acc not in self.symbols.place and acc.uses == [op] and acc.home is op.block and acc.op.name not in VIEWS:
+            buffer = self.in_place(acc.op)  # a sum that is scaled where it is
         if buffer is None:
             buffer = self.allocate("FRAGMENT", acc.shape, acc.element.kiln, self.name(op.result, "product"))
             self.write(buffer, acc)
@@ -460,6 +477,8 @@ class Lowering:
         while isinstance(place, Alias):
             value = place.value
             place = self.symbols.place.get(value)
+        if isinstance(place, Seen) and place.region.dtype == dtype:
+            return place.region, transposed
         held = place.buffer if isinstance(place, Held) and place.buffer.dtype == dtype else None
         if held is not None and (held.space == "SHARED" or left and not transposed):
             return held.whole(), transposed
@@ -490,9 +509,11 @@ def _as_type(x: Expr, dtype) -> Expr:
 
 
 from . import flow  # noqa: E402
+from .extensions.lowering import LOWERED, Seen, unchanged_region  # noqa: E402
+from .extensions.signals import LOWERED as SIGNALS, roles_of  # noqa: E402
 
 _LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.atomic_rmw": Lowering.atomic, "tt.reduce": Lowering.reduce,
             "tt.dot": Lowering.dot, "tt.map_elementwise": Lowering.map_elementwise,
             "tt.histogram": Lowering.histogram, "tt.exchange": Lowering.exchange, "tt.alternate": Lowering.alternate,
             "llvm.intr.assume": Lowering.assume, "tt.print": lower_message, "gpu.barrier": Lowering.barrier,
-            "scf.for": flow.lower_for, "scf.while": flow.lower_while, "scf.if": flow.lower_if}
+            "scf.for": flow.lower_for, "scf.while": flow.lower_while, "scf.if": flow.lower_if, **LOWERED, **SIGNALS}

@@ -99,12 +99,13 @@ class Advanced:
 
 class Symbols:
     """``place``: where a value is held, of those that are. ``base``: the argument of a pointer. ``memories``: by dtype, what pointers lead to that
-    were integers."""
+    were integers. ``buffers``: in shared memory, of each allocation of the program."""
 
     def __init__(self):
         self.place: dict = {}
         self.bases: dict = {}
         self.memories: dict = {}
+        self.buffers: dict = {}
         self.programs: list = []  # expressions of the program's place in the grid
         self.grid: list = []
         self._known: dict = {}
@@ -159,15 +160,28 @@ class Symbols:
         if op is not None and op.name == "tt.int_to_ptr":
             dtype = value.element.element_ty.kiln
             return self.memories.setdefault(dtype, Memory(dtype))
+        if op is not None and op.name == "tle.local_ptr":
+            return self.buffers[op.attrs["view"].memory]
         if op is not None and op.name == "arith.select":
             return self.common([self.base(operand) for operand in op.operands[1:]])
         if op is not None and op.name in PURE:
             return self.base(op.operands[0])
         raise Refusal("a pointer that is loaded from memory; pass the tensors as arguments")
 
+    def element(self, pointer: Value, indices=()) -> tuple:
+        """(the buffer, the indices in it) that a pointer leads to."""
+        base = self.base(pointer)
+        return base, list(_Places(self).at(pointer, indices)) if base.space == "SHARED" else [self.at(pointer, indices)]
+
+    def local(self, op, indices):
+        raise Refusal("a pointer of tle.gpu.local_ptr that is kept, carried or chosen by a branch; keep its indices, and make the pointer where it "
+                      "is read or written")
+
     def address(self, value: Value, indices=()) -> Expr:
         """Of the byte that a pointer leads to, if an integer is behind it."""
         op = value.op if value not in self.place else None
+        if op is not None and op.name == "tle.local_ptr":
+            raise Refusal("a pointer of tle.gpu.local_ptr as an integer; keep its indices")
         if op is not None and op.name == "tt.int_to_ptr":
             return self.at(op.operands[0], indices)
         if op is not None and op.name in PURE:
@@ -200,6 +214,39 @@ class _Addresses:
         return cast(self._symbols.at(value, indices), _INT64) * pointer.element_ty.itemsize
 
 
+class _Places:
+    """Symbols in whose place pointers into shared memory are indices of a buffer."""
+
+    _MOVES = ("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.trans", "tt.reshape", "tt.bitcast", "tle.local_ptr")
+
+    def __init__(self, symbols: Symbols):
+        self._symbols = symbols
+
+    def at(self, value: Value, indices=()):
+        place = self._symbols.place.get(value)
+        if isinstance(place, Alias):
+            return self.at(place.value, indices)
+        if value.op is not None and place is None and value.op.name == "tt.addptr":
+            return self._moved(value, indices)
+        if value.op is None or place is not None or value.op.name not in self._MOVES:
+            return self._symbols.local(value.op, indices)
+        return _FUNCTIONS[value.op.name](self, value.op, indices)
+
+    def local(self, op, indices) -> tuple:
+        view, count, at = op.attrs["view"], op.attrs["count"], self._symbols.at
+        if count:
+            indices = tuple(cast(at(operand, indices), "int32") for operand in op.operands[:count])
+        return view.places(at, op.operands[count:], indices)
+
+    def _moved(self, value: Value, indices) -> tuple:
+        """So many elements further, row by row."""
+        start, step = value.op.operands
+        linear, shape = as_expr(0), self._symbols.base(value).shape
+        for extent, index in zip(shape, self.at(start, indices)):
+            linear = linear * extent + index
+        return in_one_row((math.prod(shape),), shape, (linear + cast(self._symbols.at(step, indices), "int32"),))
+
+
 def _broadcast(symbols, op, indices):
     source = op.operands[0]
     return symbols.at(source, tuple(as_expr(0) if extent == 1 else index for extent, index in zip(source.shape, indices)))
@@ -217,10 +264,10 @@ def _trans(symbols, op, indices):
 
 def _reshape(symbols, op, indices):
     source = op.operands[0]
-    return symbols.at(source, _reshaped_indices(op.result.shape, source.shape, indices) if source.shape else ())
+    return symbols.at(source, reshaped_indices(op.result.shape, source.shape, indices) if source.shape else ())
 
 
-def _reshaped_indices(shape: tuple, source: tuple, indices) -> tuple:
+def reshaped_indices(shape: tuple, source: tuple, indices) -> tuple:
     """Of an element of ``shape``: where it is in ``source``, which has as many elements. An index that stands for whole dimensions of the source
     is split among these alone, so that what follows sees which dimensions are the same."""
     left, step = [], 1  # (an index, how many values it has, how many elements lie between two of them)
@@ -235,7 +282,7 @@ def _reshaped_indices(shape: tuple, source: tuple, indices) -> tuple:
             if step % extent == 0:
                 above.append((index, count, step // extent))
             elif extent % step or count > inner and count % inner:
-                return _in_one_row(shape, source, indices)
+                return in_one_row(shape, source, indices)
             elif count <= inner:
                 part = part + index * step
             else:
@@ -246,12 +293,12 @@ def _reshaped_indices(shape: tuple, source: tuple, indices) -> tuple:
     return tuple(parts)
 
 
-def _in_one_row(shape: tuple, source: tuple, indices) -> tuple:
-    """By the place in the whole, where extents do not divide each other."""
+def in_one_row(shape: tuple, source: tuple, indices, first: int = 0) -> tuple:
+    """By the place in the whole, where extents do not divide each other. ``first``: where in the source the first element is."""
     linear = as_expr(0)
     for extent, index in zip(shape, indices):
         linear = linear * extent + index
-    parts, rest = [], linear
+    parts, rest = [], linear + first
     for extent in reversed(source[1:]):
         parts.insert(0, rest % extent)
         rest = rest // extent
@@ -332,6 +379,7 @@ _FUNCTIONS = {
     "arith.bitcast": _bitcast, "math.fma": _fma, "tt.int_to_ptr": _pointed,
     "tt.ptr_to_int": lambda symbols, op, indices: symbols.address(op.operands[0], indices),
     "tt.bitcast": lambda symbols, op, indices: symbols.at(op.operands[0], indices),
+    "tle.local_ptr": lambda symbols, op, indices: symbols.local(op, indices),
     "tt.get_program_id": lambda symbols, op, indices: symbols.programs[op.attrs["axis"]],
     "tt.get_num_programs": lambda symbols, op, indices: symbols.grid[op.attrs["axis"]],
 }

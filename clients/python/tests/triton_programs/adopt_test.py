@@ -76,6 +76,16 @@ FILES = {
         __all__ = [name for name in dir() if name[0] != "_"]
     """,
     "triton/language/standard.py": "from ..runtime.jit import jit\n@jit\ndef sum(x, axis=None): raise AssertionError\n",
+    "triton/experimental/__init__.py": "",
+    "triton/experimental/tle/__init__.py": "",
+    "triton/experimental/tle/language/__init__.py": "from . import gpu\ndef cumsum(input, axis=0, _semantic=None): raise AssertionError\n",
+    "triton/experimental/tle/language/gpu/__init__.py": """
+        class scope:
+            def __init__(self, name): self.name = name
+        smem = scope("smem")
+        def alloc(*a, _semantic=None): raise AssertionError
+        def local_ptr(*a, _semantic=None): raise AssertionError
+    """,
     "program.py": """
         import warnings
         import numpy as np
@@ -121,6 +131,16 @@ FILES = {
             at = tl.program_id(0) * SIZE
             desc.store([at], desc.load([at]) * 2)
 
+        import triton.experimental.tle.language as tle
+        from triton.experimental.tle.language import cumsum
+
+        @triton.jit
+        def extended(X):
+            buffer = tle.gpu.alloc([8], tl.float32, scope=tle.gpu.smem)
+            buffer.store(tl.load(X + tl.arange(0, 8)))
+            before, total = cumsum(tl.load(tle.gpu.local_ptr(buffer)))
+            tl.store(X + tl.arange(0, 8), before + total)
+
         @triton.jit
         def newer(X):
             tl.of_tomorrow(tl.load(X))
@@ -146,6 +166,9 @@ FILES = {
             tuned[lambda meta: (64 // meta["SIZE"],)](TensorDescriptor(y, [64], [1], [1]))
         assert (y == 2 * np.arange(64)).all(), y
         assert any("num_ctas" in str(warning.message) for warning in said), said
+        z = np.arange(8, dtype=np.float32)
+        kiln.triton.adopt(extended)[(1,)](z)
+        assert z.tolist() == [28 + n * (n - 1) // 2 for n in range(8)], z
         for function, words in ((newer, "triton.language.of_tomorrow is not part"), (len, "not builtin_function"),
                                 (checks, "device-side assert in program (0, 0, 0): not above 0")):
             try:

@@ -361,3 +361,62 @@ def test_what_only_looks_like_what_it_had_is_carried():
     for row, a, b in ((0, i, 8 + i), (1, turned, i + i), (2, turned, turned + i)):
         wanted[row, a], wanted[row, 8:] = a, b
     assert np.array_equal(out, wanted)
+
+
+@triton.jit
+def changed_under_a_condition(x, flags, out, n, BLOCK: tl.constexpr, HOW: tl.constexpr):
+    """Each name is changed on one side and kept on the other; both sides, and what stands behind, read what was there before."""
+    at = tl.arange(0, BLOCK)
+    a, b, s = tl.load(x + at), tl.load(x + BLOCK + at), 1.0
+    kept, always = a * 3, tl.zeros([BLOCK], tl.float32)
+    for i in range(n):
+        if HOW == "kept":
+            old = a + i
+        if tl.load(flags + i) > 0:
+            if HOW == "exchanged":
+                a, b = b, a
+            elif HOW == "twice":
+                a = a * tl.sum(a) + a
+                b = tl.flip(b) - a
+            else:
+                a = a * 2
+                a = a + b
+            s = s * 2 + tl.max(a)
+        else:
+            if HOW == "both":
+                b = b + a * s
+        if HOW == "kept":
+            always += old
+    tl.store(out + at, a)
+    tl.store(out + BLOCK + at, b)
+    tl.store(out + 2 * BLOCK + at, kept + s)
+    tl.store(out + 3 * BLOCK + at, always)
+
+
+@pytest.mark.parametrize("how", ["one", "both", "exchanged", "twice", "kept"])
+def test_branches_change_what_a_loop_carries_in_its_place(how):
+    x, flags = normal(3, 2, 32).astype(np.float32), np.array([1, 0, 1, 1, 0], np.int32)
+    out = np.zeros((4, 32), np.float32)
+    changed_under_a_condition[(1,)](x, flags, out, 5, BLOCK=32, HOW=how)
+    (a, b), s, always = x.astype(np.float64), 1.0, np.zeros(32)
+    kept = a * 3
+    for i, flag in enumerate(flags):
+        always += a + i if how == "kept" else 0
+        if flag:
+            if how == "exchanged":
+                a, b = b, a
+            elif how == "twice":
+                a = a * a.sum() + a
+                b = b[::-1] - a
+            else:
+                a = a * 2 + b
+            s = s * 2 + a.max()
+        elif how == "both":
+            b = b + a * s
+    for row, wanted in zip(out, (a, b, kept + s, always)):
+        assert error(row, wanted) < 1e-5
+
+
+def test_a_sum_under_a_condition_has_one_place():
+    text = changed_under_a_condition.program(*(np.zeros(128, np.float32),) * 3, 5, BLOCK=32, HOW="one").script()
+    assert text.count("fragment float32[32]") == 4 and "else:" not in text, text

@@ -48,3 +48,18 @@ def error(actual, expected):
     if np.isnan(actual).any() or np.isnan(expected).any():
         return np.nan
     return np.abs(actual - expected).max(initial=0) / max(np.abs(expected).max(initial=0), 1e-30)
+
+
+def refused(kernel, *arguments):
+    """The kernel is refused in the line that has a comment "here:", with the text behind it."""
+    import inspect
+    import pathlib
+
+    import pytest
+    import triton
+
+    lines, first = inspect.getsourcelines(kernel.fn)
+    place, text = next((first + i, line.partition("# here: ")[2].strip()) for i, line in enumerate(lines) if "# here: " in line)
+    with pytest.raises(triton.CompilationError) as found:
+        kernel.program(*arguments)
+    assert text in str(found.value) and f"{pathlib.Path(kernel.file).name}:{place}: " in str(found.value), str(found.value)

@@ -238,3 +238,41 @@ def test_three_products_of_tf32_are_nearly_one_of_float32(m, n, k, warps):
     by_parts[(1,)](a, b, c, m, n, k, "tf32x3", num_warps=warps)
     assert np.isinf(c[0, 1]) and np.isinf(wanted[0, 1])
     np.testing.assert_allclose(c[1:], wanted[1:], rtol=1e-5, atol=2e-5 * np.sqrt(k))
+
+
+@triton.jit
+def sums_begin_from(x_ptr, out_ptr, flags_ptr, n, N: tl.constexpr, HOW: tl.constexpr):
+    """A product that begins from what is made of the sum before: of its elements, of its transpose, of it and of another thing that it makes."""
+    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    x = tl.load(x_ptr + at)
+    total, kept = tl.zeros([N, N], tl.float32) + 1, tl.zeros([N, N], tl.float32)
+    for i in range(n):
+        if HOW == "scaled":
+            total = tl.dot(x, x, total * tl.load(flags_ptr + i))
+        elif HOW == "turned":
+            total = tl.dot(x, x, tl.trans(total))
+        elif HOW == "kept":
+            kept = total * 2
+            total = tl.dot(x, x, total * 0.5)
+        else:
+            if tl.load(flags_ptr + i) > 0:
+                total = tl.dot(x, x, total * 0.5)
+    tl.store(out_ptr + at, total + kept)
+
+
+@pytest.mark.parametrize("how", ["scaled", "turned", "kept", "under a condition"])
+def test_what_a_product_begins_from_is_changed_in_its_place(how):
+    x, flags = rounded(normal(11, 32, 32) / 4, "float16"), np.array([2, -1, 0.5, 3], np.float32)
+    out = np.zeros((32, 32), np.float32)
+    sums_begin_from[(1,)](stored(x, "float16"), out, flags, 4, N=32, HOW=how)
+    total, kept = np.ones((32, 32)), 0
+    for i, flag in enumerate(flags):
+        if how == "kept":
+            kept = total * 2
+        if how in ("scaled", "turned"):
+            total = (total * flag if how == "scaled" else total.T) + x @ x
+        elif how == "kept" or flag > 0:
+            total = total / 2 + x @ x
+    assert error(out, total + kept) < 1e-5
+    text = sums_begin_from.program(stored(x, "float16"), out, flags, 4, N=32, HOW=how).script()
+    assert text.count("fragment float32[32, 32]") == {"scaled": 1, "turned": 2, "kept": 3}.get(how, 1), text
