@@ -68,6 +68,8 @@ def test_a_known_launch_is_made(kernel):
         assert known.launched(args, kwargs, (3,), SETTINGS) == "kernel"
         assert last_launch().stream == 0xABCD and list(last_launch().params)[2:5] == [32, 7, 3], "elements, the number, the grid"
     assert np.array_equal(y.array.numpy(), np.arange(32, dtype=np.float32))
+    count = fake.kiln_fake_launch_count()
+    assert known.launched((x, y, 7, 64), {}, (3,), SETTINGS, True) == "kernel" and fake.kiln_fake_launch_count() == count
     known.forget()
     assert known.launched((x, y, 5, 64), {}, (3,), SETTINGS) is NotImplemented
 

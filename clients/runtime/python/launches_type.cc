@@ -300,7 +300,8 @@ PyObject* Make(const Known& known, const Given& given, const int64_t (&sizes)[3]
 PyObject* Launched(PyObject* self, PyObject* arguments) {
   const Body& body = BodyOf(self);
   PyObject *args = nullptr, *kwargs = nullptr, *grid = nullptr, *settings = nullptr;
-  if (!PyArg_ParseTuple(arguments, "O!O!OO:launched", &PyTuple_Type, &args, &PyDict_Type, &kwargs, &grid, &settings)) return nullptr;
+  int only_found = 0;
+  if (!PyArg_ParseTuple(arguments, "O!O!OO|p:launched", &PyTuple_Type, &args, &PyDict_Type, &kwargs, &grid, &settings, &only_found)) return nullptr;
   Given given;
   if (body.known.empty() || !Read(body, args, kwargs, settings, given)) return NotKnown();
   const auto found = body.known.find(given.words());
@@ -308,7 +309,7 @@ PyObject* Launched(PyObject* self, PyObject* arguments) {
   const std::shared_ptr<const Known> known = found->second;
   int64_t sizes[3] = {1, 1, 1};
   if (!NamesHold(*known) || !Apart(body, *known, given) || !ReadGrid(body, grid, given, known->rank, sizes)) return NotKnown();
-  return Make(*known, given, sizes);
+  return only_found ? Ref::Borrow(known->result.get()).release() : Make(*known, given, sizes);
 }
 
 // --- knowing
@@ -418,7 +419,7 @@ void Dealloc(PyObject* self) {
 }
 
 PyMethodDef kMethods[] = {
-    {"launched", Launched, METH_VARARGS, "launched(args, kwargs, grid, settings): launches, if such a launch is known."},
+    {"launched", Launched, METH_VARARGS, "launched(args, kwargs, grid, settings, only_found=False): launches, if such a launch is known."},
     {"keep", Keep, METH_VARARGS, "keep(args, kwargs, settings, kernel, result, sources, used, rank): how such launches are made."},
     {"forget", Forget, METH_NOARGS, "forget(): all of them."},
     {nullptr, nullptr, 0, nullptr}};

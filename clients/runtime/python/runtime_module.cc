@@ -74,6 +74,19 @@
 //           says something else, a tensor is a negated view, or a gradient is wanted
 //       .launched(arguments: tuple)     the same without looking for what is in the way
 //
+//   class Launches(*, parameters, tensors, constants)     launches of one function of Triton's that were made before: those like them are made here
+//       parameters: (name, flags, its default where it has one) of each. Flags: 1 it is compiled in; 2 a launch's kernel depends on whether it is 1;
+//           4 and on whether 16 divides it, of a tensor its elements; 8 its annotation gives it a type; 16 a tensor is looked at in Python.
+//           tensors: the types whose objects are tensors, as of Calls. constants: types whose objects are told apart by identity
+//       .keep(args: tuple, kwargs: dict, settings, kernel: Kernel, result, sources: tuple, used: tuple, rank: int) -> bool     how such launches are
+//           made, over a grid of ``rank`` sizes. settings: what they depend on beside that. sources: (0, parameter, 0), (1, parameter, bytes of an
+//           element that it is seen as) or (2, which size of the grid, 0) for each parameter of the kernel. used: (names, name, value) that must
+//           hold. False: such launches are not kept
+//       .launched(args, kwargs, grid, settings, only_found=False)     `result` of such a launch; NotImplemented where none was kept, a name means
+//           something else, a tensor that is written shares memory with another, or the grid is empty. grid: numbers, or a function that makes them
+//           of the arguments by name
+//       .forget()
+//
 //   class AlignmentError(ValueError)    a tensor starts between the addresses that the kernel relies on.
 //                                       .alignment: CompileOptions.pointer_alignment that takes these tensors
 //   class DriverError(RuntimeError)     .name: the driver's name of the error ("CUDA_ERROR_ILLEGAL_ADDRESS"; "" where the

@@ -132,14 +132,14 @@ Value* Evaluator::EvalBinary(const ExprNode& node, DType dtype, Value* left, Val
 // integer by −1, and would drop what the program does to avoid them.
 std::pair<Value*, Value*> Evaluator::Divide(const ExprNode& node, DType dtype, Value* a, Value* c) {
   llvm::Type* type = a->getType();
-  const bool is_signed = ir::IsSigned(dtype);
+  const compiler::Range range = facts().RangeOf(node.args[1]);
+  const bool is_signed = ir::IsSigned(dtype) && (facts().RangeOf(node.args[0]).min < 0 || range.min <= 0);
   // LLVM 22 joins a quotient and a remainder of 16 bits to one operation, for which its AMDGPU backend has no instructions.
   if (target().family == target::Family::kAmdgpu && !target().emulated && type->getIntegerBitWidth() < 32) {
     const auto widened = [&](Value* v) { return is_signed ? b().CreateSExt(v, b().getInt32Ty()) : b().CreateZExt(v, b().getInt32Ty()); };
     const auto [quotient, remainder] = Divide(node, dtype, widened(a), widened(c));
     return {b().CreateTrunc(quotient, type), b().CreateTrunc(remainder, type)};
   }
-  const compiler::Range range = facts().RangeOf(node.args[1]);
   Value *one = llvm::ConstantInt::get(type, 1), *zero = llvm::ConstantInt::get(type, 0);
   if (range.min <= 0 && range.max >= 0) c = b().CreateSelect(b().CreateICmpEQ(c, zero), one, c);
   if (!is_signed) return {b().CreateUDiv(a, c), b().CreateURem(a, c)};

@@ -51,7 +51,7 @@ class CompiledKernel:
         options = {name: value for name, value in self._options.items() if name not in self._function.arg_names}
 
         def launch(*args, **kwargs):
-            if not kwargs and not self._binds(args) and len(args) == len(self._function.arg_names) - len(self._constants):
+            if not kwargs and len(args) == len(self._function.arg_names) - len(self._constants) and not self._binds(args):
                 given = {**self._constants, **dict(zip(self._names(len(args)), args))}
                 args = [given[name] for name in self._function.arg_names]
             return self._function.run(*args, grid=grid, warmup=False, **{**options, **kwargs})

@@ -114,6 +114,27 @@ def is_scalar(block: "Block") -> bool:
     return all(result.numel == 1 for op in block.ops for result in op.results) and all(is_scalar(region) for op in block.ops for region in op.regions)
 
 
+_LARGEST_BLOCK = 1 << 20  # numbers of programs are multiplied by more where they are hashed, and may wrap
+
+
+def largest_factor(block: "Block", axis: int) -> int:
+    """The largest size of a block by which a program's number along the axis is multiplied in 32 bits; 1 where it is not."""
+    most = 1
+    for op in block.ops:
+        most = max([most, *(largest_factor(region, axis) for region in op.regions)])
+        if op.name != "arith.binary" or op.attrs["fn"] != "MUL" or op.result.element.primitive_bitwidth != 32:
+            continue
+        for number, factor in (op.operands, op.operands[::-1]):
+            if _is(number, "tt.get_program_id") and number.op.attrs["axis"] == axis and _is(factor, "arith.constant"):
+                size = factor.op.attrs["value"]
+                most = max(most, size if size <= _LARGEST_BLOCK else 1)
+    return most
+
+
+def _is(value: Value, name: str) -> bool:
+    return value.op is not None and value.op.name == name
+
+
 def remove(op: Op) -> None:
     op.block.ops.remove(op)
     for operand in op.operands:

@@ -12,7 +12,7 @@ from ..language.buffer import Buffer, load
 from ..language.dtypes import as_dtype, int32
 from ..language.expr import Expr, Var, as_expr, binary, cast, const, constant_value, logical, make, masked
 from .errors import Refusal, at
-from .graph import PURE, Block, Function, Op, Value, block_of, is_scalar
+from .graph import PURE, Block, Function, Op, Value, block_of, is_scalar, largest_factor
 from .lets import in_parts
 from .messages import buffer_of_messages, lower_message
 from .simplify import simplify
@@ -67,6 +67,7 @@ class Lowering:
         body = []
         with self.within(body):
             self._promises()
+            self._bound_programs(grid, blocks)
             self.block(self.function.body)
         if self.told:
             func.params.append(ir.Param(self.messages.name, buffer=self.messages))
@@ -111,6 +112,15 @@ class Lowering:
             else:
                 rest = binary("MOD", self.at(value), divisor)
             self.emit(ir.Assume(binary("EQ", rest, 0)))
+
+    def _bound_programs(self, grid: list, blocks: list) -> None:
+        """What a program begins at, its number times the size of its block, is a number of 32 bits: so masks see that it is not negative, and each
+        launch looks whether its grid is that small."""
+        for axis, (programs, number) in enumerate(zip(grid, blocks)):
+            most = (1 << 31) // largest_factor(self.function.body, axis)
+            if most < 1 << 31:
+                self.emit(ir.Assume(binary("LE", programs.expr, most)))
+                self.emit(ir.Assume(binary("LT", number.expr, most)))
 
     # Statements.
 

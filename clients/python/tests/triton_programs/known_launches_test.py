@@ -36,15 +36,19 @@ def wanted(x, bias, n, stride, alpha, wide, rounds=1, factor=3):
     return r * factor
 
 
+def room(elements):
+    """So many that 16 does not divide them."""
+    return elements // 16 * 16 + 17
+
+
 def grid(meta):
     return (triton.cdiv(meta["n"], meta["BLOCK"]),)
 
 
 def check(n, stride, alpha, wide, bias=False, dtype=torch.float32, offset=0, block=64, rounds=1, known=None, factor=3, **options):
-    memory = torch.randn(offset + n * stride + 8, device="cuda").to(dtype)
-    x = memory[offset:]
-    y = torch.full((n + 5,), float("nan"), device="cuda", dtype=torch.float32)
-    b = torch.randn(n, device="cuda") if bias else None
+    x = torch.randn(offset + room(n * stride), device="cuda").to(dtype)[offset:]
+    y = torch.full((room(n),), float("nan"), device="cuda", dtype=torch.float32)
+    b = torch.randn(room(n), device="cuda") if bias else None
     found = []
     if known is not None:
         launches = scaled._launches

@@ -517,3 +517,17 @@ def test_an_annotation_gives_a_pointer_its_elements():
         assert np.array_equal(out, 2 * np.arange(16))
     with pytest.raises(TypeError, match="the tensor's elements have 4 bytes, and those of fp16 have 2"):
         of_halves[(1,)](x.astype(np.float32), y, out, 16)
+
+
+@triton.jit
+def numbered(y_ptr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, at, mask=at < 100)
+
+
+def test_a_grid_whose_indices_have_more_than_32_bits_is_refused():
+    y = np.zeros(100, np.int32)
+    numbered[(3,)](y, 64)
+    np.testing.assert_array_equal(y, np.arange(100))
+    with pytest.raises(ValueError, match="programs_0"):
+        numbered[((1 << 25) + 1,)](y, 64)
