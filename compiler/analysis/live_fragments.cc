@@ -13,12 +13,11 @@ namespace {
 
 using ir::BufferId;
 
-void Add(LiveFragments& live, const LiveFragments& more) { live.insert(more.begin(), more.end()); }
-
 class Liveness {
  public:
-  Liveness(const ir::Module& module, const std::optional<ir::ThreadRange>& threads, const std::function<void(const LiveFragments&)>& visit)
-      : module_(module), threads_(threads), visit_(visit) {}
+  Liveness(const ir::Module& module, const std::optional<ir::ThreadRange>& threads, const std::function<int64_t(BufferId)>& words_of,
+           const std::function<void(int64_t, const LiveFragments&)>& visit)
+      : module_(module), threads_(threads), words_of_(words_of), visit_(visit) {}
 
   void Run(const ir::Block& body) {
     std::map<size_t, LiveFragments> begin;  // what no statement before touches
@@ -29,37 +28,56 @@ class Liveness {
           if (IsFragment(access.buffer) && known.insert(access.buffer).second) begin[i].insert(access.buffer);
       });
     }
-    LiveFragments live;
+    Live live;
     for (size_t i = body.size(); i-- > 0;) {
       Visit(body[i], live);
-      for (const BufferId id : begin[i]) live.erase(id);
+      for (const BufferId id : begin[i]) Erase(live, id);
     }
   }
 
  private:
+  struct Live {
+    LiveFragments fragments;
+    int64_t words = 0;
+  };
   // Where statements leave an iteration or a loop to.
   struct Loop {
-    LiveFragments next, behind;
+    Live next, behind;
   };
+
+  int64_t WordsOf(BufferId id) {
+    const auto [at, is_new] = words_.try_emplace(id);
+    if (is_new) at->second = words_of_(id);
+    return at->second;
+  }
+  void Insert(Live& live, BufferId id) {
+    if (live.fragments.insert(id).second) live.words += WordsOf(id);
+  }
+  void Erase(Live& live, BufferId id) {
+    if (live.fragments.erase(id) > 0) live.words -= WordsOf(id);
+  }
+  void Add(Live& live, const LiveFragments& more) {
+    for (const BufferId id : more) Insert(live, id);
+  }
 
   bool IsFragment(BufferId id) const { return module_[id].space == ir::Space::kFragment; }
 
   // `live`: behind the statements; then before them.
-  void Visit(const ir::Block& block, LiveFragments& live) {
+  void Visit(const ir::Block& block, Live& live) {
     for (size_t i = block.size(); i-- > 0;) Visit(block[i], live);
   }
 
-  void Visit(const ir::Stmt& stmt, LiveFragments& live) {
+  void Visit(const ir::Stmt& stmt, Live& live) {
     if (std::holds_alternative<ir::Break>(stmt.op) && !loops_.empty()) live = loops_.back().behind;
     if (std::holds_alternative<ir::Continue>(stmt.op) && !loops_.empty()) live = loops_.back().next;
     const auto* loop = std::get_if<ir::For>(&stmt.op);
     if (loop != nullptr && !IsOneStatement(*loop)) VisitLoop(loop->body, live);
     if (const auto* repeat = std::get_if<ir::While>(&stmt.op)) VisitLoop(repeat->body, live);
     if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
-      LiveFragments otherwise = live;
+      Live otherwise = live;
       if (Come(branch->then_threads)) Visit(branch->then_body, live);
       if (Come(branch->else_threads)) Visit(branch->else_body, otherwise);
-      Add(live, otherwise);
+      Add(live, otherwise.fragments);
     }
     Step(stmt, loop != nullptr && IsOneStatement(*loop) ? loop : nullptr, live);
   }
@@ -69,22 +87,22 @@ class Liveness {
   }
 
   // What an iteration needs of those before it is live behind each iteration.
-  void VisitLoop(const ir::Block& body, LiveFragments& live) {
+  void VisitLoop(const ir::Block& body, Live& live) {
     const bool quiet = std::exchange(quiet_, true);
-    LiveFragments needed = live;
+    Live needed = live;
     loops_.push_back({live, live});
     Visit(body, needed);
     quiet_ = quiet;
-    Add(live, needed);
+    Add(live, needed.fragments);
     loops_.back().next = live;
-    LiveFragments before = live;
+    Live before = live;
     Visit(body, before);
     loops_.pop_back();
-    Add(live, before);
+    Add(live, before.fragments);
   }
 
   // The statement's own accesses; `elements`: a loop over elements.
-  void Step(const ir::Stmt& stmt, const ir::For* elements, LiveFragments& live) {
+  void Step(const ir::Stmt& stmt, const ir::For* elements, Live& live) {
     LiveFragments read, written, whole;
     for (const Access& access : AccessesOf(module_, stmt)) {
       if (!IsFragment(access.buffer)) continue;
@@ -93,10 +111,10 @@ class Liveness {
     }
     Add(live, written);
     if (elements == nullptr) Add(live, read);
-    if (!quiet_) visit_(live);
-    for (const BufferId id : whole) live.erase(id);
+    if (!quiet_) visit_(live.words, live.fragments);
+    for (const BufferId id : whole) Erase(live, id);
     Add(live, read);
-    if (!quiet_ && elements != nullptr) visit_(live);
+    if (!quiet_ && elements != nullptr) visit_(live.words, live.fragments);
   }
 
   // Whether the access gives every element a value whenever the statement runs.
@@ -110,7 +128,9 @@ class Liveness {
 
   const ir::Module& module_;
   const std::optional<ir::ThreadRange>& threads_;
-  const std::function<void(const LiveFragments&)>& visit_;
+  const std::function<int64_t(BufferId)>& words_of_;
+  const std::function<void(int64_t, const LiveFragments&)>& visit_;
+  std::map<BufferId, int64_t> words_;
   std::vector<Loop> loops_;
   bool quiet_ = false;  // the iteration is walked again
 };
@@ -118,8 +138,8 @@ class Liveness {
 }  // namespace
 
 void ForEachMoment(const ir::Module& module, const ir::Kernel& kernel, const std::optional<ir::ThreadRange>& threads,
-                   const std::function<void(const LiveFragments&)>& visit) {
-  Liveness(module, threads, visit).Run(kernel.body);
+                   const std::function<int64_t(BufferId)>& words_of, const std::function<void(int64_t, const LiveFragments&)>& visit) {
+  Liveness(module, threads, words_of, visit).Run(kernel.body);
 }
 
 }  // namespace kiln::compiler

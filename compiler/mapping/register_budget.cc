@@ -2,6 +2,7 @@
 #include "compiler/mapping/register_budget.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -22,24 +23,11 @@ using ir::BufferId;
 
 int64_t WordsOf(const ir::Buffer& buffer) { return (buffer.layout->Registers() * ir::Bits(buffer.dtype) + 31) / 32; }
 
-// The moment at which the live fragments take the most registers.
-struct Moment {
-  LiveFragments live;
-  int64_t words = 0;
-};
-template <typename Words>
-Moment Fullest(const ir::Module& module, const ir::Kernel& kernel, const std::optional<ir::ThreadRange>& threads, const Words& words_of) {
-  std::map<BufferId, int64_t> known;
-  Moment most;
-  ForEachMoment(module, kernel, threads, [&](const LiveFragments& live) {
-    int64_t words = 0;
-    for (const BufferId id : live) {
-      const auto [at, is_new] = known.try_emplace(id);
-      if (is_new) at->second = words_of(id);
-      words += at->second;
-    }
-    if (words > most.words) most = {live, words};
-  });
+// The most registers that live fragments take at a time.
+int64_t MostWords(const ir::Module& module, const ir::Kernel& kernel, const std::optional<ir::ThreadRange>& threads,
+                  const std::function<int64_t(BufferId)>& words_of) {
+  int64_t most = 0;
+  ForEachMoment(module, kernel, threads, words_of, [&](int64_t words, const LiveFragments&) { most = std::max(most, words); });
   return most;
 }
 
@@ -109,7 +97,7 @@ int64_t MostFragmentWords(const ir::Module& module, const ir::Kernel& kernel) {
     const auto narrower = bits.find(id);
     return narrower == bits.end() ? WordsOf(module[id]) : (module[id].layout->Registers() * narrower->second + 31) / 32;
   };
-  return Fullest(module, kernel, {}, words_of).words;
+  return MostWords(module, kernel, {}, words_of);
 }
 
 int64_t MostEvenWords(const ir::Module& module, const ir::Kernel& kernel, const ir::ThreadRange& threads) {
@@ -118,13 +106,18 @@ int64_t MostEvenWords(const ir::Module& module, const ir::Kernel& kernel, const 
     for (int64_t extent : module.ShapeOf(id)) bits *= extent;
     return bits / 32 / threads.Count();
   };
-  return Fullest(module, kernel, threads, words_of).words;
+  return MostWords(module, kernel, threads, words_of);
 }
 
 void CheckRegisters(const ir::Module& module, const ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics) {
-  const auto [live, words] = Fullest(module, kernel, {}, [&](BufferId id) { return module[id].layout ? WordsOf(module[id]) : 0; });
+  const auto words_of = [&](BufferId id) { return module[id].layout ? WordsOf(module[id]) : 0; };
+  const int64_t words = MostWords(module, kernel, {}, words_of);
   if (words <= context.max_fragment_registers()) return;
-  const BufferId largest = *std::ranges::max_element(live, {}, [&](BufferId id) { return module[id].layout ? WordsOf(module[id]) : 0; });
+  LiveFragments live;
+  ForEachMoment(module, kernel, {}, words_of, [&](int64_t then, const LiveFragments& now) {
+    if (then == words) live = now;
+  });
+  const BufferId largest = *std::ranges::max_element(live, {}, words_of);
   std::string table;
   for (const BufferId id : live)
     if (module[id].layout) table += "\n  " + module[id].name + ": " + std::to_string(WordsOf(module[id]));

@@ -33,7 +33,7 @@ class CompiledKernel:
         self.kernel, self._function, self._options, self._classes = kernel, function, options, dict(classes)
         self._messages = Messages(function.__name__, told) if told else None
         self._views, self._plans, self._tensors, self._for_shared, self._seen = list(views), {}, {}, None, ((), False)
-        self._constants, self._all_taken = dict(constants or {}), -1
+        self._constants, self._given_count, self._taken = dict(constants or {}), -1, 0
         self.src = SimpleNamespace(fn=function)
 
     def __getattr__(self, name):
@@ -149,8 +149,8 @@ class CompiledKernel:
     def run(self, grid_0, grid_1, grid_2, stream, function, packed_metadata, launch_metadata, launch_enter_hook, launch_exit_hook, *args):
         """Launches a kernel that was compiled for three sizes of the grid. ``args``: all arguments in order, or those that are no tl.constexpr.
         ``stream``: its number, 0 for torch's own."""
-        if self._for_shared is None and self._all_taken == len(args) and launch_enter_hook is None and launch_exit_hook is None:
-            self.kernel(*args, grid_0, grid_1, grid_2, stream=stream)
+        if self._given_count == len(args) and self._for_shared is None and launch_enter_hook is None and launch_exit_hook is None:
+            self.kernel(*args[:self._taken], grid_0, grid_1, grid_2, stream=stream)
             return None
         if self._for_shared is not None and self._writes_shared(args, self._tensors_given(len(args))):
             return self._for_shared.run(grid_0, grid_1, grid_2, stream, function, packed_metadata, launch_metadata, launch_enter_hook,
@@ -168,13 +168,13 @@ class CompiledKernel:
             launch_exit_hook(launch_metadata)
 
     def _look_at(self, count: int) -> None:
-        """Whether later launches with so many arguments may pass them on as they are: the kernel takes all of them, reads addresses out of torch's
-        tensors itself, and does nothing else."""
+        """Whether later launches with so many arguments may pass them on as they are: the kernel takes the first ones, behind which are constants,
+        reads addresses out of torch's tensors itself, and does nothing else."""
         plan = self._plans[count]
-        in_order = isinstance(plan, list) and [i for i, _ in plan] == list(range(count)) and not self._views
+        in_order = isinstance(plan, list) and [i for i, _ in plan] == list(range(len(plan))) and not self._views
         reads = hasattr(getattr(sys.modules.get("torch"), "Tensor", None), "__dlpack_c_exchange_api__")
         if in_order and reads and self.kernel.by_address and self._messages is None and not self.kernel.target.startswith("emu:"):
-            self._all_taken = count
+            self._given_count, self._taken = count, len(plan)
 
     def _given(self, args: tuple) -> list:
         """What the kernel takes of a launch's arguments. On a GPU tensors go as addresses: who compiles for a signature answers for bounds."""
