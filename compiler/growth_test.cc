@@ -108,7 +108,7 @@ const Form kForms[] = {
             [](int i) { return fmt::format("    store %Y[%t + {}] = %s[127 - %t]\n", i % 4096 * 128); }),
      Always("    %s = alloc shared f32[4096]\n    for serial %k in 100 {\n"), Always("    }\n")},
     {"arrays of a thread, each made from the next", FromTheNext(), ArraysInALoop("local"), Always("    }\n    store %Y[%t] = %a0[0]\n")},
-    {"fragments of a thread, each made from the next", FromTheNext(), ArraysInALoop("fragment"), Always("    }\n    store %Y[%t] = %a0[0]\n"), 70},
+    {"fragments of a thread, each made from the next", FromTheNext(), ArraysInALoop("fragment"), Always("    }\n    store %Y[%t] = %a0[0]\n"), 72},
     {"serial loops",
      InTurn([](int i) { return fmt::format("    for serial %i{} in %N[{}] {{\n", i, i % 512); },
             [](int i) { return fmt::format("      store %Y[%i{} * 128 + %t] = %X[%i{} + {}]\n    }}\n", i - 1, i - 1, i % 512); }),

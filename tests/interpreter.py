@@ -78,7 +78,8 @@ _BINARY = {
 }
 _UNARY = {
     "NEG": np.negative, "ABS": np.abs, "NOT": np.logical_not, "BIT_NOT": np.invert, "FLOOR": np.floor, "CEIL": np.ceil, "ROUND": np.rint,
-    "TRUNC": np.trunc, "SQRT": np.sqrt, "EXP": np.exp, "EXP2": np.exp2, "EXP2_FTZ": np.exp2, "LOG": np.log, "LOG2": np.log2, "SIN": np.sin, "COS": np.cos,
+    "TRUNC": np.trunc, "SQRT": np.sqrt, "EXP": np.exp, "EXP2": np.exp2, "EXP2_FTZ": np.exp2,
+    "LOG": np.log, "LOG2": np.log2, "SIN": np.sin, "COS": np.cos,
     "TANH": np.tanh, "IS_NAN": np.isnan, "RSQRT": lambda x: 1 / np.sqrt(x), "SIGMOID": lambda x: 1 / (1 + np.exp(-x)),
 }
 _COMBINE = {"REDUCE_SUM": np.sum, "REDUCE_MAX": np.max, "REDUCE_MIN": np.min, "REDUCE_ABS_SUM": lambda x, **axes: np.abs(x).sum(**axes),

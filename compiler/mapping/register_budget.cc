@@ -12,7 +12,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/declaration.h"
-#include "compiler/analysis/live_fragments.h"
+#include "compiler/rewrite/live_fragments.h"
 #include "ir/op.h"
 #include "ir/visit.h"
 

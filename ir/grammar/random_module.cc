@@ -15,7 +15,8 @@ namespace {
 
 const std::vector<ExprOp> kFloatBinary = {ExprOp::kAdd, ExprOp::kSub, ExprOp::kMul, ExprOp::kDiv,    ExprOp::kMin,
                                           ExprOp::kMax, ExprOp::kPow, ExprOp::kMod, ExprOp::kDivFull};
-const std::vector<ExprOp> kFloatUnary = {ExprOp::kNeg, ExprOp::kAbs, ExprOp::kExp2, ExprOp::kExp2Ftz, ExprOp::kRsqrt, ExprOp::kFloor, ExprOp::kErf, ExprOp::kSigmoid};
+const std::vector<ExprOp> kFloatUnary = {ExprOp::kNeg,   ExprOp::kAbs,   ExprOp::kExp2, ExprOp::kExp2Ftz,
+                                         ExprOp::kRsqrt, ExprOp::kFloor, ExprOp::kErf,  ExprOp::kSigmoid};
 const std::vector<ExprOp> kIntBinary = {ExprOp::kAdd,      ExprOp::kSub,      ExprOp::kMul, ExprOp::kDiv, ExprOp::kMod,
                                         ExprOp::kFloorDiv, ExprOp::kFloorMod, ExprOp::kMin, ExprOp::kMax, ExprOp::kBitAnd,
                                         ExprOp::kBitOr,    ExprOp::kBitXor,   ExprOp::kShl, ExprOp::kShr};

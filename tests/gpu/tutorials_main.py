@@ -69,7 +69,8 @@ def run(options, place, start) -> list:
     def pool(package, jobs, until):
         folder = place.scratch / f"{package}-{time.monotonic_ns()}"
         folder.mkdir()
-        return Pool([HERE / "tutorials_worker.py", options.triton], environment(options, place, package), folder, jobs=jobs, limit=400, deadline=until)
+        command = [HERE / "tutorials_worker.py", options.triton]
+        return Pool(command, environment(options, place, package), folder, jobs=jobs, limit=400, deadline=until)
 
     compiling = []
     for package in ("triton", "kiln"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process of tutorials_main.py that runs tutorials with one package called ``triton``. It reads a JSON line for each case, ``{"kind": "compile" or
-"time", "name"}``, and writes one for each result. Its argument is the checkout."""
+"""The process of tutorials_main.py that runs tutorials with one package called ``triton``. It reads a JSON line for each case,
+``{"kind": "compile" or "time", "name"}``, and writes one for each result. Its argument is the checkout."""
 
 import gc
 import json

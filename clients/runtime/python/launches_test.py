@@ -154,8 +154,8 @@ def test_a_launch_is_kept_for_a_kernel_that_fits(kernel):
     known, x, y = launches(), tensor(), tensor()
     with pytest.raises(TypeError, match="takes a kernel of this module"):
         keep(known, len, (x, y, 5, 64))
-    for sources in ((), SOURCES[:3], (*SOURCES[:3], (2, 1, 0)), ((0, 2, 0), *SOURCES[1:]), (*SOURCES[:2], (0, 1, 0), SOURCES[3]), ((1, 0, 0), *SOURCES[1:]),
-                    ((0, 9, 0), *SOURCES[1:]), ((3, 0, 0), *SOURCES[1:])):
+    for sources in ((), SOURCES[:3], (*SOURCES[:3], (2, 1, 0)), ((0, 2, 0), *SOURCES[1:]), (*SOURCES[:2], (0, 1, 0), SOURCES[3]),
+                    ((1, 0, 0), *SOURCES[1:]), ((0, 9, 0), *SOURCES[1:]), ((3, 0, 0), *SOURCES[1:])):
         assert not keep(known, kernel, (x, y, 5, 64), sources=sources)
     assert keep(known, kernel, (x, y, 5, 64), sources=((1, 0, 4), *SOURCES[1:]))
     fake.kiln_fake_fail(b"cuLaunchKernel", 700)

@@ -69,7 +69,8 @@ def _float_function(op: str, name: str, what: str, ulps32: float, ulps64: float,
 
 exp = _float_function("EXP", "exp", "e to the x", 4, 1)
 exp2 = _float_function("EXP2", "exp2", "2 to the x", 4, 1)
-exp2_ftz = _float_function("EXP2_FTZ", "exp2_ftz", "2 to the x", 4, 1, " Subnormal results may be zero, which takes fewer operations, as PTX's ex2.ftz.")
+exp2_ftz = _float_function("EXP2_FTZ", "exp2_ftz", "2 to the x", 4, 1,
+                           " Subnormal results may be zero, which takes fewer operations, as PTX's ex2.ftz.")
 log = _float_function("LOG", "log", "The natural logarithm; NaN below 0", 2, 1)
 log2 = _float_function("LOG2", "log2", "The logarithm to the base 2; NaN below 0", 2, 2)
 sqrt = _float_function("SQRT", "sqrt", "The square root; NaN below 0", 0.5, 0.5)

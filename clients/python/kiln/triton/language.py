@@ -299,12 +299,12 @@ def abs(b, x):
     return x if x.element.is_int_unsigned() else b.unary("ABS", x)
 
 
-def _function(name: str, fn: str):
+def _function(name: str, fn: str, of_float32: str = ""):
     def function(b, x):
         x = b.value(x, f"the argument of tl.{name}")
         if x.element not in (float32, float64):
             raise _Refusal(f"Expected dtype fp32 or fp64 but got {x.element} in tl.{name}; write tl.{name}(x.to(tl.float32))")
-        return b.unary(fn, x)
+        return b.unary(of_float32 or fn if x.element is float32 else fn, x)
 
     return _Builtin(function, name)
 
@@ -321,15 +321,8 @@ def exp(b, x):
     return _exp2.run(b, b.binary("*", x, 1.4426950408889634)) if x.element is float32 else _exp.run(b, x)
 
 
-@_builtin
-def exp2(b, x):
-    """As Triton's: subnormal results may be zero."""
-    x = b.value(x, "the argument of tl.exp2")
-    return b.unary("EXP2_FTZ", x) if x.element is float32 else _exp2.run(b, x)
-
-
+exp2 = _function("exp2", "EXP2", "EXP2_FTZ")  # as Triton's: subnormal results may be zero
 _tanh, _trunc, _rint = _function("tanh", "TANH"), _function("trunc", "TRUNC"), _function("rint", "ROUND")  # of libdevice
-
 
 def _of_two(name: str, fn: str):
     def function(b, x, y):

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/analysis/live_fragments.h"
+#include "compiler/rewrite/live_fragments.h"
 
 #include <algorithm>
 #include <map>
