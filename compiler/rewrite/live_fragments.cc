@@ -86,19 +86,27 @@ class Liveness {
     return !threads_ || !branch || (branch->begin < threads_->end && threads_->begin < branch->end);
   }
 
-  // What an iteration needs of those before it is live behind each iteration.
+  // What an iteration needs of those before it is live behind each iteration, and before the loop.
   void VisitLoop(const ir::Block& body, Live& live) {
-    const bool quiet = std::exchange(quiet_, true);
-    Live needed = live;
-    loops_.push_back({live, live});
-    Visit(body, needed);
-    quiet_ = quiet;
-    Add(live, needed.fragments);
-    loops_.back().next = live;
+    const Live behind = live;
+    Add(live, NeededBy(body));
+    if (quiet_) return;
+    loops_.push_back({live, behind});
     Live before = live;
     Visit(body, before);
     loops_.pop_back();
-    Add(live, before.fragments);
+  }
+
+  // What a loop's body reads before it sets it, whatever is live behind.
+  const LiveFragments& NeededBy(const ir::Block& body) {
+    if (const auto known = needed_.find(&body); known != needed_.end()) return known->second;
+    const bool quiet = std::exchange(quiet_, true);
+    loops_.push_back({});
+    Live needed;
+    Visit(body, needed);
+    loops_.pop_back();
+    quiet_ = quiet;
+    return needed_[&body] = std::move(needed.fragments);
   }
 
   // The statement's own accesses; `elements`: a loop over elements.
@@ -131,8 +139,9 @@ class Liveness {
   const std::function<int64_t(BufferId)>& words_of_;
   const std::function<void(int64_t, const LiveFragments&)>& visit_;
   std::map<BufferId, int64_t> words_;
+  std::map<const ir::Block*, LiveFragments> needed_;  // by a loop's body
   std::vector<Loop> loops_;
-  bool quiet_ = false;  // the iteration is walked again
+  bool quiet_ = false;  // nobody is told: what a body needs is looked for
 };
 
 }  // namespace

@@ -60,8 +60,8 @@ enum class TypeRule : uint8_t {
   predicate
 };
 TypeRule RuleOf(ExprOp op);
-// Whether its first argument, a bool, chooses between the second and the third, which it gives the type of.
 inline bool IsComparison(ExprOp op) { return op >= ExprOp::kEq && op <= ExprOp::kGe; }
+// Whether its first argument, a bool, chooses between the second and the third, which it gives the type of.
 inline bool Chooses(ExprOp op) { return op == ExprOp::kSelect || op == ExprOp::kMasked; }
 
 // Indices into a module's tables.

@@ -173,16 +173,18 @@ bool Arguments::ReadView(size_t param, const dlpack::Tensor& view, bool read_onl
 }
 
 bool Arguments::ReadExchange(size_t param, PyObject* object, const dlpack::ExchangeApi& api) {
+  const bool by_address = Proto(param).by_address;
   dlpack::Tensor view{};
   if (api.view_of_object(object, &view) != 0) {
     // torch refuses what DLPack has no code for; its attributes still say everything.
     if (!PyObject_HasAttrString(object, "data_ptr")) return false;
     PyErr_Clear();
-    return ReadTorch(param, object);
+    if (!by_address) return ReadTorch(param, object);
+    const Ref address(PyObject_CallMethod(object, "data_ptr", nullptr));
+    return address && ReadAddress(param, address.get());
   }
   if (!exchange_) exchange_ = &api;
-  if (Proto(param).by_address && view.data && IsHere(view.device))
-    return TakeAddress(param, reinterpret_cast<uint64_t>(view.data) + view.byte_offset);
+  if (by_address && IsHere(view.device)) return TakeAddress(param, view.data ? reinterpret_cast<uint64_t>(view.data) + view.byte_offset : 0);
   return ReadView(param, view, false);
 }
 

@@ -96,6 +96,8 @@ def test_classes_of_arguments(kernel):
     keep(typed, kernel, (x, y, 100, 64))
     for n, same in ((127, True), (128, False), (-128, False)):  # as many bits
         assert (typed.launched((x, y, n, 64), {}, (3,), SETTINGS) == "kernel") is same, n
+    for n in (True, False):
+        assert typed.launched((x, y, n, 64), {}, (3,), SETTINGS) is NotImplemented, "they are numbers there"
     assert not keep(launches(flags=REFUSED), kernel, (x, y, 5, 64))
 
 
@@ -127,8 +129,11 @@ def test_grids(kernel):
     for given, size in ((3, 3), ((3,), 3), (grid, 64), (lambda meta: 9, 9)):
         assert known.launched((x, y, 5, 64), {}, given, SETTINGS) == "kernel" and last_launch().params[4] == size
     assert seen == [{"x": x, "y": y, "n": 5, "BLOCK": 64}]
-    for given in ((3, 1), 0, (0,), (-1,), [3], ("3",), (3.0,), lambda meta: 1 / 0, lambda: 3, None):
+    for given in ((3, 1), 0, (0,), (-1,), [3], ("3",), (3.0,), None):
         assert known.launched((x, y, 5, 64), {}, given, SETTINGS) is NotImplemented
+    for given, problem in ((lambda meta: 1 / 0, ZeroDivisionError), (lambda: 3, TypeError)):
+        with pytest.raises(problem):
+            known.launched((x, y, 5, 64), {}, given, SETTINGS)
 
 
 def test_memory_that_is_written_and_shared(kernel):
@@ -173,5 +178,8 @@ def test_nothing_leaks(kernel):
         known.launched((x, y, 16, 64), {}, (3,), SETTINGS)
     gc.collect()
     assert all(abs(a - sys.getrefcount(o)) < 500 for a, o in zip(counts, kept))
-    del known
     gc.collect()
+    cycle = [launches()]
+    keep(cycle[0], kernel, (x, y, 5, 64), result=cycle)
+    del cycle
+    assert gc.collect() >= 2, "a launch's result may hold its launches"

@@ -168,9 +168,9 @@ bool AddArgument(const Body& body, size_t parameter, Given& given) {
   PyTypeObject* type = Py_TYPE(object);
   for (const auto& tensor : body.tensors)
     if (tensor.type == type) return AddTensor(object, *tensor.exchange, flags, parameter, given);
-  if (type == &PyBool_Type) return given.Add(uint64_t(Word::kTrue));
+  if (type == &PyBool_Type && !(flags & kTyped)) return given.Add(uint64_t(Word::kTrue));
   if (type == &PyFloat_Type) return given.Add(uint64_t(Word::kFloat));
-  if (type != &PyLong_Type) return false;
+  if (type != &PyLong_Type && type != &PyBool_Type) return false;
   const long long value = PyLong_AsLongLong(object);
   return !(value == -1 && PyErr_Occurred()) && AddInteger(value, flags, given);
 }
@@ -231,16 +231,17 @@ bool Apart(const Body& body, const Known& known, const Given& given) {
 
 // --- launching
 
-// The numbers of programs: a number, some in a tuple, or what a function makes of the arguments by name. Not where one of them is 0.
-bool ReadGrid(const Body& body, PyObject* grid, const Given& given, size_t rank, int64_t (&sizes)[3]) {
-  Ref made = Ref::Borrow(grid);
-  if (PyCallable_Check(grid)) {
-    const Ref names(PyDict_New());
-    for (size_t i = 0; names && i < body.names.size(); ++i)
-      if (PyDict_SetItem(names.get(), body.names[i], given.values[i]) < 0) return false;
-    made = Ref(names ? PyObject_CallFunctionObjArgs(grid, names.get(), nullptr) : nullptr);
-    if (!made) return false;
-  }
+// The grid, or what a function makes of the arguments by name; null with its exception.
+Ref GridOf(const Body& body, PyObject* grid, const Given& given) {
+  if (!PyCallable_Check(grid)) return Ref::Borrow(grid);
+  const Ref names(PyDict_New());
+  for (size_t i = 0; names && i < body.names.size(); ++i)
+    if (PyDict_SetItem(names.get(), body.names[i], given.values[i]) < 0) return Ref();
+  return Ref(names ? PyObject_CallFunctionObjArgs(grid, names.get(), nullptr) : nullptr);
+}
+
+// The numbers of programs: a number, or some in a tuple. Not where one of them is 0.
+bool ReadGrid(const Ref& made, size_t rank, int64_t (&sizes)[3]) {
   const bool single = PyLong_CheckExact(made.get());
   if (!single && !PyTuple_Check(made.get())) return false;
   if ((single ? 1 : size_t(PyTuple_Size(made.get()))) != rank) return false;
@@ -308,7 +309,11 @@ PyObject* Launched(PyObject* self, PyObject* arguments) {
   if (found == body.known.end()) return NotKnown();
   const std::shared_ptr<const Known> known = found->second;
   int64_t sizes[3] = {1, 1, 1};
-  if (!NamesHold(*known) || !Apart(body, *known, given) || !ReadGrid(body, grid, given, known->rank, sizes)) return NotKnown();
+  if (!NamesHold(*known) || !Apart(body, *known, given)) return NotKnown();
+  PyErr_Clear();  // of a name that is gone
+  const Ref made = GridOf(body, grid, given);
+  if (!made) return nullptr;
+  if (!ReadGrid(made, known->rank, sizes)) return NotKnown();
   return only_found ? Ref::Borrow(known->result.get()).release() : Make(*known, given, sizes);
 }
 
@@ -367,7 +372,8 @@ PyObject* Keep(PyObject* self, PyObject* arguments) {
   Py_ssize_t at = 0;
   PyObject *name = nullptr, *value = nullptr;
   while (PyDict_Next(kwargs, &at, &name, &value)) known->constants.push_back(Ref::Borrow(value));
-  if (body.known.size() >= kMostLaunches) body.known.clear();
+  ByWords<Known> forgotten;  // whose end may run Python
+  if (body.known.size() >= kMostLaunches) forgotten.swap(body.known);
   body.known.insert_or_assign(given.Copy(), std::move(known));
   return PyBool_FromLong(true);
 }
@@ -405,16 +411,41 @@ PyObject* New(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   }
   for (Py_ssize_t i = 0; i < PyTuple_Size(constants); ++i)
     body->constants.push_back(reinterpret_cast<PyTypeObject*>(body->Keep(PyTuple_GetItem(constants, i))));
-  auto* object = PyObject_New(LaunchesObject, type);
+  auto* object = PyObject_GC_New(LaunchesObject, type);
   if (!object) return nullptr;
   object->body = body.release();
+  PyObject_GC_Track(object);
   return reinterpret_cast<PyObject*>(object);
+}
+
+// What a launch gives holds the function, and that its launches.
+int Traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  for (const Ref& kept : BodyOf(self).kept) Py_VISIT(kept.get());
+  for (const auto& [words, known] : BodyOf(self).known) {
+    Py_VISIT(known->kernel.get());
+    Py_VISIT(known->result.get());
+    for (const Ref& constant : known->constants) Py_VISIT(constant.get());
+    for (const Known::Use& use : known->used) {
+      Py_VISIT(use.names.get());
+      Py_VISIT(use.name.get());
+      Py_VISIT(use.value.get());
+    }
+  }
+  return 0;
+}
+
+int Clear(PyObject* self) {
+  ByWords<Known> known;
+  known.swap(BodyOf(self).known);
+  return 0;
 }
 
 void Dealloc(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
   delete reinterpret_cast<LaunchesObject*>(self)->body;
-  PyObject_Free(self);
+  PyObject_GC_Del(self);
   Py_DECREF(reinterpret_cast<PyObject*>(type));
 }
 
@@ -425,10 +456,12 @@ PyMethodDef kMethods[] = {
     {nullptr, nullptr, 0, nullptr}};
 PyType_Slot kSlots[] = {{Py_tp_new, reinterpret_cast<void*>(New)},
                         {Py_tp_dealloc, reinterpret_cast<void*>(Dealloc)},
+                        {Py_tp_traverse, reinterpret_cast<void*>(Traverse)},
+                        {Py_tp_clear, reinterpret_cast<void*>(Clear)},
                         {Py_tp_methods, kMethods},
                         {Py_tp_doc, const_cast<char*>("Launches(*, parameters, tensors, constants): launches of one function.")},
                         {0, nullptr}};
-PyType_Spec kSpec = {"kiln._runtime.Launches", sizeof(LaunchesObject), 0, Py_TPFLAGS_DEFAULT, kSlots};
+PyType_Spec kSpec = {"kiln._runtime.Launches", sizeof(LaunchesObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, kSlots};
 
 }  // namespace
 

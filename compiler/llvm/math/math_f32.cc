@@ -108,10 +108,8 @@ class F32 {
     auto* result = llvm::StructType::get(outer.getFloatTy(), outer.getInt32Ty());
     auto* type = llvm::FunctionType::get(result, {outer.getFloatTy()}, false);
     llvm::Function* function = llvm::Function::Create(type, llvm::GlobalValue::InternalLinkage, kName, module);
-    for (const auto attribute :
-         {llvm::Attribute::AlwaysInline, llvm::Attribute::NoUnwind, llvm::Attribute::WillReturn, llvm::Attribute::Speculatable}) {
+    for (const auto attribute : {llvm::Attribute::AlwaysInline, llvm::Attribute::NoUnwind, llvm::Attribute::WillReturn})
       function->addFnAttr(attribute);
-    }
     function->setDoesNotAccessMemory();  // but a constant table
     const auto block = [&](const char* name) { return llvm::BasicBlock::Create(module.getContext(), name, function); };
     llvm::BasicBlock *entry = block("entry"), *small = block("small"), *large = block("large");
@@ -230,7 +228,10 @@ Num FastMathF32(const NativeMath& native, ExprOp op, Num x, Num y) {
       return Select(a < kNearTanh, near, CopySign(far, x));
     }
     case ExprOp::kSigmoid: return reciprocal(exp2(x * -kLog2E) + 1);
-    case ExprOp::kPow: log2 = native.FastLog2(b, Abs(x).v); return log2 != nullptr ? PowSpecial(x, y, exp2(y * x.With(log2))) : or_accurate(nullptr);
+    case ExprOp::kPow:
+      log2 = native.FastLog2(b, Abs(x).v);
+      // Of 0 and of infinity it is infinite, and 0 times that is no number.
+      return log2 != nullptr ? PowSpecial(x, y, Select(Equal(y, 0), x.Const(1), exp2(y * x.With(log2)))) : or_accurate(nullptr);
     default: return or_accurate(nullptr);
   }
 }

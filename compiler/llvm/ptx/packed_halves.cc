@@ -53,6 +53,8 @@ class Pairs {
         const auto value = values_.find(name);
         if (value == values_.end()) continue;
         value->second.kind = value->second.kind ? Kind::kOther : KindOf(statement);
+        value->second.uniform = IsUniform(statement);
+        if (ConvertsToBytes(statement.name)) value->second.of_uniform = TakesUniform(statement.last);
         if (statement.name == "cvt.u32.u16") value->second.half = statement.last;
         converts_ |= ConvertsToBytes(statement.name) || ConvertsToHalf(statement.name);
       }
@@ -69,15 +71,31 @@ class Pairs {
   struct Value {
     std::optional<Kind> kind;  // none before its first statement
     size_t mentions = 0;
-    std::string_view half;  // of a word: what it extends
+    std::string_view half;    // of a word: what it extends
+    bool uniform = false;     // a constant or a parameter, which ptxas keeps once for all lanes
+    bool of_uniform = false;  // a conversion of one
   };
+
+  static bool IsUniform(const PtxStatement& statement) {
+    return statement.name.starts_with("ld.param.") ||
+           (statement.name.starts_with("mov.") && statement.last.find_first_of("%{") == std::string_view::npos);
+  }
+
+  bool TakesUniform(std::string_view operands) const {
+    bool takes = operands.contains("0f");
+    ForEachRegister(operands, [&](std::string_view name) {
+      const auto value = values_.find(name);
+      takes |= value != values_.end() && value->second.uniform;
+    });
+    return takes;
+  }
 
   // Whether ptxas packs {low, high} rightly.
   bool IsRight(std::string_view low, std::string_view high) const {
     const auto first = values_.find(low), second = values_.find(high);
     if (first == values_.end()) return true;  // a constant
     if (first->second.kind != Kind::kBytes) return first->second.kind == Kind::kHalf;
-    if (second == values_.end() || !second->second.kind || second->second.kind == Kind::kOther) return false;
+    if (second == values_.end() || !second->second.kind || second->second.kind == Kind::kOther || first->second.of_uniform) return false;
     return first->second.mentions == 2 && second->second.mentions == 2;  // where they are made, and here
   }
 
@@ -88,7 +106,7 @@ class Pairs {
     if (value->second.kind == Kind::kPacked) return true;
     if (value->second.mentions != 2) return false;
     const auto half = values_.find(value->second.half);
-    return half != values_.end() && half->second.kind == Kind::kBytes && half->second.mentions == 2;
+    return half != values_.end() && half->second.kind == Kind::kBytes && half->second.mentions == 2 && !half->second.of_uniform;
   }
 
   // `prmt.b32 d, a, b, 0x5410U`, where ptxas must not know that it packs.

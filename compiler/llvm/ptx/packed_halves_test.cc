@@ -45,6 +45,16 @@ TEST(PackedHalves, OfOthersAreJoined) {
             "\t{ " + Joined(0, "%rs1", "%rs2") + Joined(2, "%rs3", "%rs4", false) + "st.shared.v2.b32 [%rd1], {pair0, pair2}; }\n");
 }
 
+TEST(PackedHalves, OfConstantsAreJoined) {
+  const std::string pair = "\tmov.b32 \t%r5, {%rs8, %rs6};\n";
+  for (const char* made : {"\tmov.b32 \t%r7, 0f3F800000;\n\tcvt.rn.satfinite.e5m2x2.f32 \t%rs8, %r1, %r7;\n",
+                           "\tld.param.b32 \t%r7, [k_param_0];\n\tcvt.rn.satfinite.e5m2x2.f32 \t%rs8, %r7, %r1;\n",
+                           "\tcvt.rn.satfinite.e4m3x2.f32 \t%rs8, %r1, 0f3F800000;\n"})
+    EXPECT_EQ(Mended(made + pair), std::string(made) + "\t{ " + Joined(0, "%rs8", "%rs6") + "mov.b32 %r5, pair0; }\n");
+  const std::string others = "\tcvt.rn.satfinite.e5m2x2.f32 \t%rs8, %r1, %r2;\n" + pair;
+  EXPECT_EQ(Mended(others), others);
+}
+
 TEST(PackedHalves, WithAnotherReaderAreJoined) {
   for (const char* other : {"\tst.global.b16 \t[%rd1], %rs1;\n", "\tst.global.b16 \t[%rd1], %rs6;\n", "\tmov.b32 \t%r6, {%rs5, %rs1};\n"})
     EXPECT_EQ(Mended(other + std::string("\tmov.b32 \t%r5, {%rs1, %rs6};\n")),

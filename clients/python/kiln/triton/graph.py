@@ -114,11 +114,11 @@ def is_scalar(block: "Block") -> bool:
     return all(result.numel == 1 for op in block.ops for result in op.results) and all(is_scalar(region) for op in block.ops for region in op.regions)
 
 
-_LARGEST_BLOCK = 1 << 20  # numbers of programs are multiplied by more where they are hashed, and may wrap
+_LARGEST_BLOCK = 1 << 16  # numbers of programs are multiplied by others, too, as where they are hashed, and may wrap
 
 
 def largest_factor(block: "Block", axis: int) -> int:
-    """The largest size of a block by which a program's number along the axis is multiplied in 32 bits; 1 where it is not."""
+    """The largest size of a block, a power of two, by which a program's number along the axis is multiplied in 32 bits; 1 where it is not."""
     most = 1
     for op in block.ops:
         most = max([most, *(largest_factor(region, axis) for region in op.regions)])
@@ -127,7 +127,7 @@ def largest_factor(block: "Block", axis: int) -> int:
         for number, factor in (op.operands, op.operands[::-1]):
             if _is(number, "tt.get_program_id") and number.op.attrs["axis"] == axis and _is(factor, "arith.constant"):
                 size = factor.op.attrs["value"]
-                most = max(most, size if size <= _LARGEST_BLOCK else 1)
+                most = max(most, size if 0 < size <= _LARGEST_BLOCK and size & (size - 1) == 0 else 1)
     return most
 
 

@@ -14,9 +14,9 @@ _COMPILED_IN, _BY_VALUE, _BY_DIVISOR, _TYPED, _REFUSED = 1, 2, 4, 8, 16  # as in
 _ARGUMENT, _VIEW, _SIZE = 0, 1, 2
 
 
-def settings() -> tuple:
+def settings(function) -> tuple:
     """What launches depend on beside their arguments."""
-    return os.environ.get("KILN_TARGET"), knobs.runtime.debug
+    return os.environ.get("KILN_TARGET"), knobs.runtime.debug, function.debug
 
 
 def of(function):
@@ -64,6 +64,7 @@ def keep(launches, function, kernel, launch: tuple) -> None:
     sources = [(_ARGUMENT, place, 0) for place in places]
     sources += [(_VIEW, places[i], element.itemsize) for i, element in kernel._views]
     sources += [(_SIZE, i, 0) for i in range(rank)]
-    device = next((x.device.index for x in (*args, *kwargs.values()) if hasattr(x, "data_ptr")), None)
+    torch = sys.modules["torch"]
+    device = next((x.device.index for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)), None)
     if device is not None:
-        launches.keep(args, kwargs, settings(), kernel.kernel.loaded(device), kernel, tuple(sources), tuple(used), rank)
+        launches.keep(args, kwargs, settings(function), kernel.kernel.loaded(device), kernel, tuple(sources), tuple(used), rank)

@@ -281,7 +281,7 @@ class JITFunction(KernelInterface):
     def run(self, *args, grid, warmup=False, **kwargs):
         """Launches, or with ``warmup`` only compiles; returns the kernel, a CompiledKernel."""
         if self._launches is not None and not self.pre_run_hooks:
-            kernel = self._launches.launched(args, kwargs, grid, launches.settings(), warmup)
+            kernel = self._launches.launched(args, kwargs, grid, launches.settings(self), warmup)
             if kernel is not NotImplemented:
                 return kernel
         given = dict(kwargs)

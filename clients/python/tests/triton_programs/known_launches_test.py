@@ -56,7 +56,7 @@ def check(n, stride, alpha, wide, bias=False, dtype=torch.float32, offset=0, blo
             assert not known
         else:
             found.append(launches.launched((x, y, b, n, stride, alpha, wide, block), {"ROUNDS": rounds, **options}, grid,
-                                           settings()))
+                                           settings(scaled)))
     scaled[grid](x, y, b, n, stride, alpha, wide, block, ROUNDS=rounds, **options)
     torch.testing.assert_close(y[:n].double(), wanted(x, b, n, stride, alpha, wide, rounds, factor), rtol=2e-2 if dtype != torch.float32 else 1e-4,
                                atol=1e-3)

@@ -25,7 +25,7 @@ uint32_t BitsOfUnit(DType type) { return type == DType::kBF16 ? 0x4300 : 0x6400;
 
 Values Neighbours::Eval(const ir::Store& store, int64_t first, int64_t count) {
   Loads loads;
-  for (const ExprId comparison : SharedIn(store.value, count)) {
+  for (const ExprId comparison : SharedIn(store, count)) {
     loads[ir::Index(comparison)] = Values(size_t(count), elements_.Eval(comparison, first, 1, {})[0]);
   }
   auto plan = store.plan->loads.begin();
@@ -45,11 +45,11 @@ bool Neighbours::IsShared(ExprId comparison, int64_t count) const {
 }
 
 // The comparisons of a value that are one for all neighbours, as x < n is where x is a multiple of eight in the first of eight, and n is one.
-std::span<const ExprId> Neighbours::SharedIn(ExprId value, int64_t count) {
-  const auto [known, is_new] = shared_.try_emplace(ir::Index(value));
+std::span<const ExprId> Neighbours::SharedIn(const ir::Store& store, int64_t count) {
+  const auto [known, is_new] = shared_.try_emplace(&store);
   if (!is_new || count == 1) return known->second;
-  std::vector<ExprId> left{value};
-  std::set<uint32_t> seen{ir::Index(value)};
+  std::vector<ExprId> left{store.value};
+  std::set<uint32_t> seen{ir::Index(store.value)};
   while (!left.empty()) {
     const ExprId id = left.back();
     left.pop_back();

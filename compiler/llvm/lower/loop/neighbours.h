@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -31,7 +32,7 @@ class Neighbours : Part {
 
  private:
   bool IsShared(ir::ExprId comparison, int64_t count) const;
-  std::span<const ir::ExprId> SharedIn(ir::ExprId value, int64_t count);
+  std::span<const ir::ExprId> SharedIn(const ir::Store& store, int64_t count);
   Values Load(const ir::LoadPlan& plan, const ir::Read& read, const Loads& loads, int64_t first, int64_t count);
   Values Select(const Values& masks, const Values& loaded, const Values& other) const;
   Values EvalPacked(ir::ExprId value, int64_t packed, int64_t first, int64_t count, const Loads& loads);
@@ -52,8 +53,8 @@ class Neighbours : Part {
   Vectors& vectors_;
   Elements& elements_;
   const SettledValues settled_;
-  std::unordered_map<uint32_t, std::vector<ir::ExprId>> shared_;  // by the value of a store
-  std::unordered_map<uint32_t, Value*> pairs_;                    // subexpressions of the pair under way, each computed once
+  std::map<const ir::Store*, std::vector<ir::ExprId>> shared_;  // each store stands under conditions of its own
+  std::unordered_map<uint32_t, Value*> pairs_;                  // subexpressions of the pair under way, each computed once
 };
 
 }  // namespace kiln::llvm_ir
