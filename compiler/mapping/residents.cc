@@ -14,9 +14,6 @@
 namespace kiln::compiler {
 namespace {
 
-// A choice: registers of a thread for addresses and values on their way, where none are in flight in a ring.
-constexpr int64_t kRegistersOfLoops = 30;
-
 int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 // The most registers that ptxas demands at the kernel's start for the results of a product.
@@ -82,7 +79,7 @@ bool Waits(const ir::Kernel& kernel) {
 void MakeRoomForTwo(const ir::Module& module, ir::Kernel& kernel, const target::Target& target) {
   const int64_t half = target.registers_per_multiprocessor / (2 * kernel.threads) / target::kRegisterUnit * target::kRegisterUnit;
   if (half >= target.registers_per_thread || MostBlocks(kernel, target) < 2 || !Waits(kernel)) return;
-  if (MostFragmentWords(module, kernel) + kRegistersOfLoops <= half) Decide(kernel, 2, "one works while the other waits");
+  if (MostFragmentWords(module, kernel) + kOtherRegisters <= half) Decide(kernel, 2, "one works while the other waits");
 }
 
 }  // namespace
