@@ -76,10 +76,12 @@ bool Waits(const ir::Kernel& kernel) {
 }
 
 // A second block loads while the threads of the first one wait for each other, if ptxas gives none of them more registers than half of them have.
+// Without fragments, a thread only has values on their way, and ptxas knows best how many.
 void MakeRoomForTwo(const ir::Module& module, ir::Kernel& kernel, const target::Target& target) {
   const int64_t half = target.registers_per_multiprocessor / (2 * kernel.threads) / target::kRegisterUnit * target::kRegisterUnit;
   if (half >= target.registers_per_thread || MostBlocks(kernel, target) < 2 || !Waits(kernel)) return;
-  if (MostFragmentWords(module, kernel) + kOtherRegisters <= half) Decide(kernel, 2, "one works while the other waits");
+  const int64_t words = MostFragmentWords(module, kernel);
+  if (words != 0 && words + kOtherRegisters <= half) Decide(kernel, 2, "one works while the other waits");
 }
 
 }  // namespace
