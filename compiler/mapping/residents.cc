@@ -77,6 +77,7 @@ bool Waits(const ir::Kernel& kernel) {
 
 // A second block loads while the threads of the first one wait for each other, if ptxas gives none of them more registers than half of them have.
 // Without fragments, a thread only has values on their way, and ptxas knows best how many.
+// LLVM's backend for AMD weighs registers against waves itself.
 void MakeRoomForTwo(const ir::Module& module, ir::Kernel& kernel, const target::Target& target) {
   const int64_t half = target.registers_per_multiprocessor / (2 * kernel.threads) / target::kRegisterUnit * target::kRegisterUnit;
   if (half >= target.registers_per_thread || MostBlocks(kernel, target) < 2 || !Waits(kernel)) return;
@@ -89,8 +90,8 @@ void MakeRoomForTwo(const ir::Module& module, ir::Kernel& kernel, const target::
 void Residents(ir::Module& module, ir::Kernel& kernel, const Context& context) {
   const target::Target& target = *context.target;
   if (kernel.min_blocks != 0 || context.options.max_registers() != 0 || !HasMoreBlocks(module, kernel, target)) return;
-  if (kernel.producers == 0) MakeRoomForTwo(module, kernel, target);
-  else if (kernel.threads < kLargeBlock) HandOver(module, kernel, target);
+  if (kernel.producers == 0 && target.family == target::Family::kNvptx) MakeRoomForTwo(module, kernel, target);
+  if (kernel.producers != 0 && kernel.threads < kLargeBlock) HandOver(module, kernel, target);
 }
 
 }  // namespace kiln::compiler
