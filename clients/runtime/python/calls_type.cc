@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "clients/runtime/python/arguments.h"
+#include "clients/runtime/python/known_launch.h"
 #include "clients/runtime/python/words.h"
 
 namespace kiln::runtime::py {
@@ -68,13 +69,6 @@ struct CallsObject {
 };
 
 CallsObject::Body& BodyOf(PyObject* self) { return *reinterpret_cast<CallsObject*>(self)->body; }
-
-// Answers "not known" without an exception: the call goes the long way, which says what is wrong with it, if anything is.
-PyObject* NotKnown() {
-  PyErr_Clear();
-  Py_INCREF(Py_NotImplemented);
-  return Py_NotImplemented;
-}
 
 // --- reading
 
@@ -203,16 +197,7 @@ PyObject* Make(const CallsObject::Body& body, const Known& known, const Given& g
     else if (!results || PyTuple_SetItem(results.get(), Py_ssize_t(output), made.release()) < 0) return nullptr;
     ++output;
   }
-  void* stream = nullptr;
-  const dlpack::Device& device = given.tensors[0].device;
-  if (given.exchange->current_stream(device.type, device.index, &stream) != 0) return NotKnown();
-  Result<void> launched;
-  {
-    WithoutGil released;
-    launched = kernel.Launch({args, params.size()}, stream);
-  }
-  if (launched) return results.release();
-  return launched.error().kind == Error::Kind::kDriver ? Raise(launched.error()) : NotKnown();
+  return LaunchKnown(kernel, {args, params.size()}, *given.exchange, given.tensors[0].device, std::move(results));
 }
 
 PyObject* Launched(PyObject* self, PyObject* arguments, bool look) {

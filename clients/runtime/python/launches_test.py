@@ -30,6 +30,13 @@ class Tensor(WithExchange):
         return Storage(self.array)
 
 
+class Descriptor:
+    """With what Launches asks a descriptor."""
+
+    def __init__(self, base, shape=(32,), strides=(1,), block_shape=(16,), padding="zero"):
+        self.base, self.shape, self.strides, self.block_shape, self.padding = base, list(shape), list(strides), list(block_shape), padding
+
+
 class Constant:
     """As Triton's types: told apart by identity."""
 
@@ -51,8 +58,11 @@ SOURCES = ((0, 0, 0), (0, 1, 0), (0, 2, 0), (2, 0, 0))
 
 def launches(flags=BY_VALUE | BY_DIVISOR, **defaults):
     parameters = [("x", flags), ("y", flags), ("n", flags), ("BLOCK", COMPILED_IN)]
-    return runtime.Launches(parameters=tuple((*p, defaults[p[0]]) if p[0] in defaults else p for p in parameters), tensors=(Tensor,),
-                            constants=(Constant,))
+    return of(tuple((*p, defaults[p[0]]) if p[0] in defaults else p for p in parameters))
+
+
+def of(parameters):
+    return runtime.Launches(parameters=parameters, tensors=(Tensor,), constants=(Constant,), descriptors=(Descriptor,))
 
 
 def keep(known, kernel, args, kwargs=None, result="kernel", sources=SOURCES, used=(), rank=1):
@@ -144,6 +154,36 @@ def test_memory_that_is_written_and_shared(kernel):
     assert known.launched((Tensor(whole, offset=16), Tensor(whole), 5, 64), {}, (3,), SETTINGS) is NotImplemented
 
 
+def test_tuples(kernel):
+    x, y = tensor(), tensor()
+    known = of((("pair", BY_VALUE | BY_DIVISOR), ("rest", BY_VALUE | BY_DIVISOR | TYPED)))
+    sources = ((0, 0, 0), (0, 1, 0), (0, 3, 0), (2, 0, 0))  # behind the pair there is None, and "a" is compiled in
+    assert keep(known, kernel, ((x, y), (None, "a", (5,))), sources=sources)
+    assert known.launched(((x, y), (None, "a", (700,))), {}, (3,), SETTINGS) == "kernel"
+    assert list(last_launch().params)[2:5] == [32, 700, 3], "numbers in tuples have no type of the annotation's"
+    for args in (((x, y), (None, "b", (5,))), ((x, y), (None, "a", (1,))), ((x, y), (None, "a", (16,))), ((x, y), (None, "a", 5)),
+                 ((x, y), (None, "a", (5, 5))), ((x,), (None, "a", (5,))), ([x, y], (None, "a", (5,))), ((x, y), (None, len, (5,))),
+                 ((x, y), (Constant(), "a", (5,))), ((x, x), (None, "a", (5,)))):
+        assert known.launched(args, {}, (3,), SETTINGS) is NotImplemented, args
+
+
+def test_descriptors(kernel):
+    x, y = Descriptor(tensor()), tensor()
+    known = of((("x", BY_VALUE | BY_DIVISOR), ("y", BY_VALUE | BY_DIVISOR)))
+    assert not keep(known, kernel, (x, y), sources=((0, 0, 0), (0, 9, 0), (0, 1, 0), (2, 0, 0)))
+    assert keep(known, kernel, (x, y), sources=((0, 0, 0), (0, 3, 0), (0, 1, 0), (2, 0, 0)))
+    assert known.launched((Descriptor(x.base, shape=[64]), y), {}, (3,), SETTINGS) == "kernel"
+    assert list(last_launch().params)[2:5] == [32, 64, 3]
+    for other in (Descriptor(x.base, shape=[31]), Descriptor(x.base, strides=[2]), Descriptor(x.base, block_shape=[32]),
+                  Descriptor(x.base, padding="nan"), Descriptor(x.base, shape=[32, 1], strides=[1, 1], block_shape=[16, 1]), Descriptor(3),
+                  Descriptor(y), x.base):
+        assert known.launched((other, y), {}, (3,), SETTINGS) is NotImplemented
+    x.shape = iter([32])
+    assert known.launched((x, y), {}, (3,), SETTINGS) is NotImplemented and list(x.shape) == [32]
+    del x.shape
+    assert known.launched((x, y), {}, (3,), SETTINGS) is NotImplemented
+
+
 def test_names_that_a_kernel_was_made_with(kernel):
     x, y, names = tensor(), tensor(), {"SIZE": 1}
     known = launches()
@@ -176,6 +216,14 @@ def test_nothing_leaks(kernel):
         keep(known, kernel, (x, y, 5, 64))
         known.launched((x, y, 5, 64), {}, lambda meta: (3,), SETTINGS)
         known.launched((x, y, 16, 64), {}, (3,), SETTINGS)
+    gc.collect()
+    described, within = Descriptor(x), of((("x", BY_VALUE), ("y", BY_VALUE)))
+    kept = (*kept, described, within)
+    counts += [sys.getrefcount(o) for o in kept[-2:]]
+    for _ in range(1000):
+        assert keep(within, kernel, (described, (y, 5)), sources=((0, 0, 0), (0, 3, 0), (0, 4, 0), (2, 0, 0)))
+        assert within.launched((described, (y, 5)), {}, (3,), SETTINGS) == "kernel"
+        within.launched((described, (y, 5, [])), {}, (3,), SETTINGS)
     gc.collect()
     assert all(abs(a - sys.getrefcount(o)) < 500 for a, o in zip(counts, kept))
     gc.collect()

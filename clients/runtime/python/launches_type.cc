@@ -2,47 +2,22 @@
 //
 // The type Launches; runtime_module.cc says what it does. As in calls_type.cc, a launch that is being made holds its Known.
 #include <algorithm>
-#include <array>
-#include <bit>
 
 #include "clients/runtime/python/arguments.h"
-#include "clients/runtime/python/words.h"
+#include "clients/runtime/python/known_launch.h"
+#include "clients/runtime/python/launch_arguments.h"
 
 namespace kiln::runtime::py {
 namespace {
 
 constexpr size_t kMostLaunches = 4096;  // that an object knows
-constexpr size_t kMostParameters = 128;
-constexpr size_t kMostTensors = 48;
-constexpr int64_t kDivisor = 16;  // what is told of an integer, or of a tensor's elements, is whether this divides it
 
-enum class Word : uint64_t { kNone, kTrue, kFalse, kOne, kInt, kFloat, kText, kConstant, kTuple, kTensor, kOption };
-
-// What is said of a parameter. kOthers: only None and tensors of no type that was asked for may be given, and here not even those.
-enum Flag : uint8_t { kCompiledIn = 1, kByValue = 2, kByDivisor = 4, kTyped = 8, kRefused = 16 };
-
-// A tensor as a kernel sees it: all elements from its first to the end of its storage.
-struct Memory {
-  uint64_t address, end;
-  int64_t count;
-  DType dtype;
-  int64_t width;  // bytes of an element
-  dlpack::Device device;
-};
-
-// The arguments of one launch by parameter, borrowed, and what its kernel depends on.
-struct Given : Key {
-  std::array<PyObject*, kMostParameters> values{};
-  std::array<Memory, kMostTensors> tensors;
-  std::array<uint8_t, kMostParameters> tensor_of{};  // by parameter, of those that are tensors
-  size_t count = 0;
-  const dlpack::ExchangeApi* exchange = nullptr;
-};
+using Given = LaunchArguments;
 
 // Where a kernel's parameter comes from.
 struct Source {
   enum class Kind : uint8_t { kArgument, kView, kSize } kind;
-  size_t index;   // of the launch's parameters, or of the grid's sizes
+  size_t index;   // of the launch's parts, or of the grid's sizes
   int64_t width;  // of a view's elements
 };
 
@@ -52,7 +27,7 @@ struct Known {
   };
   Ref kernel, result;
   std::vector<Source> sources;
-  std::vector<uint8_t> written;  // by parameter of the launch
+  std::vector<uint8_t> written;  // by part of the launch
   std::vector<Use> used;
   std::vector<Ref> constants;  // whose addresses are in the key
   size_t rank;
@@ -60,151 +35,13 @@ struct Known {
 
 struct LaunchesObject {
   PyObject ob_base;
-  struct Body {
-    struct TensorType {
-      PyTypeObject* type;
-      const dlpack::ExchangeApi* exchange;
-    };
-    std::vector<Ref> kept;
-    std::vector<PyObject*> names, defaults;  // defaults: null where there is none
-    std::vector<uint8_t> flags;
-    std::vector<TensorType> tensors;
-    std::vector<PyTypeObject*> constants;
+  struct Body : LaunchParameters {
     ByWords<Known> known;
-
-    PyObject* Keep(PyObject* object) {
-      kept.push_back(Ref::Borrow(object));
-      return object;
-    }
   }* body;
 };
 using Body = LaunchesObject::Body;
 
 Body& BodyOf(PyObject* self) { return *reinterpret_cast<LaunchesObject*>(self)->body; }
-
-// The launch goes the long way, which says what is wrong with it, if anything is.
-PyObject* NotKnown() {
-  PyErr_Clear();
-  Py_INCREF(Py_NotImplemented);
-  return Py_NotImplemented;
-}
-
-// --- reading
-
-// A value that is compiled in, or an option.
-bool AddConstant(const Body& body, PyObject* object, Key& key) {
-  if (object == Py_None) return key.Add(uint64_t(Word::kNone));
-  if (object == Py_True) return key.Add(uint64_t(Word::kTrue));
-  if (object == Py_False) return key.Add(uint64_t(Word::kFalse));
-  PyTypeObject* type = Py_TYPE(object);
-  if (type == &PyLong_Type) {
-    const long long value = PyLong_AsLongLong(object);
-    return !(value == -1 && PyErr_Occurred()) && key.Add(Word::kInt, uint64_t(value));
-  }
-  if (type == &PyFloat_Type) return key.Add(Word::kFloat, std::bit_cast<uint64_t>(PyFloat_AsDouble(object)));
-  if (type == &PyUnicode_Type) {
-    Py_ssize_t size = 0;
-    const char* text = PyUnicode_AsUTF8AndSize(object, &size);
-    return text && key.Add(uint64_t(Word::kText)) && key.AddText(text, size_t(size));
-  }
-  if (type == &PyTuple_Type) {
-    const Py_ssize_t size = PyTuple_Size(object);
-    if (!key.Add(Word::kTuple, uint64_t(size))) return false;
-    for (Py_ssize_t i = 0; i < size; ++i)
-      if (!AddConstant(body, PyTuple_GetItem(object, i), key)) return false;
-    return true;
-  }
-  const bool known = std::find(body.constants.begin(), body.constants.end(), type) != body.constants.end();
-  return known && key.Add(Word::kConstant, uint64_t(reinterpret_cast<uintptr_t>(object)));
-}
-
-// The first address of a tensor's storage, and the one behind its last.
-bool ReadStorage(PyObject* object, uint64_t& begin, uint64_t& end) {
-  static PyObject* const untyped_storage = PyUnicode_InternFromString("untyped_storage");
-  static PyObject* const data_ptr = PyUnicode_InternFromString("data_ptr");
-  static PyObject* const nbytes = PyUnicode_InternFromString("nbytes");
-  const Ref storage(PyObject_CallMethodObjArgs(object, untyped_storage, nullptr));
-  if (!storage) return false;
-  const Ref address(PyObject_CallMethodObjArgs(storage.get(), data_ptr, nullptr)), size(PyObject_CallMethodObjArgs(storage.get(), nbytes, nullptr));
-  if (!address || !size) return false;
-  begin = PyLong_AsUnsignedLongLong(address.get());
-  end = begin + PyLong_AsUnsignedLongLong(size.get());
-  return !PyErr_Occurred();
-}
-
-bool AddTensor(PyObject* object, const dlpack::ExchangeApi& exchange, uint8_t flags, size_t parameter, Given& given) {
-  if (given.count == kMostTensors || (flags & kRefused)) return false;
-  dlpack::Tensor view{};
-  if (exchange.view_of_object(object, &view) != 0) return false;
-  const Place place{uint8_t(view.device.type)};
-  const DTypeInfo* dtype = FindDType(view.dtype.code, view.dtype.bits, view.dtype.lanes);
-  uint64_t begin = 0, end = 0;
-  if ((place != Place::kCuda && place != Place::kHip) || !dtype || view.dtype.bits % 8 != 0 || !ReadStorage(object, begin, end)) return false;
-  const uint64_t address = reinterpret_cast<uint64_t>(view.data) + view.byte_offset;
-  if (!view.data || address < begin || address > end) return false;
-  const int64_t width = view.dtype.bits / 8, count = int64_t(end - address) / width;
-  given.tensor_of[parameter] = uint8_t(given.count);
-  given.tensors[given.count++] = {address, address + uint64_t(count * width), count, dtype->dtype, width, view.device};
-  given.exchange = &exchange;
-  const bool whole = (flags & kByValue) && (flags & kByDivisor) && count % kDivisor == 0;
-  return given.Add(Word::kTensor, uint64_t(view.dtype.code) | uint64_t(view.dtype.bits) << 8 | uint64_t(view.dtype.lanes) << 16 |
-                                      uint64_t(whole) << 32 | uint64_t(view.device.type) << 33 | uint64_t(view.device.index) << 48);
-}
-
-// An integer's class: Triton's, and of a parameter with a type of its own how many bits it needs.
-bool AddInteger(long long value, uint8_t flags, Given& given) {
-  if (value == 1 && (flags & kByValue)) return given.Add(uint64_t(Word::kOne));
-  const bool divides = (flags & kByValue) && (flags & kByDivisor) && value % kDivisor == 0;
-  const int bits = std::bit_width(uint64_t(value < 0 ? ~value : value));
-  const uint64_t size = flags & kTyped ? uint64_t(bits) << 1 | uint64_t(value < 0) : uint64_t(bits > 31);
-  return given.Add(Word::kInt, uint64_t(divides) | size << 1);
-}
-
-bool AddArgument(const Body& body, size_t parameter, Given& given) {
-  PyObject* object = given.values[parameter];
-  const uint8_t flags = body.flags[parameter];
-  if (flags & kCompiledIn) return AddConstant(body, object, given);
-  if (object == Py_None) return given.Add(uint64_t(Word::kNone));
-  PyTypeObject* type = Py_TYPE(object);
-  for (const auto& tensor : body.tensors)
-    if (tensor.type == type) return AddTensor(object, *tensor.exchange, flags, parameter, given);
-  if (type == &PyBool_Type && !(flags & kTyped)) return given.Add(uint64_t(Word::kTrue));
-  if (type == &PyFloat_Type) return given.Add(uint64_t(Word::kFloat));
-  if (type != &PyLong_Type && type != &PyBool_Type) return false;
-  const long long value = PyLong_AsLongLong(object);
-  return !(value == -1 && PyErr_Occurred()) && AddInteger(value, flags, given);
-}
-
-// Which parameter a keyword names; kMostParameters: none.
-size_t ParameterOf(const Body& body, PyObject* name) {
-  for (size_t i = 0; i < body.names.size(); ++i)
-    if (body.names[i] == name) return i;
-  for (size_t i = 0; i < body.names.size(); ++i)
-    if (PyUnicode_Compare(body.names[i], name) == 0) return i;
-  return kMostParameters;
-}
-
-bool Read(const Body& body, PyObject* args, PyObject* kwargs, PyObject* settings, Given& given) {
-  const size_t count = size_t(PyTuple_Size(args)), parameters = body.names.size();
-  if (count > parameters || !AddConstant(body, settings, given)) return false;
-  for (size_t i = 0; i < count; ++i) given.values[i] = PyTuple_GetItem(args, Py_ssize_t(i));
-  Py_ssize_t at = 0;
-  PyObject *name = nullptr, *value = nullptr;
-  while (PyDict_Next(kwargs, &at, &name, &value)) {
-    const size_t parameter = ParameterOf(body, name);
-    if (parameter != kMostParameters) {
-      if (given.values[parameter] != nullptr) return false;
-      given.values[parameter] = value;
-    } else if (!given.Add(uint64_t(Word::kOption)) || !AddConstant(body, name, given) || !AddConstant(body, value, given)) {
-      return false;
-    }
-  }
-  for (size_t i = 0; i < parameters; ++i) {
-    if (given.values[i] == nullptr) given.values[i] = body.defaults[i];
-    if (given.values[i] == nullptr || !AddArgument(body, i, given)) return false;
-  }
-  return given.count > 0;
-}
 
 // --- what keeps a launch from being made at once
 
@@ -217,8 +54,8 @@ bool NamesHold(const Known& known) {
 }
 
 // Whether what the kernel writes is in no memory that another argument has.
-bool Apart(const Body& body, const Known& known, const Given& given) {
-  for (size_t i = 0; i < body.names.size(); ++i) {
+bool Apart(const Known& known, const Given& given) {
+  for (size_t i = 0; i < given.part_count; ++i) {
     if (!known.written[i]) continue;
     const Memory& written = given.tensors[given.tensor_of[i]];
     for (size_t other = 0; other < given.count; ++other) {
@@ -278,7 +115,7 @@ PyObject* Make(const Known& known, const Given& given, const int64_t (&sizes)[3]
     if (from.kind == Source::Kind::kSize) {
       args[i] = Arg::Of(sizes[from.index]);
     } else if (!params[i].tensor) {
-      if (!ReadNumber(given.values[from.index], params[i].dtype, args[i])) return NotKnown();
+      if (!ReadNumber(given.parts[from.index], params[i].dtype, args[i])) return NotKnown();
     } else {
       const Memory& memory = given.tensors[given.tensor_of[from.index]];
       const bool view = from.kind == Source::Kind::kView;
@@ -286,16 +123,7 @@ PyObject* Make(const Known& known, const Given& given, const int64_t (&sizes)[3]
       args[i] = Arg::Of(TensorOf(memory, view ? params[i].dtype : memory.dtype, counts[i]));
     }
   }
-  void* stream = nullptr;
-  const dlpack::Device& device = given.tensors[0].device;
-  if (given.exchange->current_stream(device.type, device.index, &stream) != 0) return NotKnown();
-  Result<void> launched;
-  {
-    WithoutGil released;
-    launched = kernel.Launch({args, params.size()}, stream);
-  }
-  if (launched) return Ref::Borrow(known.result.get()).release();
-  return launched.error().kind == Error::Kind::kDriver ? Raise(launched.error()) : NotKnown();
+  return LaunchKnown(kernel, {args, params.size()}, *given.exchange, given.tensors[0].device, Ref::Borrow(known.result.get()));
 }
 
 PyObject* Launched(PyObject* self, PyObject* arguments) {
@@ -304,12 +132,12 @@ PyObject* Launched(PyObject* self, PyObject* arguments) {
   int only_found = 0;
   if (!PyArg_ParseTuple(arguments, "O!O!OO|p:launched", &PyTuple_Type, &args, &PyDict_Type, &kwargs, &grid, &settings, &only_found)) return nullptr;
   Given given;
-  if (body.known.empty() || !Read(body, args, kwargs, settings, given)) return NotKnown();
+  if (body.known.empty() || !ReadLaunch(body, args, kwargs, settings, given)) return NotKnown();
   const auto found = body.known.find(given.words());
   if (found == body.known.end()) return NotKnown();
   const std::shared_ptr<const Known> known = found->second;
   int64_t sizes[3] = {1, 1, 1};
-  if (!NamesHold(*known) || !Apart(body, *known, given)) return NotKnown();
+  if (!NamesHold(*known) || !Apart(*known, given)) return NotKnown();
   PyErr_Clear();  // of a name that is gone
   const Ref made = GridOf(body, grid, given);
   if (!made) return nullptr;
@@ -319,18 +147,18 @@ PyObject* Launched(PyObject* self, PyObject* arguments) {
 
 // --- knowing
 
-bool ReadSources(PyObject* sources, const Body& body, const Given& given, Known& known) {
+bool ReadSources(PyObject* sources, const Given& given, Known& known) {
   const auto& params = KernelOf(known.kernel.get())->binder().info().params;
   if (size_t(PyTuple_Size(sources)) != params.size() || params.size() > kMostParameters) return false;
-  known.written.resize(body.names.size());
+  known.written.resize(given.part_count);
   for (size_t i = 0; i < params.size(); ++i) {
     int kind = 0;
     Py_ssize_t index = 0, width = 0;
     if (!PyArg_ParseTuple(PyTuple_GetItem(sources, Py_ssize_t(i)), "inn", &kind, &index, &width)) return false;
     const Source source{Source::Kind(kind), size_t(index), width};
     const bool is_size = source.kind == Source::Kind::kSize;
-    if (kind < 0 || kind > 2 || source.index >= (is_size ? known.rank : body.names.size())) return false;
-    PyObject* value = is_size ? nullptr : given.values[source.index];
+    if (kind < 0 || kind > 2 || source.index >= (is_size ? known.rank : given.part_count)) return false;
+    PyObject* value = is_size ? nullptr : given.parts[source.index];
     const bool tensor = value != nullptr && !PyLong_Check(value) && !PyFloat_CheckExact(value) && value != Py_None;
     if (params[i].tensor != tensor || (source.kind == Source::Kind::kView && (!tensor || width <= 0))) return false;
     if (tensor) known.written[source.index] |= params[i].written;
@@ -360,13 +188,13 @@ PyObject* Keep(PyObject* self, PyObject* arguments) {
     return nullptr;
   }
   Given given;
-  if (!Read(body, args, kwargs, settings, given) || !given.exchange->current_stream) {
+  if (!ReadLaunch(body, args, kwargs, settings, given) || !given.exchange->current_stream) {
     PyErr_Clear();
     return PyBool_FromLong(false);
   }
   auto known = std::make_shared<Known>();
   known->kernel = Ref::Borrow(kernel), known->result = Ref::Borrow(result), known->rank = size_t(rank);
-  if (!ReadSources(sources, body, given, *known) || !ReadUses(used, *known)) return PyErr_Occurred() ? nullptr : PyBool_FromLong(false);
+  if (!ReadSources(sources, given, *known) || !ReadUses(used, *known)) return PyErr_Occurred() ? nullptr : PyBool_FromLong(false);
   for (size_t i = 0; i < body.names.size(); ++i)
     if (body.flags[i] & kCompiledIn) known->constants.push_back(Ref::Borrow(given.values[i]));
   Py_ssize_t at = 0;
@@ -387,10 +215,10 @@ PyObject* Forget(PyObject* self, PyObject*) {
 // --- making
 
 PyObject* New(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* keywords[] = {"parameters", "tensors", "constants", nullptr};
-  PyObject *parameters = nullptr, *tensors = nullptr, *constants = nullptr;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!O!O!:Launches", const_cast<char**>(keywords), &PyTuple_Type, &parameters, &PyTuple_Type,
-                                   &tensors, &PyTuple_Type, &constants))
+  static const char* keywords[] = {"parameters", "tensors", "constants", "descriptors", nullptr};
+  PyObject *parameters = nullptr, *tensors = nullptr, *constants = nullptr, *descriptors = nullptr;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!O!O!O!:Launches", const_cast<char**>(keywords), &PyTuple_Type, &parameters, &PyTuple_Type,
+                                   &tensors, &PyTuple_Type, &constants, &PyTuple_Type, &descriptors))
     return nullptr;
   auto body = std::make_unique<Body>();
   for (Py_ssize_t i = 0; i < PyTuple_Size(parameters); ++i) {
@@ -409,8 +237,9 @@ PyObject* New(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     PyObject* tensor = PyTuple_GetItem(tensors, i);
     if (const auto* exchange = ExchangeOf(tensor)) body->tensors.push_back({reinterpret_cast<PyTypeObject*>(body->Keep(tensor)), exchange});
   }
-  for (Py_ssize_t i = 0; i < PyTuple_Size(constants); ++i)
-    body->constants.push_back(reinterpret_cast<PyTypeObject*>(body->Keep(PyTuple_GetItem(constants, i))));
+  for (const auto& [types, given] : {std::pair(&body->constants, constants), std::pair(&body->descriptors, descriptors)})
+    for (Py_ssize_t i = 0; i < PyTuple_Size(given); ++i)
+      types->push_back(reinterpret_cast<PyTypeObject*>(body->Keep(PyTuple_GetItem(given, i))));
   auto* object = PyObject_GC_New(LaunchesObject, type);
   if (!object) return nullptr;
   object->body = body.release();
@@ -459,7 +288,7 @@ PyType_Slot kSlots[] = {{Py_tp_new, reinterpret_cast<void*>(New)},
                         {Py_tp_traverse, reinterpret_cast<void*>(Traverse)},
                         {Py_tp_clear, reinterpret_cast<void*>(Clear)},
                         {Py_tp_methods, kMethods},
-                        {Py_tp_doc, const_cast<char*>("Launches(*, parameters, tensors, constants): launches of one function.")},
+                        {Py_tp_doc, const_cast<char*>("Launches(*, parameters, tensors, constants, descriptors): launches of one function.")},
                         {0, nullptr}};
 PyType_Spec kSpec = {"kiln._runtime.Launches", sizeof(LaunchesObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, kSlots};
 

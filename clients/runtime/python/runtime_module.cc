@@ -74,14 +74,17 @@
 //           says something else, a tensor is a negated view, or a gradient is wanted
 //       .launched(arguments: tuple)     the same without looking for what is in the way
 //
-//   class Launches(*, parameters, tensors, constants)     launches of one function of Triton's that were made before: those like them are made here
+//   class Launches(*, parameters, tensors, constants, descriptors)     launches of one function of Triton's that were made before: those like them
+//           are made here
 //       parameters: (name, flags, its default where it has one) of each. Flags: 1 it is compiled in; 2 a launch's kernel depends on whether it is 1;
 //           4 and on whether 16 divides it, of a tensor its elements; 8 its annotation gives it a type; 16 a tensor is looked at in Python.
-//           tensors: the types whose objects are tensors, as of Calls. constants: types whose objects are told apart by identity
+//           tensors: the types whose objects are tensors, as of Calls. constants: types whose objects are told apart by identity. descriptors: types
+//           whose objects have .base, a tensor, .shape and .strides, and .block_shape and .padding, which are compiled in
 //       .keep(args: tuple, kwargs: dict, settings, kernel: Kernel, result, sources: tuple, used: tuple, rank: int) -> bool     how such launches are
-//           made, over a grid of ``rank`` sizes. settings: what they depend on beside that. sources: (0, parameter, 0), (1, parameter, bytes of an
-//           element that it is seen as) or (2, which size of the grid, 0) for each parameter of the kernel. used: (names, name, value) that must
-//           hold. False: such launches are not kept
+//           made, over a grid of ``rank`` sizes. settings: what they depend on beside that. sources: (0, part, 0), (1, part, bytes of an element that
+//           it is seen as) or (2, which size of the grid, 0) for each parameter of the kernel. Parts are the arguments that are not compiled in,
+//           a tuple's each by itself but for texts, and a descriptor's tensor, sizes and strides. used: (names, name, value) that must hold.
+//           False: such launches are not kept
 //       .launched(args, kwargs, grid, settings, only_found=False)     `result` of such a launch; NotImplemented where none was kept, a name means
 //           something else, a tensor that is written shares memory with another, or the grid is empty. grid: numbers, or a function that makes them
 //           of the arguments by name

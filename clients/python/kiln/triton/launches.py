@@ -9,6 +9,7 @@ from types import FunctionType
 
 from . import knobs
 from . import types as ty
+from .blocks import TensorDescriptor
 
 _COMPILED_IN, _BY_VALUE, _BY_DIVISOR, _TYPED, _REFUSED = 1, 2, 4, 8, 16  # as in launches_type.cc
 _ARGUMENT, _VIEW, _SIZE = 0, 1, 2
@@ -32,7 +33,7 @@ def of(function):
     parameters = tuple((name, _flags(function, name), *([function._defaults[name]] if name in function._defaults else []))
                        for name in function.arg_names)
     constants = (ty.dtype, type, FunctionType, type(function), torch.dtype)
-    return Launches(parameters=parameters, tensors=(torch.Tensor, torch.nn.Parameter), constants=constants)
+    return Launches(parameters=parameters, tensors=(torch.Tensor, torch.nn.Parameter), constants=constants, descriptors=(TensorDescriptor,))
 
 
 def _flags(function, name: str) -> int:
@@ -50,21 +51,33 @@ def may_be_kept(kernel, overlapping: bool) -> bool:
                 or kernel.kernel.takes_addresses)
 
 
+def _parts(found):
+    """Of an argument's class: whether the kernel takes it, for each of the argument's parts, in the order of launch_arguments.h."""
+    if found is not None and isinstance(found[0], type):  # a tuple or a descriptor
+        for part in found[1:]:
+            yield from _parts(part)
+    elif found is None or found[0] != "known":
+        yield found is not None and found[0] not in ("=", "1")
+
+
 def keep(launches, function, kernel, launch: tuple) -> None:
     """``launch``: (its arguments, its keywords, the classes of its arguments, how many sizes its grid has, the names that the kernel was made
-    with)."""
+    with). Of arguments that the extension does not read, as functions in tuples, it keeps nothing."""
     args, kwargs, classes, rank, used = launch
-    places = []  # in the launch, of what the kernel takes
-    for name, found in classes:
-        if found is None or found[0] in ("=", "1"):
-            continue
-        if isinstance(found[0], type) or found[0] == "known" or len(found) == 4:  # tuples, functions, objects that stand for tensors
-            return
-        places.append(function.arg_names.index(name))
+    taken = [taken for _, found in classes for taken in _parts(found)]
+    places = [i for i, is_taken in enumerate(taken) if is_taken]
     sources = [(_ARGUMENT, place, 0) for place in places]
     sources += [(_VIEW, places[i], element.itemsize) for i, element in kernel._views]
     sources += [(_SIZE, i, 0) for i in range(rank)]
-    torch = sys.modules["torch"]
-    device = next((x.device.index for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)), None)
+    device = next(_devices((*args, *kwargs.values())), None)
     if device is not None:
         launches.keep(args, kwargs, settings(function), kernel.kernel.loaded(device), kernel, tuple(sources), tuple(used), rank)
+
+
+def _devices(values):
+    """The devices of the tensors among arguments."""
+    for x in values:
+        if isinstance(x, sys.modules["torch"].Tensor):
+            yield x.device.index
+        elif isinstance(x, (tuple, list, TensorDescriptor)):
+            yield from _devices((x.base,) if isinstance(x, TensorDescriptor) else x)

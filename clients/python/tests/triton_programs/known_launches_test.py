@@ -13,6 +13,7 @@ if not torch.cuda.is_available() or not hasattr(torch.Tensor, "__dlpack_c_exchan
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 from kiln.triton.launches import settings  # noqa: E402
+from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 FACTOR = tl.constexpr(3)
 
@@ -120,6 +121,25 @@ def test_memory_that_overlaps():
         shifted[(1,)](x, x[3:], 500, 512)
         assert (x[3:503] == before[:500] + 1).all()
         shifted[(1,)](x, x, 500, 512)
+
+
+@triton.jit
+def raised(x_desc, y_desc, values, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * BLOCK
+    y_desc.store([row, 0], x_desc.load([row, 0]) + values[0] * values[1])
+
+
+def test_descriptors_and_tuples():
+    for rows, value, known in ((64, 3, False), (64, 5, True), (96, 7, True), (90, 7, False), (64, 1, False), (64, 5, True)):
+        x, y = torch.randn(rows, 64, device="cuda"), torch.full((rows + 1, 64), float("nan"), device="cuda")
+        args = (TensorDescriptor.from_tensor(x, [32, 64]), TensorDescriptor.from_tensor(y[:rows], [32, 64]), (value, 0.5), 32)
+        size = (triton.cdiv(rows, 32),)
+        found = NotImplemented if raised._launches is None else raised._launches.launched(args, {}, size, settings(raised))
+        assert (found is not NotImplemented) == known, (rows, value)
+        if not known:
+            raised[size](*args)
+        torch.testing.assert_close(y[:rows], x + value * 0.5)
+        assert y[rows:].isnan().all()
 
 
 def test_streams_and_threads():
