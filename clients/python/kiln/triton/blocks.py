@@ -24,13 +24,15 @@ class BlockPointer(NamedTuple):
     block_shape: tuple
 
     @property
-    def dtype(self):
+    def element(self):
         return self.base.element.element_ty
 
     @property
     def type(self):
-        """As Triton's, that of a pointer to a block."""
-        return ty.pointer_type(ty.block_type(self.dtype, self.block_shape))
+        """As Triton's, that of a pointer to a block. Programs cast to ``pointer.dtype.element_ty``, a block's type."""
+        return ty.pointer_type(ty.block_type(self.element, self.block_shape))
+
+    dtype = type
 
 
 class Descriptor(NamedTuple):
@@ -43,12 +45,14 @@ class Descriptor(NamedTuple):
     padding: str
 
     @property
-    def dtype(self):
+    def element(self):
         return self.base.element.element_ty
 
     @property
     def block_type(self):
-        return ty.block_type(self.dtype, self.block_shape)
+        return ty.block_type(self.element, self.block_shape)
+
+    dtype = element
 
     type = block_type
 
@@ -172,13 +176,13 @@ def checked_of(block: BlockPointer, boundary_check) -> tuple:
 def _loaded(b, block, pointers, mask, option):
     operands = [pointers]
     if mask is not None:
-        operands += [mask, _filler(b, block.dtype, option)]
+        operands += [mask, _filler(b, block.element, option)]
     operands = b.together(*operands)
-    return b.emit("tt.load", operands, [(block.dtype, pointers.shape)]).result
+    return b.emit("tt.load", operands, [(block.element, pointers.shape)]).result
 
 
 def _stored(b, block, pointers, mask, value, what: str) -> None:
-    value = b.constant(value, block.dtype) if is_number(value) else b.cast(value, block.dtype)
+    value = b.constant(value, block.element) if is_number(value) else b.cast(value, block.element)
     if value.shape and value.shape != pointers.shape:
         raise Refusal(f"{what}: {describe(value)} is stored to a block of shape {list(pointers.shape)}")
     operands = [pointers, value, *([] if mask is None else [mask])]

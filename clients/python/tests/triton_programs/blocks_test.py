@@ -54,6 +54,20 @@ def test_outside_of_the_shape(first, padding):
 
 
 @triton.jit
+def halved(X, Z, N: tl.constexpr):
+    p = tl.make_block_ptr(Z, (N, N), (N, 1), (0, 0), (N, N), (1, 0))
+    x = tl.load(tl.make_block_ptr(X, (N, N), (N, 1), (0, 0), (N, N), (1, 0))) / 2
+    tl.static_assert(p.dtype.is_ptr() and p.type.element_ty.element_ty == Z.dtype.element_ty)
+    tl.store(p, x.to(p.dtype.element_ty))
+
+
+def test_the_type_that_a_block_pointer_points_to():
+    x, z = matrix(16, 16), np.zeros((16, 16), np.float16)
+    halved[(1,)](x, z, 16)
+    np.testing.assert_array_equal(z, (x / 2).astype(np.float16))
+
+
+@triton.jit
 def chosen(X, Y, Z, which, N: tl.constexpr):
     p = tl.make_block_ptr(X, (N, N), (N, 1), (0, 0), (N, N), (1, 0))
     if which > 0:
