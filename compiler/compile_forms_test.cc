@@ -195,6 +195,49 @@ func @f[%n](%A: global u8[%n], %B: global u8[64]) outputs(1) thread(%t) {
 )");
 }
 
+// Of a product whose A a loop computes: `before` the product, `within` its loop, if it has one.
+std::string ProductOfLoaded(const std::string& before, const std::string& loop, const std::string& within) {
+  return fmt::format(R"(kiln 1
+func @f(%A: global f16[256, 256], %B: global f16[64, 64], %C: global f32[256, 64]) outputs(2) {{
+  kernel @k grid(4) threads 128 blocks(%b) {{
+    %a = alloc fragment f16[64, 64]
+    %w = alloc shared f16[64, 64]
+    %s = alloc fragment f32[64, 64]
+    %c = alloc fragment f32[64, 64]
+    copy %B[0, 0; 64, 64] -> %w[0, 0; 64, 64]
+    fill %c[0, 0; 64, 64] = 0.0
+    {}
+    {} {{
+      {}
+      gemm %a[0, 0; 64, 64], %w[0, 0; 64, 64] -> %c[0, 0; 64, 64]
+    }}
+    copy %c[0, 0; 64, 64] -> %C[%b * 64, 0; 64, 64]
+  }}
+}}
+)",
+                     before, loop, within);
+}
+
+// An operand in the order of its instruction would be loaded by two elements at once. It goes through shared memory where the loads come as often as
+// the product, and stays in registers where they come once for many products, or where it is computed from sums.
+TEST(CompileForms, OperandsOfNarrowLoadsPassThroughSharedMemory) {
+  const std::string load = "for parallel %i, %j in 64, 64 {\n store %a[%i, %j] = exp2(%A[%b * 64 + %i, %k * 64 + %j]) * %A[%i, %k * 64 + %j]\n }";
+  const std::string once = "for parallel %i, %j in 64, 64 {\n store %a[%i, %j] = exp2(%A[%b * 64 + %i, %j]) * %A[%i, %j]\n }";
+  const std::string from_sums =
+      "gemm %w[0, 0; 64, 64], %w[0, 0; 64, 64] -> %s[0, 0; 64, 64] clear\n for parallel %i, %j in 64, 64 {\n "
+      "store %a[%i, %j] = f16(%s[%i, %j] * f32(%A[%b * 64 + %i, %k * 64 + %j] * %A[%i, %k * 64 + %j]))\n }";
+  const auto wide = [](const std::string& text) {
+    SCOPED_TRACE(text);
+    const v1::WorkerResult result = CompileText(text, "cuda:sm_90a");
+    EXPECT_GT(Count(result, "wgmma.mma_async"), 0u);
+    return Count(result, "ld.global.nc.v4") + Count(result, "ld.global.nc.L1::no_allocate.v4") + Count(result, "ld.global.v4") > 0;
+  };
+  EXPECT_TRUE(wide(ProductOfLoaded("", "for serial %k in 4", load)));
+  EXPECT_TRUE(wide(ProductOfLoaded(once, "if %b >= 0", "")));
+  EXPECT_FALSE(wide(ProductOfLoaded(once, "for serial %k in 4", "")));
+  EXPECT_FALSE(wide(ProductOfLoaded("", "for serial %k in 4", from_sums)));
+}
+
 // A loop of each thread's own has no layout that could tell where a fragment's element is.
 TEST(CompileForms, ALoopOfOneStoreReadsAFragment) {
   CompilesEverywhere(R"(kiln 1

@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/threads/divergence.h"
@@ -39,6 +40,9 @@ class Stager {
     ir::Block result;
     for (ir::Stmt& stmt : block) {
       Begin(stmt);
+      const std::set<BufferId> written = FragmentsWrittenIn(stmt);
+      const bool repeats = std::holds_alternative<ir::For>(stmt.op) || std::holds_alternative<ir::While>(stmt.op);
+      if (repeats) Forget(written);
       ir::Block around;  // what stands behind the statement because of statements in it
       if (ComeApart(stmt)) {
         ExchangeAround(stmt);
@@ -63,6 +67,7 @@ class Stager {
       result.push_back(std::move(stmt));
       std::ranges::move(after_, std::back_inserter(result));
       std::ranges::move(around, std::back_inserter(result));
+      Forget(written);
     }
     block = std::move(result);
   }
@@ -75,16 +80,35 @@ class Stager {
   }
 
   void VisitBodies(ir::Stmt& stmt) {
-    if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) Visit(loop->body);
-    if (auto* loop = std::get_if<ir::While>(&stmt.op)) Visit(loop->body);
+    if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) VisitBody(loop->body, threads_);
+    if (auto* loop = std::get_if<ir::While>(&stmt.op)) VisitBody(loop->body, threads_);
     auto* branch = std::get_if<ir::If>(&stmt.op);
     if (branch == nullptr) return;
-    const ir::ThreadRange outer = threads_;
-    threads_ = branch->then_threads.value_or(outer);
-    Visit(branch->then_body);
-    threads_ = branch->else_threads.value_or(outer);
-    Visit(branch->else_body);
-    threads_ = outer;
+    VisitBody(branch->then_body, branch->then_threads.value_or(threads_));
+    VisitBody(branch->else_body, branch->else_threads.value_or(threads_));
+  }
+
+  // What the body brings to shared memory is there for its own statements alone.
+  void VisitBody(ir::Block& body, const ir::ThreadRange& threads) {
+    const ir::ThreadRange outer = std::exchange(threads_, threads);
+    const std::map<BufferId, BufferId> in_shared = in_shared_;
+    Visit(body);
+    threads_ = outer, in_shared_ = in_shared;
+  }
+
+  std::set<BufferId> FragmentsWrittenIn(const ir::Stmt& stmt) const {
+    std::set<BufferId> written;
+    const auto add = [&](const ir::Stmt& inner) {
+      for (const Access& access : AccessesOf(module_, inner))
+        if (access.write && module_[access.buffer].space == Space::kFragment) written.insert(access.buffer);
+    };
+    add(stmt);
+    ir::ForEachBody(stmt.op, [&](const ir::Block& body) { ir::Walk(body, add); });
+    return written;
+  }
+
+  void Forget(const std::set<BufferId>& written) {
+    for (const BufferId fragment : written) in_shared_.erase(fragment);
   }
 
   // dst[…] = src[…] over the whole tile, in the order of `layout`.
@@ -276,7 +300,9 @@ class Stager {
     if (buffer.space != Space::kFragment) return;
     const bool whole = region.extents == module_.ShapeOf(region.buffer);
     if (wanted != nullptr && whole && *buffer.layout == Fitted(*wanted, region)) return;
-    region.buffer = ToShared(region.buffer);
+    const auto [known, is_new] = in_shared_.try_emplace(region.buffer);
+    if (is_new) known->second = ToShared(region.buffer);
+    region.buffer = known->second;
   }
 
   // An operand that only registers can hold.
@@ -339,7 +365,8 @@ class Stager {
   ir::Kernel& kernel_;
   const Context& context_;
   const Divergence divergence_;
-  ir::ThreadRange threads_;  // the threads that come to the statement
+  ir::ThreadRange threads_;                 // the threads that come to the statement
+  std::map<BufferId, BufferId> in_shared_;  // products' operands, for those behind them that take the same
   ir::SourceLoc loc_;
   ir::Block before_, after_;
 };

@@ -116,7 +116,8 @@ bool AddDescriptor(const LaunchParameters& parameters, PyObject* object, uint8_t
   if (!base || !shape || !strides || !block || !padding || !given.Add(uint64_t(Word::kDescriptor))) return false;
   given.held.push_back(std::move(base));
   PyObject* tensor = given.held.back().get();
-  return AddValue(parameters, tensor, flags, given) && AddTuple(parameters, shape.get(), flags, given) && AddTuple(parameters, strides.get(), flags, given) &&
+  return AddValue(parameters, tensor, flags, given) && AddTuple(parameters, shape.get(), flags, given) &&
+         AddTuple(parameters, strides.get(), flags, given) &&
          AddEach(block.get(), given, [&](PyObject* size) { return AddConstant({}, size, given); }) && AddConstant({}, padding.get(), given);
 }
 
@@ -165,7 +166,8 @@ bool ReadLaunch(const LaunchParameters& parameters, PyObject* args, PyObject* kw
     if (parameter != kMostParameters) {
       if (given.values[parameter] != nullptr) return false;
       given.values[parameter] = value;
-    } else if (!given.Add(uint64_t(Word::kOption)) || !AddConstant(parameters.constants, name, given) || !AddConstant(parameters.constants, value, given)) {
+    } else if (!given.Add(uint64_t(Word::kOption)) || !AddConstant(parameters.constants, name, given) ||
+               !AddConstant(parameters.constants, value, given)) {
       return false;
     }
   }

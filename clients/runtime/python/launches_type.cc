@@ -238,8 +238,7 @@ PyObject* New(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     if (const auto* exchange = ExchangeOf(tensor)) body->tensors.push_back({reinterpret_cast<PyTypeObject*>(body->Keep(tensor)), exchange});
   }
   for (const auto& [types, given] : {std::pair(&body->constants, constants), std::pair(&body->descriptors, descriptors)})
-    for (Py_ssize_t i = 0; i < PyTuple_Size(given); ++i)
-      types->push_back(reinterpret_cast<PyTypeObject*>(body->Keep(PyTuple_GetItem(given, i))));
+    for (Py_ssize_t i = 0; i < PyTuple_Size(given); ++i) types->push_back(reinterpret_cast<PyTypeObject*>(body->Keep(PyTuple_GetItem(given, i))));
   auto* object = PyObject_GC_New(LaunchesObject, type);
   if (!object) return nullptr;
   object->body = body.release();

@@ -19,10 +19,12 @@ namespace {
 
 using ir::Layout;
 
-constexpr int64_t kWidestAccess = 16;  // bytes
-constexpr int64_t kWord = 4;           // bytes of a register
-constexpr int64_t kSector = 32;        // bytes that memory moves at once
-constexpr int64_t kIssue = 4;          // sectors that an instruction is worth
+constexpr int64_t kWidestAccess = 16;     // bytes
+constexpr int64_t kWord = 4;              // bytes of a register
+constexpr int64_t kSector = 32;           // bytes that memory moves at once
+constexpr int64_t kIssue = 4;             // sectors that an instruction is worth
+constexpr int64_t kBarrier = 32;          // sectors that a barrier is worth
+constexpr int64_t kBytesForASector = 64;  // that shared memory moves while the second cache gives a multiprocessor a sector
 
 // Whether the access goes to the next element in memory with the variable, at least from the first of two neighbours to the second.
 bool GoesAlong(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t v, const Access& access) {
@@ -137,6 +139,12 @@ int64_t MemoryCost(const Layout& layout, std::span<const MemoryRun> runs, int64_
     cost += run.Accesses(layout, registers) * (int64_t(sectors.size()) + kIssue);
   }
   return cost;
+}
+
+int64_t PassageCost(int64_t written, int64_t read, int64_t lanes) {
+  const int64_t one = lanes * kWidestAccess / kBytesForASector + kIssue;
+  const auto accesses = [&](int64_t bytes) { return (bytes + kWidestAccess - 1) / kWidestAccess * one; };
+  return accesses(written) + kBarrier + accesses(read);
 }
 
 int64_t CheapestVector(int64_t most, int64_t bytes, const std::function<int64_t(int64_t)>& cost) {

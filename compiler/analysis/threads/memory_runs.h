@@ -51,6 +51,9 @@ bool GoesAlongLast(const ir::Module& module, const ir::For& loop, std::span<cons
 // instructions.
 int64_t MemoryCost(const ir::Layout& layout, std::span<const MemoryRun> runs, int64_t lanes);
 
+// In the same units, what it costs the warp to write so many bytes of each thread to shared memory, wait for the others, and read so many.
+int64_t PassageCost(int64_t written, int64_t read, int64_t lanes);
+
 // How many neighbours a thread should hold: `most`, or half as many and so on, but a word of four bytes at least of elements of `bytes`; what
 // `cost` is least for. A thread that holds more of them than one access takes keeps its warp's lanes apart in memory.
 int64_t CheapestVector(int64_t most, int64_t bytes, const std::function<int64_t(int64_t)>& cost);
