@@ -110,6 +110,8 @@ class LoopPipeliner {
     TakeAllocs(loop_.body, result);
     Prologue(result);
     loop_.body = Body();
+    for (const Rows& rows : rows_)
+      kernel_.decisions.push_back({"pipeline", rows.rows, "loaded ahead of the gathers", "they find their rows in it", rows.load.loc});
     for (const Copy& copy : copies_) {
       if (Versions(copy) > 1) AddVersions(module_, copy.into, Versions(copy));
       lives_.buffers[copy.into] = Around();
@@ -125,6 +127,12 @@ class LoopPipeliner {
   }
 
  private:
+  // A fragment that an iteration loads, and finds the rows of its gathers in. `ahead` has it for the gathers of a later iteration.
+  struct Rows {
+    Stmt load;
+    BufferId rows, ahead;
+  };
+
   struct Copy {
     Stmt stmt;        // a Copy, or an asynchronous gather
     BufferId into;    // the tile
@@ -159,6 +167,7 @@ class LoopPipeliner {
     // The width of an async copy may rest on what the body assumes. It would run ahead to iterations that never get so far.
     const bool may_be_async = !MayLeaveBeforeAssume(loop_.body);
     std::vector<bool> movable;
+    for (size_t i = 0; may_be_async && i < loop_.body.size(); ++i) AddRows(loop_.body[i], i, inside);
     for (size_t i = 0; i < loop_.body.size(); ++i) {
       auto* copy = std::get_if<ir::Copy>(&loop_.body[i].op);
       // A copy through registers stores its next tile after the body, which a body that ends early never reaches.
@@ -178,6 +187,27 @@ class LoopPipeliner {
       }
     }
     loop_.body = std::move(rest);
+    std::erase_if(rows_,
+                  [&](const Rows& rows) { return std::ranges::none_of(copies_, [&](const Copy& copy) { return Reads(copy.stmt, rows.rows); }); });
+  }
+
+  bool Reads(const Stmt& stmt, BufferId buffer) const {
+    return std::ranges::any_of(AccessesOf(module_, stmt), [&](const Access& access) { return access.buffer == buffer; });
+  }
+
+  // Adds a fragment that the statement alone writes, all of it, from what the loop does not change: any iteration can load another's.
+  void AddRows(const Stmt& stmt, size_t position, const UsesOf& inside) {
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->body.size() != 1) return;
+    const auto* store = std::get_if<ir::Store>(&loop->body[0].op);
+    if (store == nullptr || module_[store->buffer].space != Space::kFragment || !module_[store->buffer].layout) return;
+    const BufferId rows = store->buffer;
+    const Uses of_rows = At(inside, rows);
+    if (of_rows.writes != 1 || At(everywhere_, rows).writes != 1 || of_rows.first < position) return;
+    if (!CoversElements(module_, *loop, rows) || !IsOwnElement(module_, *loop, store->indices)) return;
+    Rows found{stmt, rows, {}};
+    auto& value = std::get<ir::Store>(std::get<ir::For>(found.load.op).body[0].op).value;
+    if (Replayable(value, inside, /*from_tiles=*/false)) rows_.push_back(std::move(found));
   }
 
   // A copy can move if nothing else writes its tile, nothing reads the tile earlier in the body or outside of the loop, nothing in the loop
@@ -188,7 +218,7 @@ class LoopPipeliner {
     return std::ranges::all_of(copy.src.offsets, [&](ExprId& offset) { return Replayable(offset, inside, /*from_tiles=*/false); });
   }
 
-  // The same of a gather of the whole tile. It may find its rows in a tile or a fragment that the loop does not change.
+  // The same of a gather of the whole tile. It may find its rows in a tile or a fragment that the loop does not change, or in one of `rows_`.
   bool MovableGather(Stmt& stmt, size_t position, const UsesOf& inside) {
     const ir::Store* gather = AsyncGather(stmt);
     if (gather == nullptr) return false;
@@ -224,6 +254,7 @@ class LoopPipeliner {
     for (const Access& load : loads) {
       const Space space = module_[load.buffer].space;
       if (space != Space::kGlobal && !(from_tiles && (space == Space::kShared || space == Space::kFragment))) return false;
+      if (from_tiles && std::ranges::find(rows_, load.buffer, &Rows::rows) != rows_.end()) continue;
       if (At(inside, load.buffer).writes > 0 || !MayReadAhead(load.buffer)) return false;
     }
     return true;
@@ -264,6 +295,11 @@ class LoopPipeliner {
     for (Copy& copy : copies_) {
       has_async_ |= copy.async;
       if (!copy.async) MakeStaged(copy);
+    }
+    for (Rows& rows : rows_) {
+      rows.ahead = FreshLike(module_, rows.rows, Space::kFragment, "_ahead");
+      module_[rows.ahead].layout = module_[rows.rows].layout;
+      for (Copy& copy : copies_) ReplaceBuffer(module_, std::get<ir::For>(copy.stmt.op).body, rows.rows, rows.ahead);
     }
   }
 
@@ -307,6 +343,18 @@ class LoopPipeliner {
     return std::move(block[0]);
   }
 
+  // What the gathers of `iteration` find their rows in, before they do.
+  Block LoadRows(ExprId iteration) {
+    Block block;
+    for (const Rows& rows : rows_) {
+      Block load{rows.load};
+      ReplaceBuffer(module_, load, rows.rows, rows.ahead);
+      Substitute(module_, load, loop_.vars[0], iteration);
+      std::ranges::move(load, std::back_inserter(block));
+    }
+    return block;
+  }
+
   ir::Region StagedRegion(const Copy& copy) {
     ir::Region region{copy.staged, {}, module_.ShapeOf(copy.staged)};
     region.offsets.assign(region.extents.size(), module_.exprs.Int(0));
@@ -329,12 +377,13 @@ class LoopPipeliner {
 
   void Prologue(Block& result) {
     for (int64_t p = 0; has_async_ && p < stages_ - 1; ++p) {
-      Block block;
+      Block block = LoadRows(Int(p));
       for (const Copy& copy : copies_)
         if (copy.async) block.push_back(CopyFor(copy, Int(p)));
       Guard(InRange(Int(p)), std::move(block), result);
       result.push_back({ir::AsyncCommit{}, loc_});
     }
+    if (!rows_.empty()) Guard(InRange(Int(stages_ - 1)), LoadRows(Int(stages_ - 1)), result);
     Block staged;
     for (const Copy& copy : copies_)
       if (!copy.async) staged.push_back(CopyFor(copy, Int(0)));
@@ -352,6 +401,8 @@ class LoopPipeliner {
         if (copy.async) issue.push_back(CopyFor(copy, ahead));
       Guard(InRange(ahead), std::move(issue), body);
       body.push_back({ir::AsyncCommit{}, loc_});
+      const ExprId rows = module_.exprs.Add(k, Int(stages_));
+      if (!rows_.empty()) Guard(InRange(rows), LoadRows(rows), body);
     }
     const ExprId next = module_.exprs.Add(k, Int(1));
     Block load, store;
@@ -376,6 +427,7 @@ class LoopPipeliner {
   ir::For loop_;
   ir::SourceLoc loc_;
   std::vector<Copy> copies_;
+  std::vector<Rows> rows_;
   std::unordered_map<ir::VarId, ExprId> lets_;  // of the body, by what they are when the iteration begins
   bool acquires_ = false;                       // the body acquires what other blocks have written
   int64_t stages_ = 1;

@@ -13,6 +13,7 @@
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/uniform.h"
 #include "compiler/rewrite/fresh.h"
+#include "compiler/rewrite/known_branches.h"
 #include "compiler/rewrite/repeat.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/arithmetic.h"
@@ -78,7 +79,7 @@ class Splitter {
       auto* loop = std::get_if<ir::For>(&stmt.op);
       if (loop != nullptr && loop->kind == ir::LoopKind::kParallel) TakeKnown(*loop, known.always);
       if (IsParallel(stmt)) Unmask(*loop, known.always);
-      if (Block* taken = Taken(stmt, known.always, module_)) {
+      if (Block* taken = TakenBranch(module_, known.always, stmt)) {
         Block body = std::move(*taken);
         Visit(body, known);
         std::ranges::move(body, std::back_inserter(result));
@@ -98,14 +99,6 @@ class Splitter {
       result.push_back(std::move(stmt));
     }
     block = std::move(result);
-  }
-
-  // The branch that all threads take wherever the statement stands, if it is a condition that is known.
-  static Block* Taken(Stmt& stmt, const Facts& facts, const ir::Module& module) {
-    auto* branch = std::get_if<ir::If>(&stmt.op);
-    if (branch == nullptr || branch->then_threads || branch->else_threads) return nullptr;
-    const std::optional<bool> holds = Decided(module, facts, branch->cond);
-    return !holds ? nullptr : *holds ? &branch->then_body : &branch->else_body;
   }
 
   // Calls fn(condition, sums) for each select in what the loop stores whose condition has a sum for each comparison (HoldsEverywhere).

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/definitions.h"
 #include "compiler/analysis/threads/divergence.h"
 #include "compiler/analysis/threads/register_map.h"
 #include "compiler/analysis/threads/thread_range.h"
@@ -143,13 +144,25 @@ class Stager {
     for (const Access& access : AccessesOf(module_, stmt))
       if (access.write && misfits.contains(access.buffer)) written.insert(access.buffer);
     for (BufferId fragment : misfits) {
-      const BufferId shared = ThroughShared(fragment, written.contains(fragment));
+      const BufferId shared = ThroughShared(fragment, written.contains(fragment), !IsOverwritten(loop, stmt, fragment));
       ReplaceBuffer(module_, loop.body, fragment, shared);
     }
   }
 
-  BufferId ThroughShared(BufferId fragment, bool written) {
-    const BufferId shared = ToShared(fragment);
+  // Whether the loop writes each element of the fragment, and reads none.
+  bool IsOverwritten(const ir::For& loop, const ir::Stmt& stmt, BufferId fragment) const {
+    if (!CoversElements(module_, loop, fragment)) return false;
+    for (const Access& access : AccessesOf(module_, stmt))
+      if (access.buffer == fragment && !access.write) return false;
+    return std::ranges::any_of(loop.body, [&](const ir::Stmt& inner) {
+      const auto* store = std::get_if<ir::Store>(&inner.op);
+      return store != nullptr && store->buffer == fragment && IsOwnElement(module_, loop, store->indices);
+    });
+  }
+
+  // `filled`: the tile in shared memory begins with what the fragment has.
+  BufferId ThroughShared(BufferId fragment, bool written, bool filled = true) {
+    const BufferId shared = filled ? ToShared(fragment) : FreshLike(module_, fragment, Space::kShared, "_shared");
     if (written) after_.push_back(Move(shared, fragment, *module_[fragment].layout));
     return shared;
   }

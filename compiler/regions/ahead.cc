@@ -130,8 +130,10 @@ class Loader {
   void VisitLoop(ir::For& loop, const Facts& outside, bool products) {
     std::vector<Load> loads;
     Facts facts = outside;
+    const std::set<BufferId> lists = products ? FoundIn(loop) : std::set<BufferId>{};
     for (size_t i = 0; i < loop.body.size(); ++i) {
-      if (std::optional<Load> load = LoadOf(loop, i, facts); load && (products || IsSmall(loop, *load))) loads.push_back(*std::move(load));
+      std::optional<Load> load = LoadOf(loop, i, facts);
+      if (load && (products ? !lists.contains(StoredBy(loop, i)) : IsSmall(loop, *load))) loads.push_back(*std::move(load));
       if (const auto* let = std::get_if<ir::Let>(&loop.body[i].op)) facts.Bind(*let);
     }
     const int64_t stages = products ? loop.num_stages : kStages;
@@ -145,6 +147,24 @@ class Loader {
     for (auto& [place, copy] : std::views::reverse(added))
       loop.body.insert(loop.body.begin() + long(place), std::make_move_iterator(copy.begin()), std::make_move_iterator(copy.end()));
     if (!products) loop.kind = LoopKind::kPipelined, loop.num_stages = uint32_t(stages);
+  }
+
+  // What the parallel loop of one store, in the loop's body, stores to.
+  static BufferId StoredBy(const ir::For& loop, size_t place) {
+    return std::get<ir::Store>(std::get<ir::For>(loop.body[place].op).body[0].op).buffer;
+  }
+
+  // Buffers in which the loop's loads find their places. Lists of rows stay in registers, so that pipeline loads them ahead of the rows.
+  std::set<BufferId> FoundIn(const ir::For& loop) const {
+    std::set<BufferId> lists;
+    ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
+      for (const Access& access : AccessesOf(module_, stmt)) {
+        std::vector<Access> places;
+        for (ExprId index : access.indices) CollectLoads(module_.exprs, index, places);
+        for (const Access& place : places) lists.insert(place.buffer);
+      }
+    });
+    return lists;
   }
 
   // Whether other iterations can tell what is loaded: it depends on nothing that the loop changes.
@@ -210,7 +230,7 @@ class Loader {
   bool IsSmall(const ir::For& loop, const Load& load) const {
     const int64_t elements = std::accumulate(load.extents.begin(), load.extents.end(), int64_t{1}, std::multiplies<>());
     if (elements <= int64_t{kernel_.threads} && Carries(loop)) return true;
-    const BufferId tile = std::get<ir::Store>(std::get<ir::For>(loop.body[load.place].op).body[0].op).buffer;
+    const BufferId tile = StoredBy(loop, load.place);
     return std::ranges::any_of(loop.body, [&](const ir::Stmt& stmt) {
       const auto* user = std::get_if<ir::For>(&stmt.op);
       if (user == nullptr || user->kind != LoopKind::kParallel) return false;

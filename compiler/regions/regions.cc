@@ -24,6 +24,7 @@
 #include "compiler/regions/lets.h"
 #include "compiler/regions/sums.h"
 #include "compiler/rewrite/fresh.h"
+#include "compiler/rewrite/known_branches.h"
 #include "compiler/rules/tensor.h"
 #include "ir/visit.h"
 
@@ -399,6 +400,7 @@ class Rewriter {
 }  // namespace
 
 void Regions(ir::Module& module, ir::Kernel& kernel, const Context& context) {
+  ReplaceKnownBranches(module, kernel);
   if (context.pointer_alignment() % 16 == 0) Rewriter(module, kernel, context).Run();
   LoadAhead(module, kernel, context);
 }

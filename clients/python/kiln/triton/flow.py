@@ -85,12 +85,17 @@ def _check_bases(lowering, pairs) -> None:
 
 
 def _stages(lowering, op: Op, region: Block) -> int:
-    """A loop says it itself; else those that load for products have the kernel's."""
-    own = op.attrs["num_stages"]
-    if own is not None:
-        return own
-    feeds = any(o.name == "tt.dot" for o in region.ops) and any(o.name == "tt.load" or _copies_whole(o) for o in region.ops)
-    return lowering.num_stages if feeds and not lowering.roles else 0
+    """A loop says it itself; else those that load for products have the kernel's. One with loads that are to be asynchronous has two at least."""
+    stages = op.attrs["num_stages"]
+    if stages is None:
+        feeds = any(o.name == "tt.dot" for o in region.ops) and any(o.name == "tt.load" or _copies_whole(o) for o in region.ops)
+        stages = lowering.num_stages if feeds and not lowering.roles else 0
+    return max(stages, 2) if not lowering.roles and _is_async(region) else stages
+
+
+def _is_async(region: Block) -> bool:
+    """Whether the loop's iterations themselves load something asynchronously."""
+    return any("is_async" in o.attrs or o.name == "scf.if" and any(map(_is_async, o.regions)) for o in region.ops)
 
 
 def _copies_whole(op: Op) -> bool:

@@ -22,11 +22,14 @@ def builtin(function):
 @builtin
 def load(b, pointer, mask=None, other=None, boundary_check=(), padding_option="", cache_modifier="", eviction_policy="", volatile=False,
          is_async=False):
-    """tl.load. ``is_async``: a hint, and no warning follows from it, for it asks for what the compiler does anyway: a block that products take
-    is copied to shared memory asynchronously where its addresses allow it, with the hint and without."""
+    """tl.load. ``is_async``: a hint. A loop with such a load has two stages at least, whatever ``tl.range(num_stages=)`` says: what its products take
+    is copied to shared memory while the iteration before computes, where addresses allow it."""
     if not isinstance(is_async, (bool, int)):
         raise Refusal(f"tle.load(is_async={describe(is_async)}): it is True or False, known when the kernel is compiled")
-    return tl.load.run(b, pointer, mask, other, boundary_check, padding_option, cache_modifier, eviction_policy, volatile)
+    loaded = tl.load.run(b, pointer, mask, other, boundary_check, padding_option, cache_modifier, eviction_policy, volatile)
+    if is_async and loaded.op.name == "tt.load":
+        loaded.op.attrs["is_async"] = True
+    return loaded
 
 
 # Tiles of a block: it is a grid of these, row by row.

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gathers whose rows an iteration loads into a fragment first: the list runs ahead of the rows, and these of the products. What the loop changes does
+not, nor do iterations behind its end."""
+
+import os
+import pathlib
+import subprocess
+
+import kiln.language as T
+import numpy as np
+import pytest
+
+BIN = pathlib.Path(os.environ["KILN_BUILD"]) / "bin"
+ROWS, WIDTH, BLOCK = 100, 64, 64
+TARGETS = ("emu:sm_80", "emu:sm_90a", "emu:sm_75", "emu:gfx942")
+RNG = np.random.default_rng()
+
+
+def products(stages, steps, threads=128, twice=False, written=False):
+    """For each step, the products of A with the rows that a list names, where it names one; ``twice``: it is changed before the rows are taken;
+    ``written``: the loop changes the list of the next step in memory."""
+
+    @T.prim_func
+    def program(A: T.Tensor((64, WIDTH), "float16"), K: T.Tensor((ROWS, WIDTH), "float16"), rows: T.Tensor((steps * BLOCK,), "int32"),
+                count: T.Tensor((1,), "int32"), C: T.Tensor((64, BLOCK), "float32"), seen: T.Tensor((steps * BLOCK,), "int32")):
+        with T.Kernel(1, threads=threads):
+            a = T.alloc_shared((64, WIDTH), "float16")
+            tile = T.alloc_shared((BLOCK, WIDTH), "float16")
+            ids = T.alloc_fragment((BLOCK,), "int32")
+            total = T.alloc_fragment((64, BLOCK), "float32")
+            T.copy(A, a)
+            T.clear(total)
+            for k in T.Pipelined(count[0], num_stages=stages):
+                for i in T.Parallel(BLOCK):
+                    ids[i] = rows[k * BLOCK + i]
+                if twice:
+                    for i in T.Parallel(BLOCK):
+                        ids[i] = ids[i] + 1
+                for i, j in T.Parallel(BLOCK, WIDTH):
+                    tile[i, j] = T.if_then_else(T.And(ids[i] >= 0, ids[i] < ROWS), K[ids[i], j], 0)
+                T.gemm(a, tile, total, transpose_B=True)
+                for i in T.Parallel(BLOCK):
+                    seen[k * BLOCK + i] = ids[i]
+                if written:
+                    for i in T.Parallel(BLOCK):
+                        rows[(k + 1) % steps * BLOCK + i] = ids[i] + 1
+            T.copy(total, C)
+
+    return program
+
+
+def expected(a, k, rows, count, twice=False, written=False):
+    rows, total, seen = rows.copy().reshape(-1, BLOCK), np.zeros((64, BLOCK)), np.full(rows.size, -7, np.int32).reshape(-1, BLOCK)
+    for step in range(count):
+        ids = rows[step] + twice
+        taken = np.where(((ids >= 0) & (ids < ROWS))[:, None], k[np.clip(ids, 0, ROWS - 1)], 0)
+        total += a.astype(float) @ taken.astype(float).T
+        seen[step] = ids
+        if written:
+            rows[(step + 1) % len(rows)] = ids + 1
+    return total, seen.ravel()
+
+
+def check(call, target, stages, steps, count, **how):
+    a, k = (RNG.integers(-2, 3, shape).astype(np.float16) for shape in ((64, WIDTH), (ROWS, WIDTH)))
+    rows = RNG.integers(-20, ROWS + 20, steps * BLOCK).astype(np.int32)
+    threads = how.pop("threads", 128)
+    *_, result, seen = call(products(stages, steps, threads, **how), target, a, k, rows, np.int32([count]), np.ones((64, BLOCK), np.float32),
+                            np.full(steps * BLOCK, -7, np.int32))
+    total, ids = expected(a, k, rows, count, **how)
+    assert np.array_equal(result, total) and np.array_equal(seen, ids)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("stages", [0, 2, 3, 5])
+@pytest.mark.parametrize("count", [0, 1, 2, 7])
+def test_rows_of_a_list_that_is_loaded_first(call, target, stages, count):
+    check(call, target, stages, 7, count)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_more_threads_than_rows(call, target):
+    check(call, target, 2, 5, 5, threads=256)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("how", ["twice", "written"])
+def test_what_the_loop_changes_is_not_loaded_ahead(call, target, how):
+    check(call, target, 3, 5, 5, **{how: True})
+
+
+@pytest.mark.parametrize("how, ahead", [({}, True), ({"twice": True}, False), ({"written": True}, False)])
+def test_what_runs_ahead(tmp_path, how, ahead):
+    source = tmp_path / "program"
+    source.write_bytes(products(2, 5, **how).serialized)
+    said = subprocess.run([BIN / "kiln", "explain", source, "-t", "cuda:sm_90a", "--local", "--text"], timeout=300, capture_output=True, text=True,
+                          check=True).stdout
+    assert ("loaded ahead of the gathers" in said) == ahead, said
+    assert ("filled by cp.async" in said) == ahead, said
