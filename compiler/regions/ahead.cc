@@ -21,6 +21,8 @@
 #include "compiler/analysis/threads/vector_width.h"
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
+#include "compiler/rules/gemm.h"
+#include "compiler/target/instructions.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -59,6 +61,18 @@ bool CopiesBoxes(const ir::Stmt& stmt) {
   return Holds(stmt, [](const ir::Stmt& inner) { return std::holds_alternative<ir::Copy>(inner.op); });
 }
 
+// Whether groups of warps may compute a product of the kernel: tensor copies then fill rings with its operands, and a ring takes no other copies.
+bool MayHaveRings(const ir::Module& module, const ir::Kernel& kernel, const target::Target& target) {
+  bool may = false;
+  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+    const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+    if (gemm == nullptr) return;
+    may |= std::ranges::any_of(target::MmaInstructions(target),
+                               [&](const target::MmaInstruction& row) { return row.IsByGroup() && Suits(row, module, *gemm); });
+  });
+  return may;
+}
+
 int64_t BytesOf(const ir::Module& module, BufferId tile) {
   const std::vector<int64_t> shape = module.ShapeOf(tile);
   return std::accumulate(shape.begin(), shape.end(), int64_t{ir::Bytes(module[tile].dtype)}, std::multiplies<>());
@@ -71,6 +85,7 @@ class Loader {
         kernel_(kernel),
         context_(context),
         uses_(CountAllAccesses(module, kernel.body)),
+        has_rings_(MayHaveRings(module, kernel, *context.target)),
         room_(int64_t(context.target->max_shared_bytes) - BytesOfTiles(module, kernel)) {}
 
   void Run() {
@@ -88,7 +103,7 @@ class Loader {
         Facts inner = facts;
         inner.EnterLoop(*loop);
         Visit(loop->body, inner);
-        const bool products = RunsAhead(kernel_, *loop) && std::ranges::none_of(loop->body, CopiesBoxes);
+        const bool products = RunsAhead(kernel_, *loop) && !(has_rings_ && std::ranges::any_of(loop->body, CopiesBoxes));
         if (products || WaitsForLoads(*loop)) VisitLoop(*loop, inner, products);
       } else if (auto* branch = std::get_if<ir::If>(&stmt.op)) {
         Facts then = facts;
@@ -146,6 +161,7 @@ class Loader {
     if (added.empty()) return;
     for (auto& [place, copy] : std::views::reverse(added))
       loop.body.insert(loop.body.begin() + long(place), std::make_move_iterator(copy.begin()), std::make_move_iterator(copy.end()));
+    for (const Held& held : std::exchange(held_, {})) ReadTile(loop.body, held);
     if (!products) loop.kind = LoopKind::kPipelined, loop.num_stages = uint32_t(stages);
   }
 
@@ -165,6 +181,50 @@ class Loader {
       }
     });
     return lists;
+  }
+
+  // What a fragment has of a tile.
+  struct Held {
+    BufferId fragment, tile;
+    bool turned;
+  };
+
+  // Lets loops read the tile itself where a thread does not want its own elements of the fragment: they would come from shared memory anyway. A
+  // fragment that nobody reads any more goes.
+  void ReadTile(ir::Block& body, const Held& held) {
+    if (uses_.at(held.fragment).writes != 1) return;
+    const auto of_tile = [&](ExprId id) -> std::optional<ExprId> {
+      const ir::ExprNode node = module_.exprs[id];
+      if (node.op != ExprOp::kLoad || BufferId(node.ref) != held.fragment) return std::nullopt;
+      std::vector<ExprId> indices(node.Args().begin(), node.Args().end());
+      if (held.turned) std::swap(indices[0], indices[1]);
+      const ExprId element = module_.exprs.Load(held.tile, module_[held.tile].dtype, indices);
+      return node.dtype == module_[held.tile].dtype ? element : module_.exprs.Cast(node.dtype, element);
+    };
+    size_t reads = 0, replaced = 0;
+    const auto is_written = [&](const ir::Stmt& stmt) {
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      const auto* store = loop != nullptr && !loop->body.empty() ? std::get_if<ir::Store>(&loop->body[0].op) : nullptr;
+      return store != nullptr && store->buffer == held.fragment;
+    };
+    const auto written = std::ranges::find_if(body, is_written);
+    for (auto stmt = written; stmt != body.end(); ++stmt) {
+      auto* loop = std::get_if<ir::For>(&stmt->op);
+      if (loop == nullptr || loop->kind != LoopKind::kParallel) continue;
+      const std::vector<Access> accesses = AccessesOf(module_, *stmt);
+      const auto is_read = [&](const Access& access) { return access.buffer == held.fragment && !access.write; };
+      reads += size_t(std::ranges::count_if(accesses, is_read));
+      const bool own = std::ranges::all_of(accesses, [&](const Access& a) { return !is_read(a) || IsOwnElement(module_, *loop, a.indices); });
+      if (own) continue;
+      replaced += size_t(std::ranges::count_if(accesses, is_read));
+      ir::Walk(loop->body, [&](ir::Stmt& inner) { ir::ForEachExpr(inner.op, [&](ExprId& id) { id = module_.exprs.Rewrite(id, of_tile); }); });
+    }
+    if (written == body.end() || reads != replaced || replaced != size_t(uses_.at(held.fragment).reads)) return;
+    body.erase(written);
+    std::erase_if(body, [&](const ir::Stmt& stmt) {
+      const auto* alloc = std::get_if<ir::Alloc>(&stmt.op);
+      return alloc != nullptr && alloc->buffer == held.fragment;
+    });
   }
 
   // Whether other iterations can tell what is loaded: it depends on nothing that the loop changes.
@@ -279,6 +339,7 @@ class Loader {
     const ExprId read = module_.exprs.Load(tile, module_[tile].dtype, place);
     ExprId& value = std::get<ir::Store>(loop.body[0].op).value;
     value = value == load.value ? read : module_.exprs.Cast(module_.exprs.Type(value), read);
+    held_.push_back({std::get<ir::Store>(loop.body[0].op).buffer, tile, load.turned});
     kernel_.decisions.push_back({"regions", root, "a tile of it is loaded ahead", "each row has its own place", stmt.loc});
     ir::Block before;
     before.push_back({ir::Alloc{tile}, stmt.loc});
@@ -290,7 +351,9 @@ class Loader {
   ir::Kernel& kernel_;
   const Context& context_;
   const AccessCounts uses_;
-  int64_t room_;  // bytes of shared memory that are left
+  const bool has_rings_;
+  std::vector<Held> held_;  // of the loop that is visited
+  int64_t room_;            // bytes of shared memory that are left
 };
 
 }  // namespace

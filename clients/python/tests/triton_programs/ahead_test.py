@@ -66,6 +66,53 @@ def test_vectors_of_a_recurrence_are_copied_ahead():
 
 
 @triton.jit
+def packed_product(A, B, Z, S, C, M, N, K, GROUP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """B has eight weights of four bits in a word, along its rows; Z the same of their zeros, a row for GROUP of B's, and S their scales."""
+    m, n = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
+    words, shifts = tl.program_id(1) * (BN // 8) + tl.arange(0, BN // 8), (tl.arange(0, BN) % 8 * 4)[None, :]
+    total = tl.zeros([BM, BN], tl.float32)
+    for i in range(tl.cdiv(K, BK)):
+        k = i * BK + tl.arange(0, BK)
+        a = tl.load(A + m[:, None] * K + k[None, :], mask=(m[:, None] < M) & (k[None, :] < K), other=0.0)
+        b = tl.load(B + k[:, None] * (N // 8) + words[None, :], mask=(k[:, None] < K) & (words[None, :] < N // 8), other=0)
+        row = i * BK // GROUP + tl.arange(0, 1)
+        z = tl.load(Z + row[:, None] * (N // 8) + words[None, :], mask=words[None, :] < N // 8, other=0)
+        s = tl.load(S + row[:, None] * N + n[None, :], mask=n[None, :] < N, other=0.0)
+        for _ in tl.static_range(3):
+            b, z = tl.interleave(b, b), tl.interleave(z, z)
+        weights = ((b >> shifts & 15) - (tl.broadcast_to(z, [BK, BN]) >> shifts & 15)) * tl.broadcast_to(s, [BK, BN])
+        total = tl.dot(a, weights.to(tl.float16), total)
+    tl.store(C + m[:, None] * N + n[None, :], total, mask=(m[:, None] < M) & (n[None, :] < N))
+
+
+def packed(weights):
+    words = weights.astype(np.uint32).reshape(len(weights), -1, 8) << np.arange(0, 32, 4, dtype=np.uint32)
+    return np.bitwise_or.reduce(words, 2).view(np.int32)
+
+
+@pytest.mark.parametrize("m, n, k, group", [(20, 40, 96, 32), (32, 64, 70, 32), (1, 8, 32, 64)])
+@pytest.mark.parametrize("warps, stages", [(1, 2), (4, 3)])
+def test_weights_of_four_bits(m, n, k, group, warps, stages):
+    a = rng.integers(-2, 3, (m, k)).astype(np.float16)
+    b, z, s = rng.integers(0, 16, (k, n)), rng.integers(0, 16, (-(-k // group), n)), rng.integers(1, 4, (-(-k // group), n)).astype(np.float16)
+    c = np.full((m, n), np.nan, np.float32)
+    packed_product[(triton.cdiv(m, 32), triton.cdiv(n, 32))](a, packed(b), packed(z), s, c, m, n, k, group, 32, 32, 32, num_warps=warps,
+                                                             num_stages=stages)
+    of = np.arange(k) // group
+    np.testing.assert_array_equal(c, a.astype(np.float64) @ ((b - z[of]) * s[of].astype(np.float64)))
+
+
+@pytest.mark.parametrize("size, ahead", [(32, True), (64, False)])
+def test_packed_weights_are_copied_ahead_where_no_ring_takes_the_others(size, ahead):
+    """Groups of warps multiply tiles of 64 rows: tensor copies fill a ring with A, and a ring takes no other copies."""
+    a, b, s, c = np.zeros((256, 512), np.float16), np.zeros((512, 32), np.int32), np.zeros((16, 256), np.float16), np.zeros((256, 256), np.float32)
+    program = packed_product.program(a, b, b.copy(), s, c, 256, 256, 512, 32, size, size, 32, grid=(4, 4), num_warps=4, num_stages=3)
+    ptx = kiln.compile(program, target="cuda:sm_90a").get_kernel_source()
+    assert ("cp.async.bulk.tensor.2d.shared" in ptx) == (not ahead)
+    assert not ahead or "ld.global" not in ptx and re.search(r"cp.async.wait_group\s+1;", ptx)
+
+
+@triton.jit
 def scaled_products(Q, V, G, O, STARTS, H: tl.constexpr, D: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr):
     sequence, head = tl.program_id(0) // H, tl.program_id(0) % H
     begin, end = tl.load(STARTS + sequence).to(tl.int64), tl.load(STARTS + sequence + 1).to(tl.int64)
