@@ -255,15 +255,28 @@ void WidenBf16(llvm::Function& function) {
   }
 }
 
+bool IsMatrixOp(const llvm::Instruction& instruction) {
+  const auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
+  if (call == nullptr || call->getCalledFunction() == nullptr) return false;
+  const llvm::StringRef name = call->getCalledFunction()->getName();
+  return name.starts_with("llvm.amdgcn.mfma.") || name.starts_with("llvm.amdgcn.smfmac.") || name.starts_with("llvm.amdgcn.wmma.");
+}
+
 // AMDGPU's schedulers take time quadratic in the region they schedule, too long for large unrolled bodies. Long blocks are cut into
-// regions; nothing is scheduled across a cut.
+// regions; nothing is scheduled across a cut, and no loads are joined across one. So it stands behind a matrix operation, or before the first of
+// several loads, if there is such a place in the last quarter of a region.
 void CutSchedulingRegions(llvm::Function& function) {
   constexpr int kRegion = 512;
+  constexpr int kApart = 16;  // instructions between loads that are not joined
   for (llvm::BasicBlock& block : function) {
     if (block.size() < 2 * kRegion) continue;
-    int count = 0;
+    int count = 0, since_load = 0;
     for (auto it = block.getFirstNonPHIIt(); !it->isTerminator(); ++it) {
-      if (++count % kRegion != 0) continue;
+      const bool loads = llvm::isa<llvm::LoadInst>(*it);
+      const bool good = count > 0 && ((IsMatrixOp(*std::prev(it)) && !IsMatrixOp(*it)) || (loads && since_load >= kApart));
+      since_load = loads ? 0 : since_load + 1;
+      if (++count < (good ? kRegion * 3 / 4 : kRegion)) continue;
+      count = 0;
       llvm::IRBuilder<> builder(&block, it);
       builder.CreateIntrinsic(llvm::Intrinsic::amdgcn_sched_barrier, {}, {builder.getInt32(0)});
     }
