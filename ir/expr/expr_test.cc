@@ -43,6 +43,14 @@ TEST(ExprPool, Identities) {
   EXPECT_EQ(pool.Make(ExprOp::kLe, {x, x}), pool.Bool(true));
 }
 
+TEST(ExprPool, LargeUnsignedConstantsBecomeFloatsWhenTheProgramRuns) {
+  ExprPool pool;
+  const ExprId zero = pool.Int(0, DType::kU64), all = pool.Make(ExprOp::kBitNot, {zero});
+  EXPECT_EQ(pool[pool.Cast(DType::kF64, all)].op, ExprOp::kCast);
+  EXPECT_EQ(pool[pool.Cast(DType::kF64, pool.Int(-1, DType::kI64))].FloatValue(), -1.0);
+  EXPECT_EQ(pool[pool.Cast(DType::kF64, pool.Int(5, DType::kU64))].FloatValue(), 5.0);
+}
+
 TEST(ExprPool, AMaskBelongsToALoad) {
   ExprPool pool;
   const ExprId i = pool.Var(VarId(0), DType::kI32), c = pool.Var(VarId(1), DType::kBool), zero = pool.Float(0);

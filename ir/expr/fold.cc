@@ -113,9 +113,9 @@ std::optional<ExprNode> FoldCast(DType to, const ExprNode& from) {
   }
   int64_t value = from.int_value;
   if (!IsFloat(to)) return ConstIntNode(to, value);
-  // A larger integer would be rounded twice.
+  // A larger integer would be rounded twice; an unsigned one from 2^63 on is kept as a negative number.
   constexpr int64_t kExact = int64_t{1} << 53;
-  if (value > kExact || value < -kExact) return std::nullopt;
+  if (value > kExact || value < (IsSigned(from.dtype) ? -kExact : 0)) return std::nullopt;
   return ConstFloatNode(to, double(value));
 }
 
