@@ -259,12 +259,13 @@ bool IsMatrixOp(const llvm::Instruction& instruction) {
   const auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
   if (call == nullptr || call->getCalledFunction() == nullptr) return false;
   const llvm::StringRef name = call->getCalledFunction()->getName();
-  return name.starts_with("llvm.amdgcn.mfma.") || name.starts_with("llvm.amdgcn.smfmac.") || name.starts_with("llvm.amdgcn.wmma.");
+  return name.starts_with("llvm.amdgcn.mfma.") || name.starts_with("llvm.amdgcn.smfmac.") || name.starts_with("llvm.amdgcn.swmmac.") ||
+         name.starts_with("llvm.amdgcn.wmma.");
 }
 
 // AMDGPU's schedulers take time quadratic in the region they schedule, too long for large unrolled bodies. Long blocks are cut into
-// regions; nothing is scheduled across a cut, and no loads are joined across one. So it stands behind a matrix operation, or before the first of
-// several loads, if there is such a place in the last quarter of a region.
+// regions; nothing is scheduled across a cut, and no loads are joined across one. So it stands behind a matrix operation, or before a load that
+// follows none closely, if there is such a place in the last quarter of a region.
 void CutSchedulingRegions(llvm::Function& function) {
   constexpr int kRegion = 512;
   constexpr int kApart = 16;  // instructions between loads that are not joined

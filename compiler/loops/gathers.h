@@ -10,6 +10,7 @@
 
 #include "compiler/options.h"
 #include "ir/module.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 

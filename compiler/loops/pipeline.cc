@@ -15,6 +15,7 @@
 #include "compiler/analysis/leaves.h"
 #include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/thread_range.h"
+#include "compiler/loops/async_groups.h"
 #include "compiler/loops/gathers.h"
 #include "compiler/rewrite/elementwise.h"
 #include "compiler/rewrite/fresh.h"
@@ -32,8 +33,6 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Space;
 using ir::Stmt;
-
-bool IsAsync(const ir::Copy& copy) { return copy.plan && copy.plan->instruction == ir::CopyInstruction::kAsync; }
 
 // Visits a statement and those within it; a parallel loop is one statement.
 void WalkApart(const Stmt& stmt, const std::function<void(const Stmt&)>& visit) {
@@ -215,7 +214,10 @@ class LoopPipeliner {
   bool Movable(ir::Copy& copy, size_t position, const UsesOf& inside) {
     if (module_[copy.dst.buffer].space != Space::kShared || module_[copy.src.buffer].space != Space::kGlobal) return false;
     if (copy.dst.extents != module_.ShapeOf(copy.dst.buffer) || !IsAlone(copy.dst.buffer, copy.src.buffer, position, inside)) return false;
-    return std::ranges::all_of(copy.src.offsets, [&](ExprId& offset) { return Replayable(offset, inside, /*from_tiles=*/false); });
+    std::vector<ExprId> offsets = copy.src.offsets;
+    if (!std::ranges::all_of(offsets, [&](ExprId& offset) { return Replayable(offset, inside, /*from_tiles=*/false); })) return false;
+    copy.src.offsets = std::move(offsets);
+    return true;
   }
 
   // The same of a gather of the whole tile. It may find its rows in a tile or a fragment that the loop does not change, or in one of `rows_`.
@@ -227,7 +229,10 @@ class LoopPipeliner {
     if (!CoversElements(module_, loop, store.buffer) || !IsOwnElement(module_, loop, store.indices)) return false;
     const ir::ExprNode& value = module_.exprs[store.value];
     const BufferId from{module_.exprs[ir::Chooses(value.op) ? value.args[1] : store.value].ref};
-    return IsAlone(store.buffer, from, position, inside) && Replayable(store.value, inside, /*from_tiles=*/true);
+    ExprId inlined = store.value;
+    if (!IsAlone(store.buffer, from, position, inside) || !Replayable(inlined, inside, /*from_tiles=*/true)) return false;
+    store.value = inlined;
+    return true;
   }
 
   bool IsAlone(BufferId dst, BufferId src, size_t position, const UsesOf& inside) {
@@ -245,8 +250,8 @@ class LoopPipeliner {
     });
   }
 
-  // Rewrites `id` with the loop's own lets inlined; false if the result still changes within the loop. `from_tiles`: it may load from
-  // shared memory and from fragments.
+  // Rewrites `id` with the loop's own lets inlined; false if the result still changes within the loop. Then it may not stand in `id`'s place, as the
+  // lets were evaluated before. `from_tiles`: it may load from shared memory and from fragments.
   bool Replayable(ExprId& id, const UsesOf& inside, bool from_tiles) {
     id = Inlined(id);
     std::vector<Access> loads;
@@ -299,7 +304,8 @@ class LoopPipeliner {
     for (Rows& rows : rows_) {
       rows.ahead = FreshLike(module_, rows.rows, Space::kFragment, "_ahead");
       module_[rows.ahead].layout = module_[rows.rows].layout;
-      for (Copy& copy : copies_) ReplaceBuffer(module_, std::get<ir::For>(copy.stmt.op).body, rows.rows, rows.ahead);
+      for (Copy& copy : copies_)
+        if (auto* gather = std::get_if<ir::For>(&copy.stmt.op)) ReplaceBuffer(module_, gather->body, rows.rows, rows.ahead);
     }
   }
 
@@ -499,41 +505,6 @@ class Pass {
   const bool has_signals_;   // the program's own barriers order what its loops do, as a barrier of the grid orders what the loop around it does
 };
 
-// The tile of an async copy; nullopt: the statement is none.
-std::optional<BufferId> AsyncInto(const Stmt& stmt) {
-  if (const ir::Store* gather = AsyncGather(stmt)) return gather->buffer;
-  const auto* copy = std::get_if<ir::Copy>(&stmt.op);
-  return copy != nullptr && IsAsync(*copy) ? std::optional(copy->dst.buffer) : std::nullopt;
-}
-
-// Closes groups of the async copies that no pipeline moved. Adjacent copies to one buffer form a group. Synchronize waits for a group where
-// its buffer is first used, while later groups are still under way.
-void CloseGroups(Block& block, bool in_group) {
-  Block result;
-  const auto commits = [&](size_t i) { return i < block.size() && std::holds_alternative<ir::AsyncCommit>(block[i].op); };
-  for (size_t i = 0; i < block.size();) {
-    if (AsyncInto(block[i])) {
-      size_t end = i;
-      while (end < block.size() && AsyncInto(block[end])) ++end;
-      const bool own = !in_group && !commits(end);  // else a pipeline's
-      for (; i < end; ++i) {
-        const bool last = i + 1 == end || AsyncInto(block[i + 1]) != AsyncInto(block[i]);
-        result.push_back(std::move(block[i]));
-        if (own && last) result.push_back({ir::AsyncCommit{}, {}});
-      }
-      continue;
-    }
-    Stmt& stmt = block[i];
-    // A pipeline commits its guarded copies right after the guard.
-    const bool group = commits(++i);
-    if (auto* loop = std::get_if<ir::For>(&stmt.op)) CloseGroups(loop->body, false);
-    if (auto* repeat = std::get_if<ir::While>(&stmt.op)) CloseGroups(repeat->body, false);
-    if (auto* branch = std::get_if<ir::If>(&stmt.op)) CloseGroups(branch->then_body, group), CloseGroups(branch->else_body, false);
-    result.push_back(std::move(stmt));
-  }
-  block = std::move(result);
-}
-
 }  // namespace
 
 ir::Result Pipeline(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
@@ -541,7 +512,7 @@ ir::Result Pipeline(ir::Module& module, const Context& context, ir::Diagnostics&
     const size_t buffers = module.buffers.size();
     Pass(module, kernel, context, diagnostics).Visit(kernel.body);
     Declare(module, kernel, buffers);
-    CloseGroups(kernel.body, false);
+    CloseGroups(kernel.body);
   }
   return {};
 }

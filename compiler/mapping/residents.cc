@@ -75,6 +75,25 @@ bool Waits(const ir::Kernel& kernel) {
   return waits;
 }
 
+// The most registers in which the threads of a warp have operands of one step of a product that they read from shared memory.
+int64_t MostOperandWords(const ir::Module& module, const ir::Kernel& kernel, const target::Target& target) {
+  int64_t most = 0;
+  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+    const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+    if (gemm == nullptr || !gemm->plan) return;
+    const target::MmaInstruction& mma = RowOf(*gemm, target);
+    if (mma.IsByGroup() || mma.IsScalar()) return;
+    const GemmShape shape = ShapeOf(*gemm);
+    const auto words = [&](const ir::Region& region, const ir::Layout& atom, int64_t atoms) {
+      const ir::Buffer& buffer = module[region.buffer];
+      return buffer.space == ir::Space::kShared ? atoms * atom.Registers() * ir::Bits(buffer.dtype) / 32 : 0;
+    };
+    most = std::max(most, words(gemm->a, mma.a_layout, shape.m / mma.m / gemm->plan->warps_m) +
+                              words(gemm->b, mma.b_layout, shape.n / mma.n / gemm->plan->warps_n));
+  });
+  return most;
+}
+
 // A second block loads while the threads of the first one wait for each other, if ptxas gives none of them more registers than half of them have.
 // Without fragments, a thread only has values on their way, and ptxas knows best how many.
 // LLVM's backend for AMD weighs registers against waves itself.
@@ -82,7 +101,7 @@ void MakeRoomForTwo(const ir::Module& module, ir::Kernel& kernel, const target::
   const int64_t half = target.registers_per_multiprocessor / (2 * kernel.threads) / target::kRegisterUnit * target::kRegisterUnit;
   if (half >= target.registers_per_thread || MostBlocks(kernel, target) < 2 || !Waits(kernel)) return;
   const int64_t words = MostFragmentWords(module, kernel);
-  if (words != 0 && words + kOtherRegisters <= half) Decide(kernel, 2, "one works while the other waits");
+  if (words != 0 && words + MostOperandWords(module, kernel, target) + kOtherRegisters <= half) Decide(kernel, 2, "one works while the other waits");
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <vector>
 
+#include "compiler/analysis/definitions.h"
+#include "compiler/rewrite/lifetimes.h"
 #include "compiler/rules/gemm.h"
 #include "ir/op.h"
 
@@ -31,7 +33,7 @@ void FindNests(const ir::Block& block, const ir::Stmt* around, Nests& nests) {
   }
 }
 
-// A fragment that products take, all of it, and which is computed as often as they are.
+// A fragment of all threads that products take, all of it, and which is computed as often as they are. (A branch's threads may have no barrier.)
 struct Operand {
   BufferId buffer;
   const ir::Stmt* nest;
@@ -44,8 +46,7 @@ class Chooser {
       : module_(module), kernel_(kernel), context_(context), uses_(uses), runs_(runs) {
     FindNests(kernel.body, nullptr, nests_);
     FindOperands();
-    for (const ir::Buffer& buffer : module.buffers)
-      if (buffer.space == ir::Space::kShared) shared_bytes_ += BytesOf(buffer);
+    shared_bytes_ = MostShared();
   }
 
   Inferred Run() {
@@ -70,6 +71,7 @@ class Chooser {
     std::set<BufferId> whole = staged_;
     for (const Operand* operand : all) whole.insert(operand->buffer);
     const bool staged_all = Try(nest, whole);
+    if (all.size() == 1) return;
     for (const Operand* operand : all) {
       std::set<BufferId> other = staged_;
       if (staged_all) other.erase(operand->buffer);
@@ -100,7 +102,8 @@ class Chooser {
       const auto add = [&](const ir::Region& region, bool in_registers,
                            ir::Layout (*layout)(const ir::Gemm&, const target::MmaInstruction&, const WarpGrid&)) {
         if (module_[region.buffer].space != ir::Space::kFragment) return;
-        if (!plain || !in_registers || region.extents != module_.ShapeOf(region.buffer) || !IsComputedIn(region.buffer, nests_.at(gemm))) {
+        if (!plain || !in_registers || uses_.threads.at(region.buffer).Count() != kernel_.threads ||
+            region.extents != module_.ShapeOf(region.buffer) || !IsComputedIn(region.buffer, nests_.at(gemm))) {
           excluded.insert(region.buffer);
           return;
         }
@@ -123,6 +126,27 @@ class Chooser {
     });
   }
 
+  // The most bytes of shared memory that are in use at one time, with tiles that a pipelined loop fills in as many versions as it has stages.
+  int64_t MostShared() const {
+    const Lifetimes lives = LifetimesOf(module_, kernel_);
+    std::map<BufferId, int64_t> versions;
+    ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop == nullptr || loop->kind != ir::LoopKind::kPipelined) return;
+      for (const auto& [buffer, count] : CountAllAccesses(module_, loop->body))
+        if (count.writes > 0) versions[buffer] = std::max<int64_t>(1, loop->num_stages);
+    });
+    int64_t most = 0;
+    for (const auto& [begun, life] : lives.buffers) {
+      int64_t bytes = 0;
+      for (const auto& [other, its] : lives.buffers)
+        if (its.first <= life.first && life.first <= its.last) bytes += BytesOf(module_[other]) * (versions.contains(other) ? versions[other] : 1);
+      most = std::max(most, bytes);
+    }
+    return most;
+  }
+
+  // Whether two blocks have room beside each other, with the staged tiles: no stage of a loop is lost, nor a block where there were two.
   bool HasRoom(const std::set<BufferId>& staged) const {
     int64_t bytes = shared_bytes_;
     for (const BufferId id : staged) bytes += BytesOf(module_[id]);
@@ -171,7 +195,7 @@ class Chooser {
   const MemoryRuns& runs_;
   Nests nests_;
   std::vector<Operand> operands_;  // in program order
-  int64_t shared_bytes_ = 0;       // without staged operands
+  int64_t shared_bytes_ = 0;       // of tiles in all their versions, without staged operands
   std::set<BufferId> staged_;
   Inferred best_;
   size_t tried_ = 0;

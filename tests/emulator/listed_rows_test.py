@@ -97,3 +97,66 @@ def test_what_runs_ahead(tmp_path, how, ahead):
                           check=True).stdout
     assert ("loaded ahead of the gathers" in said) == ahead, said
     assert ("filled by cp.async" in said) == ahead, said
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("rows_of_a", [32, 64])
+@pytest.mark.parametrize("stages", [2, 3])
+def test_boxes_beside_gathers(call, target, rows_of_a, stages):
+    """Both run ahead, the boxes by copies of their own."""
+    steps = 5
+
+    @T.prim_func
+    def program(A: T.Tensor((rows_of_a, steps * WIDTH), "float16"), K: T.Tensor((ROWS, WIDTH), "float16"),
+                rows: T.Tensor((steps * BLOCK,), "int32"), C: T.Tensor((rows_of_a, BLOCK), "float32")):
+        with T.Kernel(1, threads=64):
+            a = T.alloc_shared((rows_of_a, WIDTH), "float16")
+            tile = T.alloc_shared((BLOCK, WIDTH), "float16")
+            ids = T.alloc_fragment((BLOCK,), "int32")
+            total = T.alloc_fragment((rows_of_a, BLOCK), "float32")
+            T.clear(total)
+            for k in T.Pipelined(steps, num_stages=stages):
+                T.copy(A[0, k * WIDTH], a)
+                for i in T.Parallel(BLOCK):
+                    ids[i] = rows[k * BLOCK + i]
+                for i, j in T.Parallel(BLOCK, WIDTH):
+                    tile[i, j] = K[ids[i], j]
+                T.gemm(a, tile, total, transpose_B=True)
+            T.copy(total, C)
+
+    a, k = (RNG.integers(-2, 3, shape).astype(np.float16) for shape in ((rows_of_a, steps * WIDTH), (ROWS, WIDTH)))
+    rows = RNG.integers(0, ROWS, steps * BLOCK).astype(np.int32)
+    *_, result = call(program, target, a, k, rows, np.ones((rows_of_a, BLOCK), np.float32))
+    taken = k[rows].reshape(steps, BLOCK, WIDTH).astype(float)
+    assert np.array_equal(result, sum(a[:, i * WIDTH:(i + 1) * WIDTH].astype(float) @ taken[i].T for i in range(steps)))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_a_place_that_the_loop_counts_in_memory(call, target, by_rows):
+    """What a let has read before the count goes on is not read again behind that."""
+    steps = 5
+
+    @T.prim_func
+    def program(A: T.Tensor((64, WIDTH), "float16"), K: T.Tensor((64 * (steps + 1), WIDTH), "float16"), at: T.Tensor((1,), "int32"),
+                C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, WIDTH), "float16")
+            tile = T.alloc_shared((64, WIDTH), "float16")
+            total = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, a)
+            T.clear(total)
+            for k in T.Pipelined(steps, num_stages=2):
+                place = at[0]
+                at[0] = place + 1
+                if by_rows:
+                    for i, j in T.Parallel(64, WIDTH):
+                        tile[i, j] = K[place * 64 + i, j]
+                else:
+                    T.copy(K[place * 64, 0], tile)
+                T.gemm(a, tile, total, transpose_B=True)
+            T.copy(total, C)
+
+    a, k = (RNG.integers(-2, 3, shape).astype(np.float16) for shape in ((64, WIDTH), (64 * (steps + 1), WIDTH)))
+    *_, at, result = call(program, target, a, k, np.int32([0]), np.ones((64, 64), np.float32))
+    assert at[0] == steps and np.array_equal(result, sum(a.astype(float) @ k[i * 64:(i + 1) * 64].astype(float).T for i in range(steps)))

@@ -16,7 +16,7 @@ constexpr size_t kMostParameters = 128;
 constexpr size_t kMostParts = 192;
 constexpr size_t kMostTensors = 48;
 
-// What is said of a parameter. kOthers: only None and tensors of no type that was asked for may be given, and here not even those.
+// What is said of a parameter. kRefused: a tensor that is given for it is looked at in Python.
 enum Flag : uint8_t { kCompiledIn = 1, kByValue = 2, kByDivisor = 4, kTyped = 8, kRefused = 16 };
 
 // The parameters of a function, and the types of the objects that launches give.

@@ -144,7 +144,7 @@ int64_t MemoryCost(const Layout& layout, std::span<const MemoryRun> runs, int64_
 int64_t PassageCost(int64_t written, int64_t read, int64_t lanes) {
   const int64_t one = lanes * kWidestAccess / kBytesForASector + kIssue;
   const auto accesses = [&](int64_t bytes) { return (bytes + kWidestAccess - 1) / kWidestAccess * one; };
-  return accesses(written) + kBarrier + accesses(read);
+  return accesses(written) + 2 * kBarrier + accesses(read);
 }
 
 int64_t CheapestVector(int64_t most, int64_t bytes, const std::function<int64_t(int64_t)>& cost) {

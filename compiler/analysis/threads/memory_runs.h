@@ -51,7 +51,7 @@ bool GoesAlongLast(const ir::Module& module, const ir::For& loop, std::span<cons
 // instructions.
 int64_t MemoryCost(const ir::Layout& layout, std::span<const MemoryRun> runs, int64_t lanes);
 
-// In the same units, what it costs the warp to write so many bytes of each thread to shared memory, wait for the others, and read so many.
+// In the same units, what it costs the warp to write so many bytes of each thread to shared memory and read so many, with a barrier before each.
 int64_t PassageCost(int64_t written, int64_t read, int64_t lanes);
 
 // How many neighbours a thread should hold: `most`, or half as many and so on, but a word of four bytes at least of elements of `bytes`; what

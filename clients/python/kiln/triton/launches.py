@@ -11,7 +11,7 @@ from . import knobs
 from . import types as ty
 from .blocks import TensorDescriptor
 
-_COMPILED_IN, _BY_VALUE, _BY_DIVISOR, _TYPED, _REFUSED = 1, 2, 4, 8, 16  # as in launches_type.cc
+_COMPILED_IN, _BY_VALUE, _BY_DIVISOR, _TYPED, _REFUSED = 1, 2, 4, 8, 16  # as in launch_arguments.h
 _ARGUMENT, _VIEW, _SIZE = 0, 1, 2
 
 

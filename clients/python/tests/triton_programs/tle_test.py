@@ -60,6 +60,29 @@ def test_load_is_a_load(count, known, dtype):
 
 
 @triton.jit
+def rows_of_a_list(rows_ptr, ids_ptr, out_ptr, count: tl.constexpr, D: tl.constexpr, BN: tl.constexpr, IS_ASYNC: tl.constexpr):
+    d, n = tl.arange(0, D), tl.arange(0, BN)
+    total = tl.zeros([D, D], tl.float32)
+    for first in tl.range(0, count, BN, num_stages=0):
+        if first <= count - BN:
+            ids = tl.load(ids_ptr + first + n)
+            rows = tle.load(rows_ptr + ids[:, None] * D + d[None, :], is_async=IS_ASYNC)
+            total = tl.dot(tl.trans(rows), rows, total)
+    tl.store(out_ptr + d[:, None] * D + d[None, :], total)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_loop_with_an_asynchronous_load_has_two_stages(is_async):
+    rows, ids = stored(rounded(normal(4, 50, 64), "float16"), "float16"), np.random.default_rng().integers(0, 50, 96).astype(np.int32)
+    out = np.full((64, 64), np.nan, np.float32)
+    args = argument(rows, "float16"), ids, out, 96, 64, 32, is_async
+    rows_of_a_list[(1,)](*args)
+    taken = rows[ids].astype(np.float64)
+    assert error(out, taken.T @ taken) < 1e-6
+    assert ("pipelined(3, stages=2)" in rows_of_a_list.program(*args).script()) == is_async
+
+
+@triton.jit
 def asked_at_run_time(x_ptr, n):
     tle.load(x_ptr, is_async=n)
 

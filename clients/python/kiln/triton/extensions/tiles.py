@@ -22,8 +22,8 @@ def builtin(function):
 @builtin
 def load(b, pointer, mask=None, other=None, boundary_check=(), padding_option="", cache_modifier="", eviction_policy="", volatile=False,
          is_async=False):
-    """tl.load. ``is_async``: a hint. A loop with such a load has two stages at least, whatever ``tl.range(num_stages=)`` says: what its products take
-    is copied to shared memory while the iteration before computes, where addresses allow it."""
+    """tl.load. ``is_async``: a hint. Outside of warp groups, a loop with such a load has two stages at least, whatever ``tl.range(num_stages=)``
+    says: what its products take is copied to shared memory while the iteration before computes, where addresses allow it."""
     if not isinstance(is_async, (bool, int)):
         raise Refusal(f"tle.load(is_async={describe(is_async)}): it is True or False, known when the kernel is compiled")
     loaded = tl.load.run(b, pointer, mask, other, boundary_check, padding_option, cache_modifier, eviction_policy, volatile)
