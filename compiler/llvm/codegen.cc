@@ -5,10 +5,12 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "compiler/llvm/assemble.h"
 #include "compiler/llvm/complaints.h"
 #include "compiler/llvm/emit.h"
+#include "compiler/llvm/functions/definitions.h"
 #include "compiler/llvm/long_code.h"
 #include "compiler/llvm/lower/lower.h"
 #include "compiler/llvm/outline.h"
@@ -30,6 +32,13 @@ constexpr size_t kRefused = 4, kCrowdedOnAmd = 2, kSpilledOnAmd = 3;
 // Instructions of a kernel that AMD's backend may make twice, with and without accumulators.
 constexpr size_t kMostMadeTwice = 12'000;
 
+std::vector<const ir::Function*> InPtx(const ir::Module& module) {
+  std::vector<const ir::Function*> functions;
+  for (const ir::Function& function : module.functions)
+    if (function.language == ir::Language::kPtx) functions.push_back(&function);
+  return functions;
+}
+
 std::string Text(const llvm::Module& module) {
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -46,7 +55,7 @@ class Generator {
   bool Run(const ir::Module& module) {
     if (!ToLlvm(module)) return false;
     if (context_.target->emulated) return ToEmulator();
-    return context_.target->family == target::Family::kNvptx ? ToPtx() : ToHsaco(module);
+    return context_.target->family == target::Family::kNvptx ? ToPtx(module) : ToHsaco(module);
   }
 
  private:
@@ -167,7 +176,7 @@ class Generator {
     return true;
   }
 
-  bool ToPtx() {
+  bool ToPtx(const ir::Module& module) {
     std::expected<std::string, std::string> ptx;
     {
       const StageTimer timer("emit", hooks_, result_);
@@ -176,6 +185,7 @@ class Generator {
     }
     if (!Succeeded("emit")) return false;
     if (!ptx) return Fail("emit", ptx.error());
+    *ptx = WithDefinitions(*std::move(ptx), InPtx(module));
     if (explain_.assembly()) Dump("assembly", *ptx);
     artifact_.set_kind(v1::PTX);
     artifact_.set_code(*std::move(ptx));

@@ -40,7 +40,7 @@ class Expander {
                 if (!IsLoad(op) && !IsTensor(op)) loop = CopyLoop(module_, op);
               },
               [&](const ir::Elementwise auto& op) { loop = LoopOf(op); },
-              ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Gemm, ir::Mma, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
+              ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Gemm, ir::Mma, ir::Call, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
                           ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
           },
           stmt.op);

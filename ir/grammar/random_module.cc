@@ -366,6 +366,17 @@ Op RandomModule::MakeElementwise() {
   return op;
 }
 
+Op RandomModule::MakeCall() {
+  module_.functions.push_back({Language(1 + Below(2)), Pick<std::string>({"f", "f", "_Z1fPf", "a.b$c"}),
+                               Pick<std::string>({"", "\n", "one\ntwo\n", "a \"quoted\" \\ line", "\t\x01\xff"})});
+  Call call{.function = FunctionId(Below(int(module_.functions.size()))), .arguments = {}};
+  for (int i = Below(4); i > 0; --i) {
+    if (Coin()) call.arguments.push_back({Pick(buffers_), Expr(DType::kI32, 2)});
+    else call.arguments.push_back({{}, Expr(NumberType(), 2)});
+  }
+  return call;
+}
+
 Op RandomModule::MakeTileOp() {
   switch (Below(decisions_ ? 14 : 5)) {
     case 0: return MakeGemm();
@@ -409,6 +420,7 @@ Op RandomModule::MakeTileOp() {
       return copy;
     }
     case 4: {
+      if (Below(3) == 0) return MakeCall();
       const int of = Below(3);
       return Barrier{.grid = of == 1, .cluster = of == 2 && clustered_, .by_group = decisions_ && Coin()};
     }

@@ -53,6 +53,7 @@ class RandomModule {
   Op MakeParallel();
   Op MakeAtomic();
   Op MakeGemm();
+  Op MakeCall();
 
   std::mt19937 random_;
   bool decisions_ = false;

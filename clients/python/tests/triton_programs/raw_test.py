@@ -1,0 +1,473 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tle.raw: kernels that call functions in LLVM's IR, PTX, CUDA C++ and MLIR."""
+
+import os
+import re
+import shutil
+import warnings
+
+import numpy as np
+import pytest
+import triton
+import triton.experimental.tle as tle
+import triton.experimental.tle.raw as raw
+import triton.language as tl
+
+import kiln
+from kiln.triton.extensions import sources
+
+needs_clang = pytest.mark.skipif(shutil.which(os.environ.get("KILN_CLANG", "clang-22")) is None,
+                                 reason="SKIPPED, NOTHING WAS RUN: clang-22 is not installed")
+needs_mlir = pytest.mark.skipif(shutil.which("mlir-opt-22") is None, reason="SKIPPED, NOTHING WAS RUN: mlir-22-tools is not installed")
+SPECIAL = "".join(f"declare i32 @llvm.nvvm.read.ptx.sreg.{name}()\n" for name in ("tid.x", "ntid.x", "ctaid.x"))
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """Of a daemon whose caller may have functions compiled."""
+    from daemon import Daemon, socket_folder
+
+    folder = tmp_path_factory.mktemp("raw")
+    access = folder / "access.toml"
+    access.write_text(f'[[user]]\nuid = {os.getuid()}\ntenant = "raw"\nscopes = ["read", "compile", "tune", "run", "admin", "raw"]\n')
+    access.chmod(0o600)
+    with socket_folder() as sockets:
+        daemon = Daemon(folder / "state", sockets)
+        try:
+            daemon.start(f"--access={access}")
+            yield f"unix:{daemon.socket}"
+            assert daemon.stop() == 0
+        finally:
+            daemon.end()
+
+
+def ptx_of(kernel, *arguments, target="cuda:sm_90a", **constants):
+    """What the kernel becomes for a GPU; nothing runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KILN_TARGET", target)
+        with kiln.emulation(False):
+            return kernel.warmup(*arguments, grid=(1,), **constants).asm["ptx"]
+
+
+# A vector's sum, once in each language.
+
+ADD_LLVM = """
+define void @add(ptr addrspace(1) %a, ptr addrspace(1) %b, ptr addrspace(1) %c, i32 %n) {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ntid = call i32 @llvm.nvvm.read.ptx.sreg.ntid.x()
+  %first = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+  %base = mul i32 %first, %ntid
+  %i = add i32 %base, %tid
+  %inside = icmp slt i32 %i, %n
+  br i1 %inside, label %do, label %end
+do:
+  %pa = getelementptr float, ptr addrspace(1) %a, i32 %i
+  %pb = getelementptr float, ptr addrspace(1) %b, i32 %i
+  %pc = getelementptr float, ptr addrspace(1) %c, i32 %i
+  %va = load float, ptr addrspace(1) %pa
+  %vb = load float, ptr addrspace(1) %pb
+  %sum = fadd float %va, %vb
+  store float %sum, ptr addrspace(1) %pc
+  br label %end
+end:
+  ret void
+}
+""" + SPECIAL
+
+ADD_PTX = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .func add_ptx(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u32 pn)
+{
+  .reg .u64 %d<6>;
+  .reg .u32 %r<6>;
+  .reg .f32 %f<4>;
+  .reg .pred %p;
+  mov.u32 %r0, %ctaid.x;
+  mov.u32 %r1, %ntid.x;
+  mov.u32 %r2, %tid.x;
+  mad.lo.u32 %r0, %r0, %r1, %r2;
+  ld.param.u32 %r3, [pn];
+  setp.ge.s32 %p, %r0, %r3;
+  @%p ret;
+  mul.wide.u32 %d3, %r0, 4;
+  ld.param.u64 %d0, [pa];
+  ld.param.u64 %d1, [pb];
+  ld.param.u64 %d2, [pc];
+  add.u64 %d0, %d0, %d3;
+  add.u64 %d1, %d1, %d3;
+  add.u64 %d2, %d2, %d3;
+  ld.f32 %f0, [%d0];
+  ld.f32 %f1, [%d1];
+  add.f32 %f2, %f0, %f1;
+  st.f32 [%d2], %f2;
+  ret;
+}
+"""
+
+ADD_CUDA = """
+__device__ void add_cuda(float* a, float* b, __attribute__((address_space(1))) float* c, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) c[i] = a[i] + b[i] * WEIGHT;
+}
+"""
+
+
+@raw.dialect(name="llvm", source=ADD_LLVM)
+def add(*args):
+    ...
+
+
+@raw.dialect(name="ptx", source=ADD_PTX)
+def add_ptx(*args):
+    ...
+
+
+@raw.dialect(name="cuda", source=ADD_CUDA, defines={"WEIGHT": 2})
+def add_cuda(*args):
+    ...
+
+
+@triton.jit
+def sum_by(a, b, c, n, F: tl.constexpr):
+    raw.call(F, [a, b, c, n])
+
+
+@triton.jit
+def sum_by_llvm(a, b, c, n):
+    raw.call(add, [a, b, c, n])
+
+
+@triton.jit
+def sum_by_ptx(a, b, c, n):
+    tle.call(add_ptx, [a, b, c, n])
+
+
+@triton.jit
+def sum_by_cuda(a, b, c, n):
+    raw.call(add_cuda, [a, b, c, n])
+
+
+def vectors(n=300):
+    a, b = np.arange(n, dtype=np.float32), np.linspace(-1, 5, n).astype(np.float32)
+    return a, b, np.full(n, np.nan, np.float32)
+
+
+def test_llvm_runs():
+    a, b, c = vectors()
+    sum_by_llvm[(3,)](a, b, c, len(a))
+    assert np.array_equal(c, a + b)
+
+
+@needs_clang
+def test_cuda_runs():
+    a, b, c = vectors()
+    sum_by_cuda[(3,)](a, b, c, len(a))
+    assert np.array_equal(c, a + b * 2)
+
+
+@pytest.mark.parametrize("kernel", [sum_by_llvm, pytest.param(sum_by_cuda, marks=needs_clang)])
+def test_ptx_of_text_that_is_linked(kernel):
+    ptx = ptx_of(kernel, *vectors(), 300)
+    assert ".func" not in ptx and "add.rn.f32" in ptx or "fma.rn.f32" in ptx
+    assert "ld.global" in ptx and "st.global" in ptx
+
+
+def test_ptx_gets_the_text_of_ptx():
+    ptx = ptx_of(sum_by_ptx, *vectors(), 300)
+    assert ptx.count(".func add_ptx") == 1 and ".extern" not in ptx and "mad.lo.u32 %r0, %r0, %r1, %r2" in ptx
+    assert ptx.index(".func add_ptx") < ptx.index(".entry") and "call.uni" in ptx and ptx.count(".version") == 1
+
+
+def test_ptx_is_refused_elsewhere():
+    a, b, c = vectors()
+    with pytest.raises(kiln.CompileError, match="does not run PTX, as the function 'add_ptx' is written in"):
+        sum_by_ptx[(3,)](a, b, c, len(a))
+    with pytest.raises(kiln.CompileError, match="does not run PTX"):
+        ptx_of(sum_by_ptx, *vectors(), 300, target="hip:gfx942")
+
+
+# Blocks and buffers.
+
+SCALE_LLVM = """
+define void @scale(ptr addrspace(3) %all, ptr addrspace(3) %out, i64 %offset, i64 %size, i64 %stride,
+                   ptr addrspace(3) %from_all, ptr addrspace(3) %from, i64 %from_offset, i64 %from_size, i64 %from_stride, float %by) {
+  %tid32 = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ntid32 = call i32 @llvm.nvvm.read.ptx.sreg.ntid.x()
+  %tid = zext i32 %tid32 to i64
+  %ntid = zext i32 %ntid32 to i64
+  br label %test
+test:
+  %i = phi i64 [ %tid, %0 ], [ %next, %do ]
+  %more = icmp slt i64 %i, %size
+  br i1 %more, label %do, label %end
+do:
+  %in_place = mul i64 %i, %from_stride
+  %at = add i64 %in_place, %from_offset
+  %p = getelementptr float, ptr addrspace(3) %from, i64 %at
+  %v = load float, ptr addrspace(3) %p
+  %w = fmul float %v, %by
+  %out_place = mul i64 %i, %stride
+  %out_at = add i64 %out_place, %offset
+  %q = getelementptr float, ptr addrspace(3) %out, i64 %out_at
+  store float %w, ptr addrspace(3) %q
+  %next = add i64 %i, %ntid
+  br label %test
+end:
+  ret void
+}
+""" + SPECIAL
+
+
+@raw.dialect(name="llvm", source=SCALE_LLVM, extern_func_name="scale", deferred=True)
+def scaled(*args):
+    ...
+
+
+@triton.jit
+def scale_block(x, y, n: tl.constexpr):
+    i = tl.arange(0, n)
+    row = tl.load(x + i)
+    out = raw.call(scaled, [tl.zeros([n], tl.float32), row, 3.0], output_indices=[0])
+    tl.store(y + i, out + row)
+
+
+@triton.jit
+def scale_in_the_older_form(x, y, n: tl.constexpr):
+    i = tl.arange(0, n)
+    out = raw.call(scaled, [tl.zeros([n], tl.float32)], [tl.load(x + i), 3.0])
+    tl.store(y + i, out)
+
+
+@triton.jit
+def scale_twice(x, y, n: tl.constexpr):
+    i = tl.arange(0, n)
+    out, row = tle.call(scaled, [tl.zeros([n], tl.float32), tl.load(x + i), 2.0], output_indices=[0, 1])
+    tl.store(y + i, out + row)
+
+
+@triton.jit
+def scale_a_buffer(x, y, n: tl.constexpr):
+    i = tl.arange(0, n)
+    buffer = tle.gpu.alloc([2, n], tl.float32)
+    buffer.slot(1).store(tl.load(x + i))
+    raw.call_smem(scaled, [buffer.slot(0), buffer.slot(1), 2.0])
+    tl.store(y + i, buffer.slot(0).load())
+
+
+@triton.jit
+def scale_in_a_loop(x, y, n: tl.constexpr):
+    i = tl.arange(0, n)
+    total = tl.load(x + i)
+    for step in range(3):
+        total = raw.call(scaled, [total, total, 2.0], output_indices=[0]) + step
+    tl.store(y + i, total)
+
+
+@pytest.mark.parametrize("kernel, expected", [
+    (scale_block, lambda x: x * 3 + x), (scale_in_the_older_form, lambda x: x * 3), (scale_twice, lambda x: x * 3),
+    (scale_a_buffer, lambda x: x * 2), (scale_in_a_loop, lambda x: ((x * 2) * 2 + 1) * 2 + 2)], ids=range(5))
+@pytest.mark.parametrize("warps", [1, 4])
+def test_blocks(kernel, expected, warps):
+    x = np.arange(256, dtype=np.float32)
+    y = np.full_like(x, np.nan)
+    kernel[(1,)](x, y, 256, num_warps=warps)
+    assert np.array_equal(y, expected(x))
+    assert "bar.sync" in ptx_of(kernel, x, y, 256)
+
+
+SOFTMAX_CUDA = """
+#define SHARED __attribute__((address_space(3)))
+template <int N>
+__device__ void row(SHARED float* out, const SHARED float* in, int n) {
+  float most = in[0], sum = 0;
+  for (int i = 0; i < n; ++i) most = fmaxf(most, in[i]);
+  for (int i = 0; i < n; ++i) sum += expf(in[i] - most);
+  for (int i = threadIdx.x; i < n; i += blockDim.x) out[i] = expf(in[i] - most) / sum;
+  __syncthreads();
+}
+namespace kernels {
+__device__ void softmax(SHARED float*, SHARED float* out, long long, long long n, long long, SHARED float*, SHARED float* in, long long,
+                        long long, long long) {
+  row<1>(out, in, n);
+}
+}
+"""
+
+
+@raw.dialect(name="cuda", source=SOFTMAX_CUDA, extern_func_name="softmax")
+def softmax(*args):
+    ...
+
+
+@triton.jit
+def softmax_row(x, y, n: tl.constexpr):
+    i = tl.arange(0, n)
+    tl.store(y + i, raw.call(softmax, [tl.zeros([n], tl.float32)], [tl.load(x + i)]))
+
+
+@needs_clang
+def test_a_softmax_in_cuda():
+    x = np.random.default_rng(3).standard_normal(128).astype(np.float32)
+    y = np.empty_like(x)
+    assert "ex2.approx" in ptx_of(softmax_row, x, y, 128)
+    with pytest.raises(kiln.CompileError, match="ex2.approx.f' is no instruction of emu"):
+        softmax_row[(1,)](x, y, 128)
+
+
+# The key.
+
+
+def test_two_texts_are_two_kernels(tmp_path):
+    file = tmp_path / "add.ll"
+    file.write_text(ADD_LLVM)
+    from_file = raw.dialect(name="llvm", file=file, extern_func_name="add")(lambda *args: None)
+    first, second = vectors(), vectors()
+    sum_by[(3,)](*first, 300, F=from_file)
+    file.write_text(ADD_LLVM.replace("fadd", "fsub"))
+    sum_by[(3,)](*second, 300, F=from_file)
+    assert np.array_equal(first[2], first[0] + first[1]) and np.array_equal(second[2], second[0] - second[1])
+
+
+# Refusals.
+
+
+def refused_line(kernel, *arguments, match, **constants):
+    with pytest.raises((kiln.CompileError, triton.CompilationError), match=match) as caught:
+        kernel[(1,)](*arguments, **constants)
+    assert re.search(r"raw_test\.py:\d+", str(caught.value)), caught.value
+    return str(caught.value)
+
+
+@triton.jit
+def with_too_few(a, F: tl.constexpr):
+    raw.call(F, [a])
+
+
+@pytest.mark.parametrize("text, match", [
+    (ADD_LLVM, "line 2 of the text of 'add'.*takes 4 parameters, and the call gives 1"),
+    ("define void @add(i32 %a) {\n  ret void\n}\n", r"line 1 of the text of 'add'.*parameter 1 of 'add' is i32, and the call gives ptr addrspace\(1\)"),
+    ("define void @add(ptr %a) {\n  ret vod\n}\n", "line 2 of the text of 'add'.*expected"),
+    ("define void @other(ptr %a) {\n  ret void\n}\n", "does not define 'add'.*it defines 'other'"),
+    ("define void @add(ptr %a) {\n  call void @far()\n  ret void\n}\ndeclare void @far()\n", "calls 'far', which it does not define"),
+    ("define void @add(ptr %a) {\n  call void @add(ptr %a)\n  ret void\n}\n", "'add' calls itself"),
+    ("define void @add(ptr %a) {\n  %f = load ptr, ptr %a\n  call void %f()\n  ret void\n}\n", "calls a function by its address"),
+    ("@kept = global i32 0\ndefine void @add(ptr %a) {\n  store i32 1, ptr @kept\n  ret void\n}\n", "'kept' keeps its value"),
+    ("@own = addrspace(3) global i32 poison\ndefine void @add(ptr %a) {\n  store i32 1, ptr addrspace(3) @own\n  ret void\n}\n",
+     "'own' lies in shared memory of the function's own"),
+    ("@llvm.global_ctors = appending global [1 x { i32, ptr, ptr }] [{ i32, ptr, ptr } { i32 1, ptr @add, ptr null }]\n"
+     "define void @add(ptr %a) {\n  ret void\n}\n", "runs constructors"),
+    ('define void @add(ptr %a) {\n  call void asm "nop", ""()\n  ret void\n}\n', "inline assembly, which the emulator does not run"),
+], ids=range(11))
+def test_texts_that_are_refused(text, match):
+    function = raw.dialect(name="llvm", source=text, extern_func_name="add")(lambda *args: None)
+    refused_line(with_too_few, np.zeros(8, np.float32), F=function, match=match)
+
+
+@triton.jit
+def in_a_branch_of_some(x, F: tl.constexpr):
+    raw.call(F, [x + tl.arange(0, 8)])
+
+
+@pytest.mark.parametrize("options, match", [
+    ({"name": "tops", "source": ""}, "the dialect 'tops' is not part of Kiln, which knows llvm, ptx, cuda, mlir"),
+    ({"name": "llvm"}, "it has no text"),
+    ({"name": "llvm", "source": "", "compiler": "nvcc"}, "compiler='nvcc' is not part of Kiln"),
+    ({"name": "cuda", "source": "", "library": "nvshmem"}, "library='nvshmem' is not part of Kiln"),
+    ({"name": "llvm", "source": "", "defines": {"A": 1}}, "defines belong to CUDA C"),
+    ({"name": "llvm", "source": "", "target": "hsaco"}, "target='hsaco' is not part of Kiln"),
+    ({"name": "llvm", "source": ""}, "a block of pointers as an argument"),
+    ({"name": "llvm", "file": "/nowhere/at/all.ll"}, "cannot be read"),
+])
+def test_options_that_are_refused(options, match):
+    function = raw.dialect(**options)(lambda *args: None)
+    kernel = in_a_branch_of_some if "block of pointers" in match else with_too_few
+    refused_line(kernel, np.zeros(8, np.float32), F=function, match=match)
+
+
+def test_an_option_that_nobody_knows():
+    with pytest.raises(TypeError, match="tle.raw.dialect does not know nonsense"):
+        raw.dialect(name="llvm", nonsense=1)
+
+
+@needs_clang
+@pytest.mark.parametrize("text, match", [
+    ("__device__ void add(float* a) { b = 1; }", r"clang refuses the text: .*add.*:1:\d+: error: use of undeclared identifier 'b'"),
+    ("__device__ void other(float* a) {}", "the text does not define it for the device; it defines _Z5otherPf"),
+    ("__device__ void add(float* a) {} __device__ void add(int a) {}", "several functions have that name"),
+    ("__global__ void add(float* a) {}", "'_Z3addPf' is a kernel"),
+])
+def test_cuda_that_is_refused(text, match):
+    function = raw.dialect(name="cuda", source=text, extern_func_name="add")(lambda *args: None)
+    refused_line(with_too_few, np.zeros(8, np.float32), F=function, match=match)
+
+
+def test_cuda_without_a_compiler(monkeypatch):
+    monkeypatch.setenv("KILN_CLANG", "/nowhere/clang")
+    sources._compiled.cache_clear()
+    function = raw.dialect(name="cuda", source="__device__ void add(float* a) {}")(add.function)
+    refused_line(with_too_few, np.zeros(8, np.float32), F=function, match="install Debian's clang-22")
+
+
+def test_without_the_scope(tmp_path, sockets, monkeypatch):
+    """The caller may compile, and not functions in other languages."""
+    from daemon import Daemon
+
+    daemon = Daemon(tmp_path / "state", sockets)
+    try:
+        daemon.start()
+        monkeypatch.setattr("kiln.compiler.default_client", lambda: daemon.client())
+        a, b, c = vectors(40)
+        with pytest.raises(kiln.KilnError, match="needs the scope raw.*kilnd token new"):
+            sum_by[(1,)](a, b, c, 40, F=raw.dialect(name="llvm", source=ADD_LLVM + "; another", extern_func_name="add")(lambda *args: None))
+    finally:
+        daemon.end()
+
+
+# MLIR.
+
+ADD_MLIR = """
+func.func @add(%a: !llvm.ptr<1>, %b: !llvm.ptr<1>, %c: !llvm.ptr<1>, %n: i32) {
+  %tid = nvvm.read.ptx.sreg.tid.x : i32
+  %ntid = nvvm.read.ptx.sreg.ntid.x : i32
+  %block = nvvm.read.ptx.sreg.ctaid.x : i32
+  %base = arith.muli %block, %ntid : i32
+  %i = arith.addi %base, %tid : i32
+  %inside = arith.cmpi slt, %i, %n : i32
+  scf.if %inside {
+    %pa = llvm.getelementptr %a[%i] : (!llvm.ptr<1>, i32) -> !llvm.ptr<1>, f32
+    %pb = llvm.getelementptr %b[%i] : (!llvm.ptr<1>, i32) -> !llvm.ptr<1>, f32
+    %pc = llvm.getelementptr %c[%i] : (!llvm.ptr<1>, i32) -> !llvm.ptr<1>, f32
+    %va = llvm.load %pa : !llvm.ptr<1> -> f32
+    %vb = llvm.load %pb : !llvm.ptr<1> -> f32
+    %sum = arith.addf %va, %vb : f32
+    llvm.store %sum, %pc : f32, !llvm.ptr<1>
+  }
+  return
+}
+"""
+of_mlir = raw.dialect(name="mlir", source=ADD_MLIR)(add.function)
+
+
+@needs_mlir
+def test_mlir_runs():
+    a, b, c = vectors()
+    sum_by[(3,)](a, b, c, len(a), F=of_mlir)
+    assert np.array_equal(c, a + b)
+
+
+@pytest.mark.skipif(shutil.which("mlir-opt-22") is not None, reason="the tools are installed")
+def test_mlir_without_its_tools():
+    refused_line(with_too_few, np.zeros(8, np.float32), F=of_mlir, match="install Debian's mlir-22-tools")
+
+
+def test_a_hint_is_told_of():
+    @triton.jit
+    def hinted(a, b, c, n):
+        raw.call(add, [a, b, c, n], hint="fast")
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        hinted[(1,)](*vectors(100), 100)
+    assert any("tle.raw.call(hint='fast') has no effect in Kiln" in str(w.message) for w in told)
