@@ -178,7 +178,7 @@ Kernel RandomModule::MakeKernel() {
   }
   if (Coin()) kernel.cluster.assign(kernel.grid.size(), 1);
   if (decisions_) kernel.shared_bytes = Below(4) * 1024, kernel.producers = uint32_t(Below(2) * 128);
-  threads_ = {0, kernel.threads};
+  threads_ = {0, kernel.threads}, all_threads_ = kernel.threads;
   clustered_ = !kernel.cluster.empty();
   kernel.body = MakeBlock(3);
   std::tie(ints_, floats_, buffers_) = scope;
@@ -371,8 +371,11 @@ Op RandomModule::MakeCall() {
                                Pick<std::string>({"", "\n", "one\ntwo\n", "a \"quoted\" \\ line", "\t\x01\xff"})});
   Call call{.function = FunctionId(Below(int(module_.functions.size()))), .arguments = {}};
   for (int i = Below(4); i > 0; --i) {
-    if (Coin()) call.arguments.push_back({Pick(buffers_), Expr(DType::kI32, 2)});
-    else call.arguments.push_back({{}, Expr(NumberType(), 2)});
+    const Buffer& buffer = module_[buffers_[size_t(Below(int(buffers_.size())))]];
+    const bool passed = (buffer.space == Space::kGlobal || buffer.space == Space::kShared) && Bits(buffer.dtype) >= 8;
+    const BufferId id{uint32_t(&buffer - module_.buffers.data())};
+    if (passed) call.arguments.push_back({id, Leaf(DType::kI32)});
+    else call.arguments.push_back({{}, Leaf(Coin() ? DType::kF32 : DType::kBool)});
   }
   return call;
 }
@@ -420,7 +423,7 @@ Op RandomModule::MakeTileOp() {
       return copy;
     }
     case 4: {
-      if (Below(3) == 0) return MakeCall();
+      if (threads_.Count() == all_threads_ && Coin()) return MakeCall();
       const int of = Below(3);
       return Barrier{.grid = of == 1, .cluster = of == 2 && clustered_, .by_group = decisions_ && Coin()};
     }

@@ -62,6 +62,7 @@ class RandomModule {
 
   bool clustered_ = false;
   ThreadRange threads_;  // that may come to the statement
+  uint32_t all_threads_ = 0;  // of the kernel
   Module module_;
   std::vector<VarId> ints_, floats_;  // in scope: i32, f32
   std::vector<BufferId> buffers_;     // in scope

@@ -44,7 +44,9 @@ bool IsOf(const llvm::Function& intrinsic, llvm::StringRef vendor) { return intr
 
 // The emulator's checks and its blocks of several threads of the host see loads and stores.
 bool IsPortable(const llvm::Function& intrinsic) {
-  if (IsOf(intrinsic, "llvm.nvvm.") || IsOf(intrinsic, "llvm.amdgcn.") || IsOf(intrinsic, "llvm.r600.")) return IsEmulated(intrinsic.getIntrinsicID());
+  if (IsOf(intrinsic, "llvm.nvvm.") || IsOf(intrinsic, "llvm.amdgcn.") || IsOf(intrinsic, "llvm.r600.")) {
+    return IsEmulated(intrinsic.getIntrinsicID()) || MathOf(intrinsic, /*emulated=*/true);
+  }
   return true;
 }
 
@@ -56,9 +58,8 @@ Checked CheckDeclaration(const llvm::Function& function, const target::Target& t
   if (function.getIntrinsicID() == llvm::Intrinsic::not_intrinsic) {
     return Refused(fmt::format("LLVM 22 has no intrinsic {}", Quoted(function)), "the text may be of another version");
   }
-  if (!target.emulated && NeedsLibrary(function)) {
-    return Refused(fmt::format("{} has no instruction on GPUs", Quoted(function)),
-                   "compute it from llvm.nvvm.ex2.approx.f, llvm.amdgcn.exp2 and the like, or outside the function");
+  if (NeedsLibrary(function) && !MathOf(function, target.emulated)) {
+    return Refused(fmt::format("{} has no instruction", Quoted(function)), "compute it from exp, exp2, log, log2, pow, sin and cos of single numbers");
   }
   const bool nvidia = target.family == target::Family::kNvptx;
   const bool foreign = IsOf(function, nvidia ? "llvm.amdgcn." : "llvm.nvvm.");
@@ -122,6 +123,35 @@ class Reached {
 
 }  // namespace
 
+std::optional<ir::ExprOp> MathOf(const llvm::Function& intrinsic, bool emulated) {
+  using ir::ExprOp;
+  if (!intrinsic.getReturnType()->isFloatingPointTy()) return std::nullopt;
+  switch (intrinsic.getIntrinsicID()) {
+    case llvm::Intrinsic::exp: return ExprOp::kExp;
+    case llvm::Intrinsic::log: return ExprOp::kLog;
+    case llvm::Intrinsic::log2: return ExprOp::kLog2;
+    case llvm::Intrinsic::pow: return ExprOp::kPow;
+    case llvm::Intrinsic::sin: return ExprOp::kSin;
+    case llvm::Intrinsic::cos: return ExprOp::kCos;
+    case llvm::Intrinsic::exp2: return ExprOp::kExp2;
+    default: break;
+  }
+  if (!emulated) return std::nullopt;
+  switch (intrinsic.getIntrinsicID()) {
+    case llvm::Intrinsic::nvvm_ex2_approx: return ExprOp::kExp2;
+    case llvm::Intrinsic::nvvm_ex2_approx_ftz: return ExprOp::kExp2Ftz;
+    case llvm::Intrinsic::nvvm_lg2_approx_f: return ExprOp::kLog2;
+    case llvm::Intrinsic::nvvm_sin_approx_f: return ExprOp::kSin;
+    case llvm::Intrinsic::nvvm_cos_approx_f: return ExprOp::kCos;
+    case llvm::Intrinsic::nvvm_sqrt_f:
+    case llvm::Intrinsic::nvvm_sqrt_rn_f:
+    case llvm::Intrinsic::nvvm_sqrt_approx_f: return ExprOp::kSqrt;
+    case llvm::Intrinsic::nvvm_rsqrt_approx_f:
+    case llvm::Intrinsic::nvvm_rsqrt_approx_ftz_f: return ExprOp::kRsqrt;
+    default: return std::nullopt;
+  }
+}
+
 bool IsEmulated(llvm::Intrinsic::ID intrinsic) {
   using namespace llvm::Intrinsic;
   constexpr llvm::Intrinsic::ID kKnown[] = {nvvm_read_ptx_sreg_tid_x,    nvvm_read_ptx_sreg_tid_y,    nvvm_read_ptx_sreg_tid_z,
@@ -132,7 +162,7 @@ bool IsEmulated(llvm::Intrinsic::ID intrinsic) {
                                             nvvm_barrier_cta_sync_all,
                                             amdgcn_workitem_id_x,        amdgcn_workitem_id_y,        amdgcn_workitem_id_z,
                                             amdgcn_workgroup_id_x,       amdgcn_workgroup_id_y,       amdgcn_workgroup_id_z,
-                                            amdgcn_s_barrier};
+                                            amdgcn_s_barrier,            nvvm_saturate_f,             nvvm_rcp_approx_ftz_f};
   return std::ranges::find(kKnown, intrinsic) != std::end(kKnown);
 }
 

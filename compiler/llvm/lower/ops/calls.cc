@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,7 +67,7 @@ llvm::Function* Calls::Linked(const ir::Call& call, const Values& given) {
     return nullptr;
   }
   linked = *made;
-  if (target().emulated) Emulate(*linked);
+  Complete(*linked);
   return linked;
 }
 
@@ -122,7 +123,7 @@ llvm::Function* Calls::Declared(const ir::Function& function, std::span<Value* c
   return nullptr;
 }
 
-void Calls::Emulate(llvm::Function& linked) {
+void Calls::Complete(llvm::Function& linked) {
   const llvm::IRBuilderBase::InsertPointGuard guard(b());
   const llvm::StringRef prefix = linked.getName().substr(0, linked.getName().size() - linked.getName().rsplit('.').second.size());
   std::vector<llvm::CallInst*> calls;
@@ -130,24 +131,33 @@ void Calls::Emulate(llvm::Function& linked) {
     if (!function.getName().starts_with(prefix)) continue;
     for (llvm::Instruction& instruction : llvm::instructions(function)) {
       auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
-      if (call != nullptr && IsEmulated(call->getIntrinsicID())) calls.push_back(call);
+      if (call != nullptr && call->getIntrinsicID() != llvm::Intrinsic::not_intrinsic) calls.push_back(call);
     }
   }
   for (llvm::CallInst* call : calls) {
+    const std::optional<ir::ExprOp> math = MathOf(*call->getCalledFunction(), target().emulated);
+    if (!math && !(target().emulated && IsEmulated(call->getIntrinsicID()))) continue;
     b().SetInsertPoint(call);
-    Value* value = Emulated(call->getIntrinsicID());
+    Value* value = math ? Math(*math, *call) : Emulated(*call);
     if (value != nullptr) call->replaceAllUsesWith(value);
     call->eraseFromParent();
   }
 }
 
-Value* Calls::Emulated(llvm::Intrinsic::ID intrinsic) {
+Value* Calls::Math(ir::ExprOp op, llvm::CallInst& call) {
+  const llvm::Type* type = call.getType();
+  const ir::DType dtype = type->isHalfTy() ? ir::DType::kF16 : type->isBFloatTy() ? ir::DType::kBF16 : type->isDoubleTy() ? ir::DType::kF64 : ir::DType::kF32;
+  const Values arguments(call.arg_begin(), call.arg_end());
+  return device().Math(op, dtype, arguments, context().request().options.fast_math());
+}
+
+Value* Calls::Emulated(llvm::CallInst& call) {
   using namespace llvm::Intrinsic;
   const auto along = [&](size_t axis, auto of) -> Value* { return axis < kernel().grid.size() ? of(int(axis)) : nullptr; };
   const auto block = [&](size_t axis) { return along(axis, [&](int a) { return device().BlockIndex(a); }); };
   const auto blocks = [&](size_t axis) { return along(axis, [&](int a) { return device().GridSize(a); }); };
   const auto or_else = [&](Value* value, int64_t otherwise) { return value == nullptr ? I32(otherwise) : value; };
-  switch (intrinsic) {
+  switch (call.getIntrinsicID()) {
     case nvvm_read_ptx_sreg_tid_x:
     case amdgcn_workitem_id_x: return device().ThreadIndex();
     case nvvm_read_ptx_sreg_ntid_x: return I32(kernel().threads);
@@ -167,6 +177,9 @@ Value* Calls::Emulated(llvm::Intrinsic::ID intrinsic) {
     case nvvm_barrier_cta_sync_all:
     case nvvm_barrier_cta_sync_aligned_all:
     case amdgcn_s_barrier: device().Barrier(); return nullptr;
+    case nvvm_rcp_approx_ftz_f: return b().CreateFDiv(llvm::ConstantFP::get(call.getType(), 1), call.getArgOperand(0));
+    case nvvm_saturate_f:  // of NaN: 0
+      return b().CreateMinNum(b().CreateMaxNum(call.getArgOperand(0), llvm::ConstantFP::get(call.getType(), 0)), llvm::ConstantFP::get(call.getType(), 1));
     default: return I32(0);  // threads count along one dimension
   }
 }

@@ -28,9 +28,10 @@ class Calls : Part {
   Value* ForPtx(const ir::Call& call, size_t number, Value* given, int bits, bool is_float);
   llvm::Function* Linked(const ir::Call& call, const Values& given);
   llvm::Function* Declared(const ir::Function& function, std::span<Value* const> arguments);
-  // Gives a text that the emulator runs the numbers of its threads.
-  void Emulate(llvm::Function& linked);
-  Value* Emulated(llvm::Intrinsic::ID intrinsic);
+  // Writes what the target has in the place of intrinsics that it has not.
+  void Complete(llvm::Function& linked);
+  Value* Math(ir::ExprOp op, llvm::CallInst& call);
+  Value* Emulated(llvm::CallInst& call);
   void Refuse(const ir::Function& function, const Fault& fault);
 
   Evaluator& evaluator_;

@@ -8,7 +8,7 @@ from ...language.expr import as_expr, cast, const
 from ..errors import Refusal
 from ..graph import Op, Value
 from ..symbolic import Held
-from .buffers import seen
+from .buffers import leaves_of, seen
 from .lowering import region_of
 
 
@@ -51,10 +51,10 @@ def _tile(buffer, offset, shape, strides) -> list:
 
 
 def _view(lowering, view) -> list:
-    region = region_of(lowering, view, ())
+    region = region_of(lowering, view, leaves_of(view))
     if region is None and not any(hasattr(step, "kept") for step in view.steps):  # rows under other shapes
         buffer = lowering.symbols.buffers[view.memory]
-        first = view.places(lowering.at, (), (as_expr(0),) * len(view.shape))
+        first = view.places(lowering.at, leaves_of(view), (as_expr(0),) * len(view.shape))
         offset = sum((as_expr(place) * step for place, step in zip(first, _strides(buffer.shape))), as_expr(0))
         return _tile(buffer, offset, view.shape, _strides(view.shape))
     if region is None:

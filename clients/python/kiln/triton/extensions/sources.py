@@ -39,7 +39,6 @@ typedef __UINT64_TYPE__ uint64_t;
 struct uint3 { unsigned x, y, z; };
 struct dim3 { unsigned x, y, z; __host__ __device__ dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {} };
 #include <__clang_cuda_builtin_vars.h>
-__device__ static __forceinline__ void __syncthreads() { __nvvm_barrier_sync(0); }
 __device__ static __forceinline__ float sqrtf(float x) { return __builtin_sqrtf(x); }
 __device__ static __forceinline__ float rsqrtf(float x) { return __nvvm_rsqrt_approx_f(x); }
 __device__ static __forceinline__ float fabsf(float x) { return __builtin_fabsf(x); }
@@ -77,7 +76,9 @@ def _cuda(func, source: str, target: str) -> ir.Function:
         raise Refusal(f"{func.__name__} is written in CUDA C++, which runs on NVIDIA's GPUs, and the kernel is compiled for {target}: give "
                       "it a text of LLVM's IR")
     folder = str(pathlib.Path(func.file).resolve().parent) if func.file is not None else None
-    text = _compiled(source, arch[1], tuple(sorted((str(k), str(v)) for k, v in func.defines.items())), folder, func.file or f"{func.__name__}.cu")
+    # What a toolkit makes of functions such as expf is for GPUs.
+    toolkit = None if target.startswith("emu:") else _toolkit()
+    text = _compiled(source, arch[1], toolkit, tuple(sorted((str(k), str(v)) for k, v in func.defines.items())), folder, func.file or f"{func.__name__}.cu")
     return ir.Function("LANGUAGE_LLVM", _defined(text, func.symbol), text)
 
 
@@ -127,9 +128,8 @@ def _first_error(name: str, run: subprocess.CompletedProcess) -> Refusal:
 
 
 @functools.lru_cache(maxsize=256)
-def _compiled(source: str, arch: str, defines: tuple, folder: str | None, name: str) -> str:
+def _compiled(source: str, arch: str, toolkit: str | None, defines: tuple, folder: str | None, name: str) -> str:
     """CUDA C++ as LLVM's IR of the device."""
-    toolkit = _toolkit()
     command = [_clang(), "-x", "cuda", "--cuda-device-only", "-S", "-emit-llvm", "-O2", f"--cuda-gpu-arch={arch}", "-Wno-unknown-cuda-version",
                *(f"-D{macro}={value}" for macro, value in defines), *([f"-I{folder}"] if folder else []), "-o", "-", "-"]
     command[1:1] = [f"--cuda-path={toolkit}"] if toolkit else ["-nocudainc", "-nocudalib"]
