@@ -25,22 +25,9 @@ SPECIAL = "".join(f"declare i32 @llvm.nvvm.read.ptx.sreg.{name}()\n" for name in
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
+def address(raw_address):
     """Of a daemon whose caller may have functions compiled."""
-    from daemon import Daemon, socket_folder
-
-    folder = tmp_path_factory.mktemp("raw")
-    access = folder / "access.toml"
-    access.write_text(f'[[user]]\nuid = {os.getuid()}\ntenant = "raw"\nscopes = ["read", "compile", "tune", "run", "admin", "raw"]\n')
-    access.chmod(0o600)
-    with socket_folder() as sockets:
-        daemon = Daemon(folder / "state", sockets)
-        try:
-            daemon.start(f"--access={access}")
-            yield f"unix:{daemon.socket}"
-            assert daemon.stop() == 0
-        finally:
-            daemon.end()
+    return raw_address
 
 
 def compiled_for(target, kernel, signature, warps=4, **constants):
@@ -196,6 +183,39 @@ def test_ptx_is_refused_elsewhere():
         compiled_for(("hip", "gfx942", 64), sum_by_ptx, POINTERS)
 
 
+ADD_AMD = """
+define void @add(ptr addrspace(1) %a, ptr %b, ptr addrspace(1) %c, i32 %n) {
+  %i = call i32 @llvm.amdgcn.workitem.id.x()
+  %pa = getelementptr float, ptr addrspace(1) %a, i32 %i
+  %pb = getelementptr float, ptr %b, i32 %i
+  %pc = getelementptr float, ptr addrspace(1) %c, i32 %i
+  %va = load float, ptr addrspace(1) %pa
+  %vb = load float, ptr %pb
+  %e = call float @llvm.exp.f32(float %vb)
+  %sum = fadd float %va, %e
+  store float %sum, ptr addrspace(1) %pc
+  ret void
+}
+declare i32 @llvm.amdgcn.workitem.id.x()
+declare float @llvm.exp.f32(float)
+"""
+add_amd = raw.dialect(name="llvm", source=ADD_AMD, extern_func_name="add")(add.function)
+
+
+@triton.jit
+def sum_on_amd(a, b, c, n):
+    raw.call(add_amd, [a, b, c, n])
+
+
+def test_a_text_for_amd():
+    assert "global_store_dword" in compiled_for(("hip", "gfx942", 64), sum_on_amd, POINTERS).asm["amdgcn"]
+    with pytest.raises(kiln.CompileError, match="'llvm.amdgcn.workitem.id.x' is no instruction of cuda:sm_90a"):
+        ptx_of(sum_on_amd, POINTERS)
+    a, b, c = vectors(64)
+    sum_on_amd[(1,)](a, b, c, 64, num_warps=2)
+    assert np.abs(c - (a + np.exp(b))).max() < 1e-4
+
+
 # Blocks and buffers.
 
 SCALE_LLVM = """
@@ -283,6 +303,76 @@ def test_blocks(kernel, expected, warps):
     kernel[(1,)](x, y, 256, num_warps=warps)
     assert np.array_equal(y, expected(x))
     assert ("bar.sync" if warps > 1 else "bar.warp.sync") in ptx_of(kernel, BLOCK, warps, n=256)
+
+
+REVERSE_LLVM = """
+define void @reverse(ptr %all, i32 %n) {
+  %i = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %last = sub i32 %n, 1
+  %j = sub i32 %last, %i
+  %inside = icmp slt i32 %i, %n
+  br i1 %inside, label %take, label %meet
+take:
+  %p = getelementptr float, ptr %all, i32 %j
+  %taken = load float, ptr %p
+  br label %meet
+meet:
+  %v = phi float [ 0.0, %0 ], [ %taken, %take ]
+  call void @llvm.nvvm.barrier0()
+  br i1 %inside, label %put, label %end
+put:
+  %q = getelementptr float, ptr %all, i32 %i
+  store float %v, ptr %q
+  br label %end
+end:
+  ret void
+}
+declare void @llvm.nvvm.barrier0()
+""" + SPECIAL
+
+
+@raw.dialect(name="llvm", source=REVERSE_LLVM)
+def reverse(*args):
+    ...
+
+
+@triton.jit
+def reversed_in_memory(x, y, n, BLOCK: tl.constexpr):
+    """What threads have stored the function takes, and what it stores other threads take."""
+    i = tl.arange(0, BLOCK)
+    for step in range(2):
+        tl.store(x + i, tl.load(y + i, i < n) * 2 + step, i < n)
+        raw.call(reverse, [x, n])
+        tl.store(y + i, tl.load(x + i, i < n) + 1, i < n)
+
+
+@pytest.mark.parametrize("warps", [2, 4])
+def test_memory_is_in_order(warps):
+    x, y = np.zeros(64, np.float32), np.arange(64, dtype=np.float32)
+    expected = y.copy()
+    for step in range(2):
+        expected = (expected * 2 + step)[::-1] + 1
+    reversed_in_memory[(1,)](x, y, 60 + 4, BLOCK=64, num_warps=warps)
+    assert np.array_equal(y, expected)
+    assert ptx_of(reversed_in_memory, {"x": "*fp32", "y": "*fp32", "n": "i32", "BLOCK": "constexpr"}, warps, BLOCK=64).count("bar.sync") >= 3
+
+
+@triton.jit
+def of_a_part(x, y, n: tl.constexpr):
+    """What a function gets of a buffer: parts, other shapes of it, and elements by pointers."""
+    i = tl.arange(0, n)
+    buffer = tle.gpu.alloc([4, n // 2], tl.float32)
+    buffer.reshape([2 * n]).slice(0, n, 0).store(tl.load(x + i))
+    buffer.reshape([2 * n]).slice(n, n, 0).store(tl.zeros([n], tl.float32))
+    raw.call(scaled, [buffer.slot(3), buffer.slot(1), 2.0])
+    raw.call(reverse, [tle.gpu.local_ptr(buffer, [2, 0]), n])
+    tl.store(y + i, buffer.reshape([2 * n]).slice(n, n, 0).load())
+
+
+def test_parts_of_buffers():
+    x, y = np.arange(64, dtype=np.float32), np.full(64, np.nan, np.float32)
+    of_a_part[(1,)](x, y, 64, num_warps=2)
+    assert np.array_equal(y, np.concatenate([np.zeros(32), x[32:] * 2])[::-1])
 
 
 SOFTMAX_CUDA = """
