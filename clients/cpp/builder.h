@@ -177,7 +177,7 @@ class Builder {
   // One kernel; several run in order. `body` takes as many block indices as the grid has dimensions.
   template <class F>
   void Launch(const LaunchOptions& options, F&& body, Where where = Where::current()) {
-    LaunchVars(options, Arity<F>(), [&body](Vars vars) { Call(body, vars); }, where);
+    LaunchVars(options, Arity<F>(), [&body](Vars vars) { Invoke(body, vars); }, where);
   }
 
   Tile Shared(std::string name, DType dtype, std::vector<std::int64_t> shape, Where where = Where::current());
@@ -204,9 +204,9 @@ class Builder {
   // registers, as PTX has them for mma.sync. Refused on targets that have none of this shape and these types.
   void Mma(const Region& a, const Region& b, const Region& c, std::array<std::uint32_t, 3> m_n_k, Where where = Where::current());
   // `text`: a module in LLVM's IR or in PTX that defines `symbol`. kilnd compiles it for callers who have the scope `raw`.
-  class Function Function(Language language, std::string symbol, std::string text);
+  kiln::Function Function(Language language, std::string symbol, std::string text);
   // All threads of the block call it together. It may read and write all of the tensors and tiles that it gets, which lie in memory by rows.
-  void Call(const class Function& function, const std::vector<Argument>& arguments, Where where = Where::current());
+  void Call(const kiln::Function& function, const std::vector<Argument>& arguments, Where where = Where::current());
   void Fill(const Region& to, const Expr& value, Where where = Where::current());
   // Along `dim` of `from`, counted from 0: `to` has the shape of `from` without that dimension, or with 1 there, and its type. Both are in
   // shared memory or fragments. `clear`: without what `to` holds.
@@ -244,7 +244,7 @@ class Builder {
   // Iterations in any order, by all threads; `body` takes as many indices as there are extents.
   template <class F>
   void Parallel(std::vector<Expr> extents, F&& body, Where where = Where::current()) {
-    Loop(LoopKind::kParallel, std::move(extents), 0, Arity<F>(), [&body](Vars vars) { Call(body, vars); }, where);
+    Loop(LoopKind::kParallel, std::move(extents), 0, Arity<F>(), [&body](Vars vars) { Invoke(body, vars); }, where);
   }
   void Serial(const Expr& extent, const std::function<void(Expr)>& body, Where where = Where::current());
   void Unroll(const Expr& extent, const std::function<void(Expr)>& body, Where where = Where::current());
@@ -274,7 +274,7 @@ class Builder {
     }
   }
   template <class F>
-  static void Call(F& body, Vars v) {
+  static void Invoke(F& body, Vars v) {
     if constexpr (Arity<F>() == 1) body(v[0]);
     else if constexpr (Arity<F>() == 2) body(v[0], v[1]);
     else if constexpr (Arity<F>() == 3) body(v[0], v[1], v[2]);

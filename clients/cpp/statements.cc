@@ -97,13 +97,13 @@ void Builder::Mma(const Region& a, const Region& b, const Region& c, std::array<
       where);
 }
 
-Function Builder::Function(Language language, std::string symbol, std::string text) {
+kiln::Function Builder::Function(Language language, std::string symbol, std::string text) {
   std::vector<ir::Function>& functions = state_->module.functions;
   functions.push_back({ir::Language(language), std::move(symbol), std::move(text)});
   return kiln::Function(std::uint32_t(functions.size() - 1));
 }
 
-void Builder::Call(const class Function& function, const std::vector<Argument>& arguments, Where where) {
+void Builder::Call(const kiln::Function& function, const std::vector<Argument>& arguments, Where where) {
   ir::Call call{.function = ir::FunctionId(function.id_), .arguments = {}};
   for (const Argument& argument : arguments) {
     ir::Argument given{.value = state_->Take(argument.value_)};

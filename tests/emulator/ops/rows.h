@@ -185,7 +185,7 @@ inline constexpr Row kRows[] = {
 };
 
 // The function that rows call: the block's threads add a number to each of 128 elements.
-inline constexpr std::string_view kFunction = R"(  function @f0 llvm "shift" {
+inline constexpr std::string_view kFunction = R"text(  function @f0 llvm "shift" {
     "define void @shift(ptr addrspace(3) %tile, float %by) {"
     "  %first = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()"
     "  %step = call i32 @llvm.nvvm.read.ptx.sreg.ntid.x()"
@@ -205,7 +205,7 @@ inline constexpr std::string_view kFunction = R"(  function @f0 llvm "shift" {
     "declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()"
     "declare i32 @llvm.nvvm.read.ptx.sreg.ntid.x()"
   }
-)";
+)text";
 
 // Statements with the op for the body of a pipelined loop over %k (LoopTextOf). What they do differs from one iteration to the next.
 struct LoopRow {
