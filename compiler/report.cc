@@ -66,8 +66,8 @@ class Reporter {
                            "of blocks that share the steps of a tile, in the order of their numbers", "", stmt);
                        Exchange(op.sum, op.vector, stmt);
                      },
-                     ir::Ignored<ir::Let, ir::Store, ir::Assume, ir::Mma, ir::Call, ir::AnyElementwise, ir::Atomic, ir::Break, ir::Continue, ir::Arrive,
-                                 ir::Await, ir::Registers, ir::AsyncCommit>{},
+                     ir::Ignored<ir::Let, ir::Store, ir::Assume, ir::Mma, ir::Call, ir::AnyElementwise, ir::Atomic, ir::Break, ir::Continue,
+                                 ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit>{},
                  },
                  stmt.op);
     }
@@ -252,9 +252,9 @@ void CollectUsers(const ir::Module& module, const ir::Block& block, bool in_para
                    [&](const ir::Reduce& op) {
                      if (op.scratch) users[ir::Index(*op.scratch)].insert(number);
                    },
-                   ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Mma, ir::Call, ir::AnyElementwise, ir::Atomic, ir::Barrier,
-                               ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep,
-                               ir::PairSum, ir::StreamSum>{},
+                   ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Mma, ir::Call, ir::AnyElementwise, ir::Atomic,
+                               ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait,
+                               ir::RingStep, ir::PairSum, ir::StreamSum>{},
                },
                stmt.op);
   }

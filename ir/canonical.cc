@@ -12,7 +12,12 @@ namespace {
 // Every list is preceded by its length and every choice by a tag, so the bytes can be read in one way only.
 class Writer {
  public:
-  explicit Writer(const Module& module) : module_(module), vars_(module.vars.size()), buffers_(module.buffers.size()), functions_(module.functions.size()), exprs_(module.exprs.size()) {}
+  explicit Writer(const Module& module)
+      : module_(module),
+        vars_(module.vars.size()),
+        buffers_(module.buffers.size()),
+        functions_(module.functions.size()),
+        exprs_(module.exprs.size()) {}
 
   std::string Run() {
     Put(uint64_t(5));  // of this format

@@ -102,7 +102,10 @@ class Shuffled {
       if (field.name() == "value" && atomic->kind() == v1::ATOMIC_LOAD) return;
       if (field.name() == "compare" && atomic->kind() != v1::ATOMIC_COMPARE_EXCHANGE) return;
     }
-    const std::vector<uint32_t>& to = field.name() == "buffer" ? buffers_ : field.name() == "function" ? functions_ : field.name() == "var" || field.name() == "vars" ? vars_ : exprs_;
+    const std::vector<uint32_t>& to = field.name() == "buffer"                          ? buffers_
+                                      : field.name() == "function"                      ? functions_
+                                      : field.name() == "var" || field.name() == "vars" ? vars_
+                                                                                        : exprs_;
     const auto& reflection = *message.GetReflection();
     if (field.has_presence() && !reflection.HasField(message, &field)) return;
     if (!field.is_repeated()) return reflection.SetUInt32(&message, &field, to.at(reflection.GetUInt32(message, &field)));

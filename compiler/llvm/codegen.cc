@@ -53,6 +53,7 @@ class Generator {
       : context_(context), explain_(explain), hooks_(hooks), diagnostics_(diagnostics), result_(result), artifact_(artifact), generated_(generated) {}
 
   bool Run(const ir::Module& module) {
+    has_functions_ = !module.functions.empty();
     if (!ToLlvm(module)) return false;
     if (context_.target->emulated) return ToEmulator();
     return context_.target->family == target::Family::kNvptx ? ToPtx(module) : ToHsaco(module);
@@ -60,7 +61,8 @@ class Generator {
 
  private:
   bool Fail(std::string_view stage, const std::string& why) {
-    diagnostics_.Internal(std::string(stage) + ": " + why);
+    if (has_functions_) diagnostics_.Error(std::string(stage) + ": " + why, kOfFunctions);
+    else diagnostics_.Internal(std::string(stage) + ": " + why);
     return false;
   }
 
@@ -186,6 +188,7 @@ class Generator {
     if (!Succeeded("emit")) return false;
     if (!ptx) return Fail("emit", ptx.error());
     *ptx = WithDefinitions(*std::move(ptx), InPtx(module));
+    if (has_functions_) ptx->insert(0, kHasFunctions);
     if (explain_.assembly()) Dump("assembly", *ptx);
     artifact_.set_kind(v1::PTX);
     artifact_.set_code(*std::move(ptx));
@@ -274,6 +277,7 @@ class Generator {
   llvm::LLVMContext llvm_;
   std::unique_ptr<llvm::TargetMachine> machine_;
   std::unique_ptr<llvm::Module> code_;
+  bool has_functions_ = false;             // in other languages
   Pressure pressure_;                      // of the optimized code
   std::unique_ptr<llvm::Module> unmoved_;  // that TakeUnmovedIfItFits made and did not take
 };

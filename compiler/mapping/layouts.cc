@@ -8,7 +8,6 @@
 #include <numeric>
 #include <set>
 
-#include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/threads/fragment_uses.h"
 #include "compiler/analysis/threads/memory_runs.h"
 #include "compiler/mapping/crossed_loop.h"
@@ -21,7 +20,6 @@
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/shared.h"
 #include "ir/op.h"
-#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -525,22 +523,11 @@ class Inference {
   size_t looked_at_orders_ = 0;
 };
 
-// A function of another language finds a tile's rows one behind the other.
-void LayOutForCalls(ir::Module& module, const ir::Kernel& kernel) {
-  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
-    if (!IsCall(stmt)) return;
-    ir::ForEachBuffer(stmt.op, [&](BufferId id) {
-      if (module[id].space == Space::kShared) module[id].layout = RowMajorLayout(module.ShapeOf(id));
-    });
-  });
-}
-
 }  // namespace
 
 ir::Result Layouts(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
   for (ir::Kernel& kernel : module.kernels) {
     const size_t buffers = module.buffers.size();
-    LayOutForCalls(module, kernel);
     Expand(module, *context.target, kernel.body);
     ShiftLoops(module, kernel.body);
     Inference(module, kernel, context, diagnostics).Run();

@@ -217,7 +217,8 @@ class Decoder {
     const v1::Function& wire = wire_.functions(i);
     reader_.SetPlace("functions", i);
     reader_.RefuseUnknownFields(wire);
-    if (wire.language() < 1 || wire.language() > int(Language::kPtx)) reader_.Newer(fmt::format("language {} is not known here", int(wire.language())));
+    if (wire.language() < 1 || wire.language() > int(Language::kPtx))
+      reader_.Newer(fmt::format("language {} is not known here", int(wire.language())));
     module_.functions.push_back({Language(std::clamp(int(wire.language()), 1, int(Language::kPtx))), wire.symbol(), wire.text()});
   }
 

@@ -61,7 +61,7 @@ class RandomModule {
   std::optional<ExprId> Rank() { return clustered_ && Coin() ? std::optional(module_.exprs.Int(0)) : std::nullopt; }
 
   bool clustered_ = false;
-  ThreadRange threads_;  // that may come to the statement
+  ThreadRange threads_;       // that may come to the statement
   uint32_t all_threads_ = 0;  // of the kernel
   Module module_;
   std::vector<VarId> ints_, floats_;  // in scope: i32, f32

@@ -59,8 +59,8 @@ void CheckArgument(Verifier& verifier, const Argument& argument) {
   if (!verifier.CheckUsable(*argument.buffer)) return;
   const Buffer& buffer = verifier.module()[*argument.buffer];
   if ((buffer.space != Space::kGlobal && buffer.space != Space::kShared) || Bits(buffer.dtype) < 8) {
-    verifier.Error(fmt::format("{} in {} memory, of {}, has no address that a function could take", verifier.Name(*argument.buffer), Name(buffer.space),
-                               Name(buffer.dtype)),
+    verifier.Error(fmt::format("{} in {} memory, of {}, has no address that a function could take", verifier.Name(*argument.buffer),
+                               Name(buffer.space), Name(buffer.dtype)),
                    "give it tensors and shared tiles, of elements of 8 bits or more");
   }
 }
@@ -75,7 +75,8 @@ void Check(Verifier& verifier, const Call& op) {
                           "call one of the module's");
   }
   if (op.arguments.size() > kMaxArguments) {
-    verifier.Error(fmt::format("{} arguments; a call may have {}", op.arguments.size(), kMaxArguments), "pass the address of a tensor that holds them");
+    verifier.Error(fmt::format("{} arguments; a call may have {}", op.arguments.size(), kMaxArguments),
+                   "pass the address of a tensor that holds them");
   }
   for (const Argument& argument : op.arguments) CheckArgument(verifier, argument);
 }

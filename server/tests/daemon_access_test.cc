@@ -510,26 +510,6 @@ TEST_F(AccessTest, AnAccessFileSaysWhoIsWho) {
   EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Compile(MakeRequest(Order::kAnswer, 3)).status.ok(); }));
 }
 
-TEST_F(AccessTest, FunctionsInOtherLanguagesNeedAScopeOfTheirOwn) {
-  const std::string every = FormatScopes(kEveryScope);
-  EXPECT_THAT(every, ::testing::Not(::testing::HasSubstr("raw"))) << "nobody has it unless it is given";
-  const std::string without = NewToken("without", "t", every), with = NewToken("with", "t", "read,compile,raw");
-  daemon_->Start();
-  v1::CompileRequest request = MakeRequest(Order::kAnswer, 3);
-  request.set_module("kiln 1\nfunc @f() {\n  function @f0 llvm \"f\" {\n    \"\"\n  }\n  kernel @k grid(1) threads 32 blocks(%b) {\n    call @f0()\n  }\n}\n");
-  v1::CompileReply reply;
-  const grpc::Status refused = Compile(without, request, &reply);
-  EXPECT_EQ(refused.error_code(), StatusCode::PERMISSION_DENIED);
-  EXPECT_THAT(refused.error_message(), ::testing::HasSubstr("needs the scope raw"));
-  EXPECT_THAT(refused.error_message(), ::testing::HasSubstr("kilnd token new"));
-  EXPECT_EQ(daemon_->Stats().compiles(), 0u);
-  v1::CompileRequest explain = request;
-  explain.mutable_explain()->mutable_estimate();
-  EXPECT_EQ(Compile(without, explain, &reply).error_code(), StatusCode::PERMISSION_DENIED) << "to rank it is work of a worker, too";
-  EXPECT_TRUE(Compile(with, request, &reply).ok());
-  EXPECT_TRUE(Compile(without, request, &reply).ok()) << "what the tenant has is a hit";
-}
-
 TEST_F(AccessTest, ATenantExportsByTheKeysThatItIsTold) {
   const std::string mine = NewToken("mine", "t", "read,compile,admin");
   daemon_->Start();

@@ -59,7 +59,8 @@ Checked CheckDeclaration(const llvm::Function& function, const target::Target& t
     return Refused(fmt::format("LLVM 22 has no intrinsic {}", Quoted(function)), "the text may be of another version");
   }
   if (NeedsLibrary(function) && !MathOf(function, target.emulated)) {
-    return Refused(fmt::format("{} has no instruction", Quoted(function)), "compute it from exp, exp2, log, log2, pow, sin and cos of single numbers");
+    return Refused(fmt::format("{} has no instruction", Quoted(function)),
+                   "compute it from exp, exp2, log, log2, pow, sin and cos of single numbers");
   }
   const bool nvidia = target.family == target::Family::kNvptx;
   const bool foreign = IsOf(function, nvidia ? "llvm.amdgcn." : "llvm.nvvm.");
@@ -154,15 +155,31 @@ std::optional<ir::ExprOp> MathOf(const llvm::Function& intrinsic, bool emulated)
 
 bool IsEmulated(llvm::Intrinsic::ID intrinsic) {
   using namespace llvm::Intrinsic;
-  constexpr llvm::Intrinsic::ID kKnown[] = {nvvm_read_ptx_sreg_tid_x,    nvvm_read_ptx_sreg_tid_y,    nvvm_read_ptx_sreg_tid_z,
-                                            nvvm_read_ptx_sreg_ntid_x,   nvvm_read_ptx_sreg_ntid_y,   nvvm_read_ptx_sreg_ntid_z,
-                                            nvvm_read_ptx_sreg_ctaid_x,  nvvm_read_ptx_sreg_ctaid_y,  nvvm_read_ptx_sreg_ctaid_z,
-                                            nvvm_read_ptx_sreg_nctaid_x, nvvm_read_ptx_sreg_nctaid_y, nvvm_read_ptx_sreg_nctaid_z,
-                                            nvvm_read_ptx_sreg_laneid,   nvvm_read_ptx_sreg_warpsize, nvvm_barrier_cta_sync_aligned_all,
+  constexpr llvm::Intrinsic::ID kKnown[] = {nvvm_read_ptx_sreg_tid_x,
+                                            nvvm_read_ptx_sreg_tid_y,
+                                            nvvm_read_ptx_sreg_tid_z,
+                                            nvvm_read_ptx_sreg_ntid_x,
+                                            nvvm_read_ptx_sreg_ntid_y,
+                                            nvvm_read_ptx_sreg_ntid_z,
+                                            nvvm_read_ptx_sreg_ctaid_x,
+                                            nvvm_read_ptx_sreg_ctaid_y,
+                                            nvvm_read_ptx_sreg_ctaid_z,
+                                            nvvm_read_ptx_sreg_nctaid_x,
+                                            nvvm_read_ptx_sreg_nctaid_y,
+                                            nvvm_read_ptx_sreg_nctaid_z,
+                                            nvvm_read_ptx_sreg_laneid,
+                                            nvvm_read_ptx_sreg_warpsize,
+                                            nvvm_barrier_cta_sync_aligned_all,
                                             nvvm_barrier_cta_sync_all,
-                                            amdgcn_workitem_id_x,        amdgcn_workitem_id_y,        amdgcn_workitem_id_z,
-                                            amdgcn_workgroup_id_x,       amdgcn_workgroup_id_y,       amdgcn_workgroup_id_z,
-                                            amdgcn_s_barrier,            nvvm_saturate_f,             nvvm_rcp_approx_ftz_f};
+                                            amdgcn_workitem_id_x,
+                                            amdgcn_workitem_id_y,
+                                            amdgcn_workitem_id_z,
+                                            amdgcn_workgroup_id_x,
+                                            amdgcn_workgroup_id_y,
+                                            amdgcn_workgroup_id_z,
+                                            amdgcn_s_barrier,
+                                            nvvm_saturate_f,
+                                            nvvm_rcp_approx_ftz_f};
   return std::ranges::find(kKnown, intrinsic) != std::end(kKnown);
 }
 

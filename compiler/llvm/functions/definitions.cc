@@ -130,6 +130,9 @@ std::optional<std::pair<size_t, size_t>> FindDeclaration(std::string_view ptx, s
 
 std::expected<std::vector<PtxParameter>, Fault> ParametersOf(const ir::Function& function) {
   const std::string text = WithoutComments(function.text);
+  if (const size_t entry = text.find(".entry"); entry != std::string::npos) {
+    return std::unexpected(Fault{"the text has a kernel of its own", "leave it out, or make it a .func", LineAt(text, entry)});
+  }
   const size_t place = FindDefinition(text, function.symbol);
   if (place == std::string::npos) {
     return std::unexpected(Fault{fmt::format("the text does not define a function '{}'", function.symbol), "write .func and its name"});
@@ -144,8 +147,9 @@ std::expected<std::vector<PtxParameter>, Fault> ParametersOf(const ir::Function&
     const size_t comma = std::min(list.find(','), list.size());
     const std::optional<PtxParameter> parameter = ParameterOf(list.substr(0, comma));
     if (!parameter) {
-      return std::unexpected(Fault{fmt::format("parameter {} of '{}' is '{}'", parameters.size() + 1, function.symbol, Trimmed(list.substr(0, comma))),
-                                   "write .param and a type of 32 or 64 bits", line});
+      return std::unexpected(
+          Fault{fmt::format("parameter {} of '{}' is '{}'", parameters.size() + 1, function.symbol, Trimmed(list.substr(0, comma))),
+                "write .param and a type of 32 or 64 bits", line});
     }
     parameters.push_back(*parameter);
     list = Trimmed(list.substr(std::min(comma + 1, list.size())));

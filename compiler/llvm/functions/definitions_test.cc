@@ -53,6 +53,7 @@ TEST(Definitions, WhatNoCallCanGiveIsRefusedWithItsLine) {
   }
   EXPECT_FALSE(ParametersOf(Ptx("g", "/* .func g() { ret; }")));
   EXPECT_FALSE(ParametersOf(Ptx("g", ".func g(")));
+  EXPECT_EQ(ParametersOf(Ptx("g", ".func g() { ret; }\n.entry k() { ret; }")).error().line, 2u);
   EXPECT_FALSE(ParametersOf(Ptx("g", ".func")));
 }
 

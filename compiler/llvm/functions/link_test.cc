@@ -96,7 +96,8 @@ TEST_F(LinkTest, WhatHasNoPlaceInAKernelIsRefusedByName) {
   EXPECT_THAT(Refused(with("", "module asm \"nop\"")).message, HasSubstr("assembly outside of functions"));
   EXPECT_THAT(Refused(with("%v = call i32 @llvm.amdgcn.workitem.id.x()", "declare i32 @llvm.amdgcn.workitem.id.x()")).message,
               HasSubstr("is no instruction of cuda:sm_80"));
-  EXPECT_THAT(Refused(with("%v = call float @llvm.tan.f32(float 1.0)", "declare float @llvm.tan.f32(float)")).message, HasSubstr("has no instruction"));
+  EXPECT_THAT(Refused(with("%v = call float @llvm.tan.f32(float 1.0)", "declare float @llvm.tan.f32(float)")).message,
+              HasSubstr("has no instruction"));
   EXPECT_TRUE(Link(with("%v = call float @llvm.exp.f32(float 1.0)", "declare float @llvm.exp.f32(float)")));
   EXPECT_TRUE(Link(with("call void asm sideeffect \"nop;\", \"\"()")));
   EXPECT_THAT(Refused(with("call void asm sideeffect \"nop;\", \"\"()"), "emu:sm_80").message, HasSubstr("inline assembly"));

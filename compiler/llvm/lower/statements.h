@@ -9,10 +9,10 @@
 
 #include "compiler/llvm/lower/barriers.h"
 #include "compiler/llvm/lower/element_access.h"
+#include "compiler/llvm/lower/ops/calls.h"
 #include "compiler/llvm/lower/ops/reductions.h"
 #include "compiler/llvm/lower/ops/rings.h"
 #include "compiler/llvm/lower/ops/signals.h"
-#include "compiler/llvm/lower/ops/calls.h"
 #include "compiler/llvm/lower/ops/tensor_copies.h"
 
 namespace kiln::llvm_ir {

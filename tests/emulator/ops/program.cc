@@ -74,8 +74,8 @@ std::string TextOf(const Row& row) {
     out += CopyOf(tile, false);
   }
   const char* workspaces = Uses(row.statements, "P") ? "  workspace %P: global f32[2, 128]\n  workspace %F: global u32[2]\n" : "";
-  return fmt::format("kiln 1\nfunc @f({}) {{\n{}{}  kernel @k {} {{\n{}{}    let %v = 1{}\n{}  }}\n}}\n", params, FunctionOf(row.statements), workspaces,
-                     row.kernel, allocs, in, row.statements, out);
+  return fmt::format("kiln 1\nfunc @f({}) {{\n{}{}  kernel @k {} {{\n{}{}    let %v = 1{}\n{}  }}\n}}\n", params, FunctionOf(row.statements),
+                     workspaces, row.kernel, allocs, in, row.statements, out);
 }
 
 std::string LoopTextOf(std::string_view statements, Position position, std::string_view loop) {

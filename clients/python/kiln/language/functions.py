@@ -39,7 +39,8 @@ def _argument(value) -> ir.Argument:
         value = value.whole()
     if isinstance(value, Region):
         if value.buffer.space not in ("GLOBAL", "SHARED"):
-            raise error(f"T.call of {value.buffer.name}, which is no tensor and not in shared memory, so that it has no address: copy it to a T.alloc_shared")
+            raise error(f"T.call of {value.buffer.name}, which is no tensor and not in shared memory, so that it has no address: copy it to a "
+                        "T.alloc_shared")
         return ir.Argument(_place(value), value.buffer)
     return ir.Argument(const(value) if isinstance(value, bool) else as_expr(value))
 
@@ -48,8 +49,9 @@ def call(function, *arguments):
     """All threads of the block call the function together, each with its own values. A buffer or a slice of one gives the address of its first
     element; other arguments give their value. The function counts the block's threads along one dimension. It may read and write all of the
     buffers, and wait for the other threads; a buffer in shared memory lies there by rows. The statements behind it see what it did.
-    Shapes: any. Dtypes: as the function's. Targets: as the function's. Errors: TraceError for what T.llvm_function or T.ptx_function did not make, and
-    for buffers without an address. CompileError where types differ, where only some threads come, and without the scope ``raw``."""
+    Shapes: any. Dtypes: as the function's. Targets: as the function's. Errors: TraceError for what T.llvm_function or T.ptx_function did not make,
+    and for buffers without an address. CompileError where types differ, and where only some threads come. PERMISSION_DENIED without the scope
+    ``raw``."""
     if not isinstance(function, ir.Function):
         raise error(f"T.call of {function!r}; it calls what T.llvm_function or T.ptx_function makes")
     emit(ir.Call(function, [_argument(value) for value in arguments]))

@@ -83,9 +83,41 @@ def test_the_text_is_in_the_key(client):
     assert len(keys) == 3
 
 
+FILL = """
+define void @shift(ptr %row, i32 %n, float %by, i32 %thread) {
+  %first = icmp eq i32 %thread, 0
+  br i1 %first, label %do, label %end
+do:
+  %half = lshr i32 %n, 1
+  %bytes = shl i32 %half, 2
+  %q = getelementptr float, ptr %row, i32 %half
+  call void @llvm.memcpy.p0.p0.i32(ptr %q, ptr %row, i32 %bytes, i1 false)
+  call void @llvm.memset.p0.i32(ptr align 4 %row, i8 0, i32 16, i1 false)
+  br label %end
+end:
+  ret void
+}
+declare void @llvm.memcpy.p0.p0.i32(ptr, ptr, i32, i1)
+declare void @llvm.memset.p0.i32(ptr, i8, i32, i1)
+"""
+
+
+def test_copies_of_memory(client):
+    a, b = np.arange(256, dtype=np.float32).reshape(4, 64), np.zeros((4, 64), np.float32)
+    kernel = kiln.compile(shifted(T.llvm_function("shift", FILL)), target="emu:sm_80", client=client)
+    with kiln.emulation(check=True):
+        kernel(a, b)
+    expected = a.copy()
+    for count in (64, 32):
+        expected[:, count // 2 : count] = expected[:, : count // 2]
+        expected[:, :4] = 0
+    assert np.array_equal(b, expected)
+
+
 @pytest.mark.parametrize("function, target, match", [
     (T.ptx_function("shift_ptx", SHIFT_PTX), "hip:gfx942", "does not run PTX"),
-    (T.ptx_function("shift_ptx", SHIFT_PTX.replace(".param .f32 by", ".param .f64 by")), "cuda:sm_80", "parameter 2 of 'shift_ptx' is a float of 64 bits"),
+    (T.ptx_function("shift_ptx", SHIFT_PTX.replace(".param .f32 by", ".param .f64 by")), "cuda:sm_80",
+     "parameter 2 of 'shift_ptx' is a float of 64 bits"),
     (T.ptx_function("shift_ptx", SHIFT_PTX.replace(", .param .f32 by", "")), "cuda:sm_80", "line 2 of .*|takes 1 parameters, and the call gives 2"),
 ])
 def test_refusals(client, function, target, match):

@@ -14,7 +14,10 @@
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/Analysis/TargetTransformInfo.h>
 #include <llvm/IR/InstIterator.h>
+#include <llvm/IR/IntrinsicInst.h>
+#include <llvm/Transforms/Utils/LowerMemIntrinsics.h>
 #pragma GCC diagnostic pop
 
 namespace kiln::llvm_ir {
@@ -135,6 +138,7 @@ void Calls::Complete(llvm::Function& linked) {
     }
   }
   for (llvm::CallInst* call : calls) {
+    if (target().emulated && WriteOut(*call)) continue;
     const std::optional<ir::ExprOp> math = MathOf(*call->getCalledFunction(), target().emulated);
     if (!math && !(target().emulated && IsEmulated(call->getIntrinsicID()))) continue;
     b().SetInsertPoint(call);
@@ -144,9 +148,26 @@ void Calls::Complete(llvm::Function& linked) {
   }
 }
 
+// The emulator sees what single loads and stores touch.
+bool Calls::WriteOut(llvm::CallInst& call) {
+  const llvm::TargetTransformInfo costs(context().out().getDataLayout());
+  if (auto* copy = llvm::dyn_cast<llvm::MemCpyInst>(&call)) {
+    llvm::expandMemCpyAsLoop(copy, costs);
+  } else if (auto* set = llvm::dyn_cast<llvm::MemSetInst>(&call)) {
+    llvm::expandMemSetAsLoop(set);
+  } else if (auto* move = llvm::dyn_cast<llvm::MemMoveInst>(&call); move == nullptr || !llvm::expandMemMoveAsLoop(move, costs)) {
+    return false;
+  }
+  call.eraseFromParent();
+  return true;
+}
+
 Value* Calls::Math(ir::ExprOp op, llvm::CallInst& call) {
   const llvm::Type* type = call.getType();
-  const ir::DType dtype = type->isHalfTy() ? ir::DType::kF16 : type->isBFloatTy() ? ir::DType::kBF16 : type->isDoubleTy() ? ir::DType::kF64 : ir::DType::kF32;
+  const ir::DType dtype = type->isHalfTy()     ? ir::DType::kF16
+                          : type->isBFloatTy() ? ir::DType::kBF16
+                          : type->isDoubleTy() ? ir::DType::kF64
+                                               : ir::DType::kF32;
   const Values arguments(call.arg_begin(), call.arg_end());
   return device().Math(op, dtype, arguments, context().request().options.fast_math());
 }
@@ -179,14 +200,16 @@ Value* Calls::Emulated(llvm::CallInst& call) {
     case amdgcn_s_barrier: device().Barrier(); return nullptr;
     case nvvm_rcp_approx_ftz_f: return b().CreateFDiv(llvm::ConstantFP::get(call.getType(), 1), call.getArgOperand(0));
     case nvvm_saturate_f:  // of NaN: 0
-      return b().CreateMinNum(b().CreateMaxNum(call.getArgOperand(0), llvm::ConstantFP::get(call.getType(), 0)), llvm::ConstantFP::get(call.getType(), 1));
+      return b().CreateMinNum(b().CreateMaxNum(call.getArgOperand(0), llvm::ConstantFP::get(call.getType(), 0)),
+                              llvm::ConstantFP::get(call.getType(), 1));
     default: return I32(0);  // threads count along one dimension
   }
 }
 
 void Calls::Refuse(const ir::Function& function, const Fault& fault) {
-  const std::string place = fault.line == 0 ? fmt::format("the text of '{}'", function.symbol)
-                                            : fmt::format("line {} of the text of '{}', {}", fault.line, function.symbol, LineOf(function.text, fault.line));
+  const std::string place = fault.line == 0
+                                ? fmt::format("the text of '{}'", function.symbol)
+                                : fmt::format("line {} of the text of '{}', {}", fault.line, function.symbol, LineOf(function.text, fault.line));
   context().diagnostics().Error(fmt::format("{}: {}", place, fault.message), fault.hint, context().loc());
 }
 

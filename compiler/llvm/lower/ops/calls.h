@@ -30,6 +30,7 @@ class Calls : Part {
   llvm::Function* Declared(const ir::Function& function, std::span<Value* const> arguments);
   // Writes what the target has in the place of intrinsics that it has not.
   void Complete(llvm::Function& linked);
+  bool WriteOut(llvm::CallInst& call);
   Value* Math(ir::ExprOp op, llvm::CallInst& call);
   Value* Emulated(llvm::CallInst& call);
   void Refuse(const ir::Function& function, const Fault& fault);

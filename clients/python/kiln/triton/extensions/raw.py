@@ -59,9 +59,9 @@ class Foreign:
 
 def dialect(*, name: str, file=None, source=None, extern_func_name=None, compiler="clang", library=None, deferred=False, defines=None, target="bc",
             **others):
-    """The decorator of a function in another language. ``name``: that language: llvm (LLVM's IR), ptx, cuda or mlir. Its text stands in ``file`` or is
-    ``source``, and defines ``extern_func_name``, which is the decorated function's name unless it is given. ``defines``: macros of CUDA C++. Where
-    kernels call the function it is compiled with them, so that ``deferred`` says nothing more."""
+    """The decorator of a function in another language. ``name``: that language: llvm (LLVM's IR), ptx, cuda or mlir. Its text stands in ``file`` or
+    is ``source``, and defines ``extern_func_name``, which is the decorated function's name unless it is given. ``defines``: macros of CUDA C++.
+    Where kernels call the function it is compiled with them, so that ``deferred`` says nothing more."""
     if others:
         raise TypeError(f"tle.raw.dialect does not know {', '.join(others)}; it takes name, file, source, extern_func_name, compiler, library, "
                         "deferred, defines and target")
@@ -83,7 +83,8 @@ def _refusal(name: str, has_no_text: bool, compiler, library, defines, target) -
     if name not in LANGUAGES:
         return f"the dialect {name!r} is not part of Kiln, which knows {_LANGUAGES}: " + _INSTEAD.get(name, "write the function in one of these")
     if library is not None:
-        return f"library={library!r} is not part of Kiln, which links functions with nothing: " + _INSTEAD.get(library, "define what it calls in its text")
+        instead = _INSTEAD.get(library, "define what it calls in its text")
+        return f"library={library!r} is not part of Kiln, which links functions with nothing: {instead}"
     if has_no_text:
         return "it has no text: give it a file or a source (a body that builds MLIR by its Python bindings is not run)"
     if compiler != "clang":

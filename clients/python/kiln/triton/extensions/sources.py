@@ -78,7 +78,8 @@ def _cuda(func, source: str, target: str) -> ir.Function:
     folder = str(pathlib.Path(func.file).resolve().parent) if func.file is not None else None
     # What a toolkit makes of functions such as expf is for GPUs.
     toolkit = None if target.startswith("emu:") else _toolkit()
-    text = _compiled(source, arch[1], toolkit, tuple(sorted((str(k), str(v)) for k, v in func.defines.items())), folder, func.file or f"{func.__name__}.cu")
+    macros = tuple(sorted((str(macro), str(value)) for macro, value in func.defines.items()))
+    text = _compiled(source, arch[1], toolkit, macros, folder, func.file or f"{func.__name__}.cu")
     return ir.Function("LANGUAGE_LLVM", _defined(text, func.symbol), text)
 
 
