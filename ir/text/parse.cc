@@ -261,7 +261,10 @@ void Parser::ParseFunction() {
 std::string Parser::ParseString() {
   const Token token = token_;
   std::optional<std::string> value = Unescaped(ExpectKind(Token::kString, "a text between quotes"));
-  if (!value) FailAt(token, "a \\ in a text before something else than \\, \" and x with two hexadecimal digits");
+  if (!value && !failed_) {  // the lines behind it can be read
+    diagnostics_.Error(fmt::format("column {}: a \\ in a text before something else than \\, \" and x with two hexadecimal digits", token.column), {},
+                       {0, token.line}, std::string(lexer_.Line(token.line)));
+  }
   return std::move(value).value_or("");
 }
 
