@@ -464,6 +464,39 @@ def test_mlir_runs():
     assert np.array_equal(c, a + b)
 
 
+SCALE_MLIR = """
+func.func @scale(%out: memref<?xf32, 3>, %from: memref<?xf32, 3>, %by: f32) {
+  %zero = arith.constant 0 : index
+  %tid = nvvm.read.ptx.sreg.tid.x : i32
+  %ntid = nvvm.read.ptx.sreg.ntid.x : i32
+  %first = arith.index_cast %tid : i32 to index
+  %step = arith.index_cast %ntid : i32 to index
+  %size = memref.dim %from, %zero : memref<?xf32, 3>
+  scf.for %i = %first to %size step %step {
+    %v = memref.load %from[%i] : memref<?xf32, 3>
+    %w = arith.mulf %v, %by : f32
+    memref.store %w, %out[%i] : memref<?xf32, 3>
+  }
+  return
+}
+"""
+scaled_by_mlir = raw.dialect(name="mlir", source=SCALE_MLIR, extern_func_name="scale")(add.function)
+
+
+@triton.jit
+def scale_by_mlir(x, y, n: tl.constexpr):
+    i = tl.arange(0, n)
+    tl.store(y + i, raw.call(scaled_by_mlir, [tl.zeros([n], tl.float32), tl.load(x + i), 3.0], output_indices=[0]))
+
+
+@needs_mlir
+def test_blocks_are_memrefs_of_mlir():
+    x = np.arange(256, dtype=np.float32)
+    y = np.full_like(x, np.nan)
+    scale_by_mlir[(1,)](x, y, 256)
+    assert np.array_equal(y, x * 3)
+
+
 def test_a_hint_is_told_of():
     @triton.jit
     def hinted(a, b, c, n):
