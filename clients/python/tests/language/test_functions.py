@@ -83,6 +83,47 @@ def test_the_text_is_in_the_key(client):
     assert len(keys) == 3
 
 
+DOTTED = """
+define internal i32 @own.number() {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  ret i32 %tid
+}
+define void @my.shift(ptr %row, i32 %n, float %by, i32 %thread) {
+  %i = call i32 @own.number()
+  %inside = icmp slt i32 %i, %n
+  br i1 %inside, label %do, label %end
+do:
+  %p = getelementptr float, ptr %row, i32 %i
+  %v = load float, ptr %p
+  %w = fadd float %v, %by
+  store float %w, ptr %p
+  br label %end
+end:
+  ret void
+}
+declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+"""
+
+
+def test_names_with_dots(client):
+    a, b = np.arange(256, dtype=np.float32).reshape(4, 64), np.zeros((4, 64), np.float32)
+    kiln.compile(shifted(T.llvm_function("my.shift", DOTTED)), target="emu:sm_80", client=client)(a, b)
+    assert np.array_equal(b, a + 2 + (np.arange(64) < 32))
+
+
+def test_each_call_is_checked(client):
+    function = T.llvm_function("shift", SHIFT)
+
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            T.call(function, A, T.int32(64), T.float32(1), T.get_thread_binding())
+            T.call(function, A)
+
+    with pytest.raises(kiln.CompileError, match="'shift' takes 4 parameters, and the call gives 1"):
+        client.compile(main, "cuda:sm_80")
+
+
 FILL = """
 define void @shift(ptr %row, i32 %n, float %by, i32 %thread) {
   %first = icmp eq i32 %thread, 0

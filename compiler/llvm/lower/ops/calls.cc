@@ -59,18 +59,18 @@ void Calls::CallText(const ir::Call& call, const Values& given) {
 llvm::Function* Calls::Linked(const ir::Call& call, const Values& given) {
   const ir::Function& function = module()[call.function];
   const uint32_t statement = target().emulated ? context().loc().line : 0;
-  llvm::Function*& linked = linked_[{call.function, statement}];
-  if (linked != nullptr) return linked;
   std::vector<llvm::Type*> types;
   for (const Value* value : given) types.push_back(value->getType());
-  const std::string name = fmt::format("{}.f{}.{}", context().function()->getName().str(), ir::Index(call.function), statement);
+  llvm::Function*& linked = linked_[{call.function, statement, types}];
+  if (linked != nullptr) return linked;
+  const std::string name = fmt::format("{}.linked{}", context().function()->getName().str(), linked_.size());
   const auto made = LinkText(function, types, target(), name, context().out());
   if (!made) {
     Refuse(function, made.error());
     return nullptr;
   }
   linked = *made;
-  Complete(*linked);
+  Complete(name + ".");
   return linked;
 }
 
@@ -126,9 +126,8 @@ llvm::Function* Calls::Declared(const ir::Function& function, std::span<Value* c
   return nullptr;
 }
 
-void Calls::Complete(llvm::Function& linked) {
+void Calls::Complete(const std::string& prefix) {
   const llvm::IRBuilderBase::InsertPointGuard guard(b());
-  const llvm::StringRef prefix = linked.getName().substr(0, linked.getName().size() - linked.getName().rsplit('.').second.size());
   std::vector<llvm::CallInst*> calls;
   for (llvm::Function& function : context().out()) {
     if (!function.getName().starts_with(prefix)) continue;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls of functions in other languages. Each text is linked once for a kernel; on the emulator once for a statement, whose number its accesses have.
+// Calls of functions in other languages. Each text is linked once for a kernel and the types that calls give; on the emulator once for a statement,
+// whose number its accesses have.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <span>
-#include <utility>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "compiler/llvm/functions/fault.h"
 #include "compiler/llvm/lower/memory.h"
@@ -29,7 +32,8 @@ class Calls : Part {
   llvm::Function* Linked(const ir::Call& call, const Values& given);
   llvm::Function* Declared(const ir::Function& function, std::span<Value* const> arguments);
   // Writes what the target has in the place of intrinsics that it has not.
-  void Complete(llvm::Function& linked);
+  // `prefix`: what the names of the text's functions begin with.
+  void Complete(const std::string& prefix);
   bool WriteOut(llvm::CallInst& call);
   Value* Math(ir::ExprOp op, llvm::CallInst& call);
   Value* Emulated(llvm::CallInst& call);
@@ -37,7 +41,7 @@ class Calls : Part {
 
   Evaluator& evaluator_;
   Memory& memory_;
-  std::map<std::pair<ir::FunctionId, uint32_t>, llvm::Function*> linked_;
+  std::map<std::tuple<ir::FunctionId, uint32_t, std::vector<llvm::Type*>>, llvm::Function*> linked_;
 };
 
 }  // namespace kiln::llvm_ir
