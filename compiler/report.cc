@@ -10,6 +10,7 @@
 #include "compiler/rules/shared.h"
 #include "compiler/rules/tensor.h"
 #include "compiler/synchronize/shared_memory.h"
+#include "ir/enum_text.h"
 #include "ir/op.h"
 #include "ir/text/print.h"
 
@@ -66,8 +67,13 @@ class Reporter {
                            "of blocks that share the steps of a tile, in the order of their numbers", "", stmt);
                        Exchange(op.sum, op.vector, stmt);
                      },
-                     ir::Ignored<ir::Let, ir::Store, ir::Assume, ir::Mma, ir::Call, ir::AnyElementwise, ir::Atomic, ir::Break, ir::Continue,
-                                 ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit>{},
+                     [&](const ir::Call& op) {
+                       const ir::Function& function = module_[op.function];
+                       Add("instructions", function.symbol, fmt::format("a function in {}, as it is", ir::Name(function.language)),
+                           "all threads call it; what stands around it keeps its order", stmt);
+                     },
+                     ir::Ignored<ir::Let, ir::Store, ir::Assume, ir::Mma, ir::AnyElementwise, ir::Atomic, ir::Break, ir::Continue, ir::Arrive,
+                                 ir::Await, ir::Registers, ir::AsyncCommit>{},
                  },
                  stmt.op);
     }

@@ -375,6 +375,40 @@ def test_parts_of_buffers():
     assert np.array_equal(y, np.concatenate([np.zeros(32), x[32:] * 2])[::-1])
 
 
+FLIP_LLVM = """
+define void @flip(ptr %all, ptr %row, i64 %offset, i64 %size, i64 %stride) {
+  %i = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %p = getelementptr i8, ptr %row, i32 %i
+  %v = load i8, ptr %p
+  %w = xor i8 %v, 1
+  store i8 %w, ptr %p
+  ret void
+}
+""" + SPECIAL
+
+
+@raw.dialect(name="llvm", source=FLIP_LLVM)
+def flip(*args):
+    ...
+
+
+@triton.jit
+def flipped(x, y, n: tl.constexpr):
+    """Of bits, and of a buffer, which the call gives back."""
+    i = tl.arange(0, n)
+    odd = raw.call(flip, [tl.load(x + i) > 5], output_indices=[0])
+    buffer = tle.gpu.alloc([n], tl.int8)
+    buffer.store(i.to(tl.int8))
+    same = raw.call(flip, [buffer], output_indices=[0])
+    tl.store(y + i, tl.where(odd, same.load().to(tl.float32), -1))
+
+
+def test_bits_and_buffers_come_back():
+    x, y = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
+    flipped[(1,)](x, y, 32, num_warps=1)
+    assert np.array_equal(y, np.where(x > 5, -1, np.arange(32) ^ 1))
+
+
 SOFTMAX_CUDA = """
 #define SHARED __attribute__((address_space(3)))
 template <int N>

@@ -134,7 +134,7 @@ def _call(b, func, args=(), output_indices=None, hint=""):
     blocks = [i for i in outputs if isinstance(given[i], Value)]
     op = b.emit("tle.call", [leaf for x in given for leaf in leaves_of(x)], [(given[i].element, given[i].shape) for i in blocks], given=tuple(given),
                 blocks=tuple(blocks), function=_function(b, func))
-    results = dict(zip(blocks, op.results))
+    results = {i: b.condition(result) if _is_of_bits(args[i]) else result for i, result in zip(blocks, op.results)}
     found = tuple(results.get(i, given[i]) for i in outputs)
     return None if not found else found[0] if len(found) == 1 else found
 
@@ -145,6 +145,11 @@ def _function(b, func: Foreign) -> ir.Function:
     return text_of(func, source, b.target)
 
 
+def _is_of_bits(x) -> bool:
+    """A block of bits, which memory has as bytes."""
+    return isinstance(x, Value) and bool(x.shape) and x.element.is_bool()
+
+
 def _argument(b, x):
     """A scalar, a block or a buffer."""
     if isinstance(x, buffered_tensor):
@@ -152,7 +157,7 @@ def _argument(b, x):
     x = b.constant(x) if is_number(x) else b.value(x, "an argument of tle.raw.call")
     if x.element.is_ptr() and x.shape:
         raise Refusal("a block of pointers as an argument of tle.raw.call; give the pointer to which it adds, and its offsets as numbers")
-    return b.cast(x, ty.int8) if x.shape and x.element.is_bool() else x
+    return b.cast(x, ty.int8) if _is_of_bits(x) else x
 
 
 def _named(package: str, name: str) -> Builtin:
