@@ -9,7 +9,8 @@ import pytest
 import triton
 import triton.experimental.tle.raw as raw
 import triton.language as tl
-from raw_test import ADD_LLVM, add, needs_clang, of_mlir, sum_by, vectors
+from raw_mlir_test import of_mlir
+from raw_test import ADD_LLVM, add, needs_clang, sum_by, vectors
 
 import kiln
 from kiln.triton.extensions import sources

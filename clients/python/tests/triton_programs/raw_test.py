@@ -19,7 +19,6 @@ from kiln.triton.extensions import sources
 
 needs_clang = pytest.mark.skipif(shutil.which(os.environ.get("KILN_CLANG", "clang-22")) is None,
                                  reason="SKIPPED, NOTHING WAS RUN: clang-22 is not installed")
-needs_mlir = pytest.mark.skipif(shutil.which("mlir-opt-22") is None, reason="SKIPPED, NOTHING WAS RUN: mlir-22-tools is not installed")
 needs_toolkit = pytest.mark.skipif(sources._toolkit() is None, reason="no toolkit of CUDA is installed, and none is needed")
 SPECIAL = "".join(f"declare i32 @llvm.nvvm.read.ptx.sreg.{name}()\n" for name in ("tid.x", "ntid.x", "ctaid.x"))
 
@@ -455,6 +454,18 @@ def test_a_softmax_in_cuda(toolkit, monkeypatch):
 # The key.
 
 
+@needs_clang
+def test_what_a_text_includes_is_read_anew(tmp_path):
+    file, header = tmp_path / "add.cu", tmp_path / "weight.h"
+    file.write_text('#include "weight.h"\n' + ADD_CUDA)
+    texts = []
+    for weight in (2, 3):
+        header.write_text(f"#define WEIGHT {weight}\n")
+        function = raw.dialect(name="cuda", file=file, extern_func_name="add_cuda")(add.function)
+        texts.append(sources.text_of(function, function.source(), "emu:sm_80").text)
+    assert texts[0] != texts[1]
+
+
 def test_two_texts_are_two_kernels(tmp_path):
     file = tmp_path / "add.ll"
     file.write_text(ADD_LLVM)
@@ -464,71 +475,6 @@ def test_two_texts_are_two_kernels(tmp_path):
     file.write_text(ADD_LLVM.replace("fadd", "fsub"))
     sum_by[(3,)](*second, 300, F=from_file)
     assert np.array_equal(first[2], first[0] + first[1]) and np.array_equal(second[2], second[0] - second[1])
-
-
-# MLIR.
-
-ADD_MLIR = """
-func.func @add(%a: !llvm.ptr<1>, %b: !llvm.ptr<1>, %c: !llvm.ptr<1>, %n: i32) {
-  %tid = nvvm.read.ptx.sreg.tid.x : i32
-  %ntid = nvvm.read.ptx.sreg.ntid.x : i32
-  %block = nvvm.read.ptx.sreg.ctaid.x : i32
-  %base = arith.muli %block, %ntid : i32
-  %i = arith.addi %base, %tid : i32
-  %inside = arith.cmpi slt, %i, %n : i32
-  scf.if %inside {
-    %pa = llvm.getelementptr %a[%i] : (!llvm.ptr<1>, i32) -> !llvm.ptr<1>, f32
-    %pb = llvm.getelementptr %b[%i] : (!llvm.ptr<1>, i32) -> !llvm.ptr<1>, f32
-    %pc = llvm.getelementptr %c[%i] : (!llvm.ptr<1>, i32) -> !llvm.ptr<1>, f32
-    %va = llvm.load %pa : !llvm.ptr<1> -> f32
-    %vb = llvm.load %pb : !llvm.ptr<1> -> f32
-    %sum = arith.addf %va, %vb : f32
-    llvm.store %sum, %pc : f32, !llvm.ptr<1>
-  }
-  return
-}
-"""
-of_mlir = raw.dialect(name="mlir", source=ADD_MLIR)(add.function)
-
-
-@needs_mlir
-def test_mlir_runs():
-    a, b, c = vectors()
-    sum_by[(3,)](a, b, c, len(a), F=of_mlir)
-    assert np.array_equal(c, a + b)
-
-
-SCALE_MLIR = """
-func.func @scale(%out: memref<?xf32, 3>, %from: memref<?xf32, 3>, %by: f32) {
-  %zero = arith.constant 0 : index
-  %tid = nvvm.read.ptx.sreg.tid.x : i32
-  %ntid = nvvm.read.ptx.sreg.ntid.x : i32
-  %first = arith.index_cast %tid : i32 to index
-  %step = arith.index_cast %ntid : i32 to index
-  %size = memref.dim %from, %zero : memref<?xf32, 3>
-  scf.for %i = %first to %size step %step {
-    %v = memref.load %from[%i] : memref<?xf32, 3>
-    %w = arith.mulf %v, %by : f32
-    memref.store %w, %out[%i] : memref<?xf32, 3>
-  }
-  return
-}
-"""
-scaled_by_mlir = raw.dialect(name="mlir", source=SCALE_MLIR, extern_func_name="scale")(add.function)
-
-
-@triton.jit
-def scale_by_mlir(x, y, n: tl.constexpr):
-    i = tl.arange(0, n)
-    tl.store(y + i, raw.call(scaled_by_mlir, [tl.zeros([n], tl.float32), tl.load(x + i), 3.0], output_indices=[0]))
-
-
-@needs_mlir
-def test_blocks_are_memrefs_of_mlir():
-    x = np.arange(256, dtype=np.float32)
-    y = np.full_like(x, np.nan)
-    scale_by_mlir[(1,)](x, y, 256)
-    assert np.array_equal(y, x * 3)
 
 
 def test_a_hint_is_told_of():

@@ -79,7 +79,8 @@ def _cuda(func, source: str, target: str) -> ir.Function:
     # What a toolkit makes of functions such as expf is for GPUs.
     toolkit = None if target.startswith("emu:") else _toolkit()
     macros = tuple(sorted((str(macro), str(value)) for macro, value in func.defines.items()))
-    text = _compiled(source, arch[1], toolkit, macros, folder, func.file or f"{func.__name__}.cu")
+    compiled = _compiled.__wrapped__ if '#include "' in source else _compiled  # what it includes may have changed
+    text = compiled(source, arch[1], toolkit, macros, folder, func.file or f"{func.__name__}.cu")
     return ir.Function("LANGUAGE_LLVM", _defined(text, func.symbol), text)
 
 
