@@ -159,12 +159,6 @@ void AddAssumptions(const ir::Module& module, HostExprWriter& host, ExprId cond,
                                                    : v1::Assumption::LE);
 }
 
-// Whether an access stands for one to another tensor that may alias this one. The call decides whether the two overlap, so it does not
-// count here.
-bool IsOfAnAlias(const ir::Module& module, const Access& access) {
-  return access.tile && access.extents.empty() && !module[access.buffer].shape.empty();
-}
-
 struct Accessed {
   std::set<BufferId> written, any;
 };
@@ -175,7 +169,8 @@ Accessed AccessedBy(const ir::Module& module) {
     ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
       for (const Access& access : AccessesOf(module, stmt)) {
         accessed.any.insert(module.RootOf(access.buffer));
-        if (access.write && !IsOfAnAlias(module, access)) accessed.written.insert(module.RootOf(access.buffer));
+        // Whether two tensors overlap is for the call to decide.
+        if (access.write && !access.of_alias) accessed.written.insert(module.RootOf(access.buffer));
       }
     });
   }

@@ -10,6 +10,7 @@
 #include "compiler/rules/shared.h"
 #include "compiler/rules/tensor.h"
 #include "compiler/synchronize/shared_memory.h"
+#include "ir/enum_text.h"
 #include "ir/op.h"
 #include "ir/text/print.h"
 
@@ -65,6 +66,11 @@ class Reporter {
                        Add("stream_k", fmt::format("sum of {}", module_[op.sum].name),
                            "of blocks that share the steps of a tile, in the order of their numbers", "", stmt);
                        Exchange(op.sum, op.vector, stmt);
+                     },
+                     [&](const ir::Call& op) {
+                       const ir::Function& function = module_[op.function];
+                       Add("instructions", function.symbol, fmt::format("a function in {}, as it is", ir::Name(function.language)),
+                           "all threads call it; what stands around it keeps its order", stmt);
                      },
                      ir::Ignored<ir::Let, ir::Store, ir::Assume, ir::Mma, ir::AnyElementwise, ir::Atomic, ir::Break, ir::Continue, ir::Arrive,
                                  ir::Await, ir::Registers, ir::AsyncCommit>{},
@@ -252,9 +258,9 @@ void CollectUsers(const ir::Module& module, const ir::Block& block, bool in_para
                    [&](const ir::Reduce& op) {
                      if (op.scratch) users[ir::Index(*op.scratch)].insert(number);
                    },
-                   ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Mma, ir::AnyElementwise, ir::Atomic, ir::Barrier,
-                               ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep,
-                               ir::PairSum, ir::StreamSum>{},
+                   ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Mma, ir::Call, ir::AnyElementwise, ir::Atomic,
+                               ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait,
+                               ir::RingStep, ir::PairSum, ir::StreamSum>{},
                },
                stmt.op);
   }

@@ -12,7 +12,12 @@ namespace {
 // Every list is preceded by its length and every choice by a tag, so the bytes can be read in one way only.
 class Writer {
  public:
-  explicit Writer(const Module& module) : module_(module), vars_(module.vars.size()), buffers_(module.buffers.size()), exprs_(module.exprs.size()) {}
+  explicit Writer(const Module& module)
+      : module_(module),
+        vars_(module.vars.size()),
+        buffers_(module.buffers.size()),
+        functions_(module.functions.size()),
+        exprs_(module.exprs.size()) {}
 
   std::string Run() {
     Put(uint64_t(5));  // of this format
@@ -38,6 +43,7 @@ class Writer {
   void Uses(BufferId buffer) { Put(buffer); }
   void Declares(BufferId buffer, std::string_view) { Put(buffer); }
   void Binds(VarId var, std::string_view) { Put(var); }
+  void Calls(FunctionId function, std::string_view) { Put(function); }
   void Body(const Block& block, std::string_view) { PutBlock(block); }
   void Is(const auto& value, Label) { Put(value); }
   void Decided(const auto& value, std::string_view) { Put(value); }
@@ -136,6 +142,13 @@ class Writer {
     Put(uint64_t(buffer.shared_offset.value_or(-1)));
     Put(buffer.view);
   }
+  void Put(FunctionId id) {
+    if (Known(functions_[Index(id)], function_count_)) return;
+    const Function& function = module_[id];
+    Put(function.language);
+    Put(function.symbol);
+    Put(function.text);
+  }
   void Put(ExprId id) {
     // Operands come first, both in the numbering and in the bytes.
     if (uint32_t number = exprs_[Index(id)]; number != 0) return Put(uint64_t(number));
@@ -171,8 +184,8 @@ class Writer {
   }
 
   const Module& module_;
-  std::vector<uint32_t> vars_, buffers_, exprs_;  // numbers by first use
-  uint32_t var_count_ = 0, buffer_count_ = 0, expr_count_ = 0;
+  std::vector<uint32_t> vars_, buffers_, functions_, exprs_;  // numbers by first use
+  uint32_t var_count_ = 0, buffer_count_ = 0, function_count_ = 0, expr_count_ = 0;
   std::string out_;
 };
 

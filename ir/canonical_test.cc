@@ -27,6 +27,7 @@ class Shuffled {
   Shuffled(const v1::Module& wire, uint32_t seed) : random_(seed), out_(wire) {
     vars_ = ShuffleTable(*out_.mutable_vars());
     buffers_ = ShuffleTable(*out_.mutable_buffers());
+    functions_ = ShuffleTable(*out_.mutable_functions());
     SpreadExprs();
     for (v1::Param& param : *out_.mutable_params()) {
       if (param.has_tensor()) param.set_tensor(buffers_[param.tensor()]);
@@ -101,7 +102,10 @@ class Shuffled {
       if (field.name() == "value" && atomic->kind() == v1::ATOMIC_LOAD) return;
       if (field.name() == "compare" && atomic->kind() != v1::ATOMIC_COMPARE_EXCHANGE) return;
     }
-    const std::vector<uint32_t>& to = field.name() == "buffer" ? buffers_ : field.name() == "var" || field.name() == "vars" ? vars_ : exprs_;
+    const std::vector<uint32_t>& to = field.name() == "buffer"                          ? buffers_
+                                      : field.name() == "function"                      ? functions_
+                                      : field.name() == "var" || field.name() == "vars" ? vars_
+                                                                                        : exprs_;
     const auto& reflection = *message.GetReflection();
     if (field.has_presence() && !reflection.HasField(message, &field)) return;
     if (!field.is_repeated()) return reflection.SetUInt32(&message, &field, to.at(reflection.GetUInt32(message, &field)));
@@ -112,7 +116,7 @@ class Shuffled {
 
   std::mt19937 random_;
   v1::Module out_;
-  std::vector<uint32_t> vars_, buffers_, exprs_;  // old index → new
+  std::vector<uint32_t> vars_, buffers_, functions_, exprs_;  // old index → new
 };
 
 std::string CanonicalOf(const v1::Module& wire) {
@@ -171,6 +175,12 @@ TEST(Canonical, DifferentProgramsDiffer) {
 TEST(Canonical, EveryDetailCounts) {
   const std::string text = R"(kiln 1
 func @f[%m](%A: global f32[%m, 8] strides(8, 1) pad(1.0), %B: global f32[4, 8]) outputs(1) {
+  function @f0 llvm "g" {
+    "define void @g"
+  }
+  function @f1 ptx "h" {
+    ""
+  }
   workspace %W: global f32[8]
   kernel @k grid(2) threads 64 cluster(2) raster 2 min_blocks 2 blocks(%b) {
     %s = alloc shared f32[4, 8]
@@ -185,9 +195,18 @@ func @f[%m](%A: global f32[%m, 8] strides(8, 1) pad(1.0), %B: global f32[4, 8]) 
     while %b < 9 { break }
     let %x = %b + 5
     assume %x != 7
+    call @f0(&%A[3], %x)
   }
 })";
   const std::pair<std::string_view, std::string_view> edits[] = {
+      {"define void", "define i32"},
+      {"\"g\"", "\"f\""},
+      {"llvm", "ptx"},
+      {"call @f0", "call @f1"},
+      {"&%A[3]", "&%A[4]"},
+      {"&%A[3], %x", "&%A[3], %x, %x"},
+      {"&%A[3]", "&%B[3]"},
+      {"&%A[3]", "3"},
       {"strides(8, 1)", "strides(9, 1)"},
       {"pad(1.0)", "pad(2.0)"},
       {"outputs(1)", "outputs(0)"},

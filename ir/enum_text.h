@@ -6,6 +6,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "ir/module.h"
 #include "ir/op.h"
 
 namespace kiln::ir {
@@ -42,6 +43,12 @@ struct EnumText<MemoryOrder> {
   static constexpr std::string_view what = "a memory order";
   static constexpr MemoryOrder first = MemoryOrder::kRelaxed;
   static constexpr std::string_view names[] = {"relaxed", "acquire", "release", "acq_rel", "seq_cst"};
+};
+template <>
+struct EnumText<Language> {
+  static constexpr std::string_view what = "a language";
+  static constexpr Language first = Language::kLlvm;
+  static constexpr std::string_view names[] = {"llvm", "ptx"};
 };
 template <>
 struct EnumText<CopyInstruction> {

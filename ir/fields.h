@@ -15,12 +15,13 @@
 //   v.Names(buffer, name)         one that the op needs in another way: barriers, flags
 //   v.Declares(buffer, name)
 //   v.Binds(var, name)            a variable that the op gives a value
+//   v.Calls(function, name)       a function in another language
 //   v.Body(block, name)           statements within it
 //   v.Is(value, {name, word})     what else the program says: kinds, flags, numbers
 //   v.Decided(value, word)        what passes decide of it
 //   v.Uses(buffer)                one that a decision names: scratch
 //   v.Says(text)                  what stands there in the text form
-//   EvaluatesEach, BindsEach(v, list, name): a list's length, v.Counts, and each item
+//   EvaluatesEach, BindsEach, ArgumentsEach(v, list, name): a list's length, v.Counts, and each item
 // `name` is the field's name in the op's message in ir.proto, whose fields these are. The text form begins with the op's name. A value with a
 // word stands behind it, and is left out where it is 0, false or not there; of a flag there is only the word.
 // A visitor that needs some of these derives from FieldVisitor, which does nothing for the others. One that makes or reads a form of the whole
@@ -58,6 +59,7 @@ struct FieldVisitor {
   void Names(auto&, std::string_view) {}
   void Declares(auto&, std::string_view) {}
   void Binds(auto&, std::string_view) {}
+  void Calls(auto&, std::string_view) {}
   void Body(auto&, std::string_view) {}
   void Is(auto&, Label) {}
   void Decided(auto&, std::string_view) {}
@@ -117,6 +119,21 @@ void RegionIfAny(V& v, Optional& region, Label label) {
   } else {
     v.Counts(region ? 1 : 0);
     if (region) v.Region(*region, label.name, Use::kRead);
+  }
+}
+
+// The same for arguments. Without a visitor's own say an address is the whole buffer, which is changed.
+template <typename V, typename List>
+void ArgumentsEach(V& v, List& list, std::string_view name) {
+  if constexpr (requires { v.ArgumentsEach(list, name); }) {
+    v.ArgumentsEach(list, name);
+  } else {
+    v.Counts(list.size());
+    for (auto& argument : list) {
+      v.Counts(argument.buffer ? 1 : 0);
+      if (argument.buffer) v.Whole(*argument.buffer, "buffer", Use::kUpdate);
+      v.Evaluates(argument.value, "value");
+    }
   }
 }
 
@@ -189,6 +206,10 @@ void Fields(Same<Mma> auto& op, auto&& v) {
   v.Is(op.m, {"m", "m"});
   v.Is(op.n, {"n", "n"});
   v.Is(op.k, {"k", "k"});
+}
+void Fields(Same<Call> auto& op, auto&& v) {
+  v.Calls(op.function, "function");
+  ArgumentsEach(v, op.arguments, "arguments");
 }
 void Fields(Same<Fill> auto& op, auto&& v) {
   v.Region(op.dst, "dst", Use::kWrite);

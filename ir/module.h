@@ -95,6 +95,14 @@ struct Kernel {
   ~Kernel();
 };
 
+enum class Language : uint8_t { kLlvm = 1, kPtx = 2 };
+// A function in another language, which threads call (Call in ir/op.h). `text` is that of a whole module, in which it is called `symbol`.
+struct Function {
+  Language language = Language::kLlvm;
+  std::string symbol;
+  std::string text;
+};
+
 using Param = std::variant<BufferId, VarId>;  // tensor or scalar
 
 struct Module {
@@ -103,6 +111,7 @@ struct Module {
   std::vector<Var> vars;
   std::vector<Buffer> buffers;
   ExprPool exprs;
+  std::vector<Function> functions;
   std::vector<Kernel> kernels;
   std::string name;
   std::vector<std::string> files;
@@ -111,6 +120,7 @@ struct Module {
   const Var& operator[](VarId id) const { return vars[Index(id)]; }
   Buffer& operator[](BufferId id) { return buffers[Index(id)]; }
   const Buffer& operator[](BufferId id) const { return buffers[Index(id)]; }
+  const Function& operator[](FunctionId id) const { return functions[Index(id)]; }
 
   VarId AddVar(Var var);
   BufferId AddBuffer(Buffer buffer);

@@ -204,6 +204,18 @@ struct Mma {
   Region a, b, c;
   uint32_t m = 16, n = 8, k = 16;
 };
+// With a buffer: the address of the element that lies `value` elements behind the buffer's first in memory. Without: `value` itself.
+struct Argument {
+  std::optional<BufferId> buffer = {};
+  ExprId value{};
+};
+// Each thread that comes to it calls a function of another language; what that gives back is dropped. All threads of the block come to it together,
+// and the function counts them as threads of one dimension, as many as the kernel has. It may read and write every element of the buffers
+// that it gets, which are global or shared, in any thread, and wait for the block's other threads. A shared one lies in memory by rows.
+struct Call {
+  FunctionId function{};
+  std::vector<Argument> arguments;
+};
 // Each element of dst = value, of its type. A parallel loop from layouts on.
 struct Fill {
   Region dst;

@@ -453,6 +453,9 @@ class Interpreter:
     def do_mma(self, s, mask):
         raise NotImplementedError("an array of a thread is one here, and an instruction of a warp takes those of all its lanes")
 
+    def do_call(self, s, mask):
+        raise NotImplementedError("a function in another language: nothing here reads its text")
+
     def do_reduce(self, s, mask):
         tile = self.read(s.src).astype(np.float64 if s.src.dtype.is_float else np.int64)
         empty = tile.shape[s.dim] == 0

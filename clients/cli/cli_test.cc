@@ -248,6 +248,22 @@ TEST_F(CliTest, CompilesAndExplainsWithoutADaemon) {
   EXPECT_TRUE(Has(slow, "--timeout")) << slow.out;
 }
 
+TEST_F(CliTest, CompilesFunctionsInOtherLanguagesIfOneTrustsThem) {
+  const std::string program = (folder_ / "functions.kiln").string();
+  std::ofstream(program) << R"(kiln 1
+func @main() {
+  function @f0 ptx "f" { ".func f() { ret; }" }
+  kernel @main grid(1) threads 32 blocks(%b) {
+    call @f0()
+  }
+})";
+  const std::string compile = "compile " + program + " -t cuda:sm_80 --local --max-registers 3 --worker " KILN_BIN "/kiln-fake-worker";
+  const Ran refused = Kiln("--text " + compile);
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(Has(refused, "compile it with --raw if you trust them")) << refused.out;
+  EXPECT_FALSE(Has(Kiln("--text " + compile + " --raw"), "--raw if you trust"));
+}
+
 TEST_F(CliTest, WaitsForTheStoreAndSaysWhereItCannotTakeAResult) {
   EXPECT_NE(Compile(Order::kAnswer, 1, "--durable --local --worker " KILN_BIN "/kiln-fake-worker").status, 0) << "without a daemon there is no store";
   daemon_->Start();

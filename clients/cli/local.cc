@@ -18,6 +18,7 @@
 
 #include "clients/common/unique_fd.h"
 #include "clients/cpp/convert.h"
+#include "ir/codec/decode.h"
 #include "server/system/system_clock.h"
 #include "server/worker/channel.h"
 #include "server/worker/worker_protocol.h"
@@ -28,6 +29,13 @@ namespace {
 using server::Channel;
 
 Error InternalError(std::string message) { return {.code = ErrorCode::kInternal, .message = std::move(message)}; }
+
+// A module that cannot be read is the worker's to refuse.
+bool HasFunctions(std::string_view bytes) {
+  ir::Diagnostics ignored;
+  const auto module = ir::DecodeModule(bytes, ignored);
+  return module && !module->functions.empty();
+}
 
 struct Worker {
   pid_t pid = 0;
@@ -117,6 +125,11 @@ std::string Beside(const char* name) {
 }
 
 std::expected<Compiled, Error> CompileLocally(const CompileRequest& request, const LocalOptions& options, const Client::OnStage& on_stage) {
+  if (!options.raw && HasFunctions(request.module)) {
+    return std::unexpected(Error{.code = ErrorCode::kRefused,
+                                 .message = "the program has functions in other languages, which run as they are: compile it with --raw if you "
+                                            "trust them"});
+  }
   auto worker = Spawn(options.worker.empty() ? Beside("kiln-worker") : options.worker);
   if (!worker) return std::unexpected(std::move(worker.error()));
   const server::SystemClock clock;

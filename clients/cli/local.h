@@ -15,6 +15,7 @@ namespace kiln::cli {
 struct LocalOptions {
   std::string worker;  // empty: kiln-worker beside this executable
   std::chrono::milliseconds timeout{300'000};
+  bool raw = false;  // also programs with functions in other languages
 };
 
 std::expected<Compiled, Error> CompileLocally(const CompileRequest& request, const LocalOptions& options, const Client::OnStage& on_stage);

@@ -86,6 +86,7 @@ void AddProgram(CLI::App& command, CompileArguments& a) {
   AddOptions(command, a.options);
   command.add_flag("--local", a.local, "compile in this machine's kiln-worker, without a daemon and its cache");
   command.add_option("--worker", a.worker, "the kiln-worker of --local");
+  command.add_flag("--raw", a.raw, "with --local: also programs with functions in other languages, which run as they are");
 }
 
 std::expected<CompileRequest, Error> MakeRequest(const CompileArguments& a) {
@@ -111,7 +112,7 @@ std::expected<Compiled, Error> CompileWithProgress(Context& context, const Compi
   const Client::OnStage on_stage = [&](std::string_view stage) {
     progress.Show(fmt::format("{} for {}: {} …", a.file.empty() ? a.reproducer : a.file, request.target, stage));
   };
-  const LocalOptions local{.worker = a.worker, .timeout = context.timeout()};
+  const LocalOptions local{.worker = a.worker, .timeout = context.timeout(), .raw = a.raw};
   const auto locally = [&] {
     auto compiled = Recorder(Environment("KILN_RECORD")).Around(ToProto(request), [&] { return CompileLocally(request, local, on_stage); });
     if (!compiled) NameProgram(a.file, compiled.error());

@@ -26,6 +26,7 @@ struct CompileArguments {
   bool refresh = false;
   bool durable = false;
   bool local = false;
+  bool raw = false;  // with --local
   std::string worker;
 };
 

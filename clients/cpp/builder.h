@@ -96,6 +96,29 @@ class Region {
   Kind kind_ = Kind::kAll;
 };
 
+enum class Language : std::uint8_t { kLlvm = 1, kPtx };
+
+// A function in another language, which Builder::Function makes.
+class Function {
+ private:
+  friend class Builder;
+  explicit Function(std::uint32_t id) : id_(id) {}
+
+  std::uint32_t id_;
+};
+
+// What a call gives: the address of the element that lies `behind` elements behind the first of a tensor or a tile in shared memory, or a value.
+class Argument {
+ public:
+  Argument(Tile tile, Expr behind = 0) : tile_(tile), value_(std::move(behind)) {}
+  Argument(Expr value) : value_(std::move(value)) {}
+
+ private:
+  friend class Builder;
+  std::optional<Tile> tile_;
+  Expr value_;
+};
+
 enum class ReduceKind : std::uint8_t { kSum = 1, kMax, kMin, kAbsMax, kAbsSum, kBitAnd, kBitOr, kBitXor };
 enum class AtomicKind : std::uint8_t { kAdd = 1, kMax, kMin, kBitAnd, kBitOr, kBitXor, kExchange, kCompareExchange, kLoad, kStore };
 enum class MemoryOrder : std::uint8_t { kRelaxed, kAcquire, kRelease, kAcqRel, kSeqCst };
@@ -154,7 +177,7 @@ class Builder {
   // One kernel; several run in order. `body` takes as many block indices as the grid has dimensions.
   template <class F>
   void Launch(const LaunchOptions& options, F&& body, Where where = Where::current()) {
-    LaunchVars(options, Arity<F>(), [&body](Vars vars) { Call(body, vars); }, where);
+    LaunchVars(options, Arity<F>(), [&body](Vars vars) { Invoke(body, vars); }, where);
   }
 
   Tile Shared(std::string name, DType dtype, std::vector<std::int64_t> shape, Where where = Where::current());
@@ -180,6 +203,10 @@ class Builder {
   // An instruction of each warp, m × n × k: c += a · b. Each thread holds its part of them in local arrays, in the order of the instruction's
   // registers, as PTX has them for mma.sync. Refused on targets that have none of this shape and these types.
   void Mma(const Region& a, const Region& b, const Region& c, std::array<std::uint32_t, 3> m_n_k, Where where = Where::current());
+  // `text`: a module in LLVM's IR or in PTX that defines `symbol`. kilnd compiles it for callers who have the scope `raw`.
+  kiln::Function Function(Language language, std::string symbol, std::string text);
+  // All threads of the block call it together. It may read and write all of the tensors and tiles that it gets, which lie in memory by rows.
+  void Call(const kiln::Function& function, const std::vector<Argument>& arguments, Where where = Where::current());
   void Fill(const Region& to, const Expr& value, Where where = Where::current());
   // Along `dim` of `from`, counted from 0: `to` has the shape of `from` without that dimension, or with 1 there, and its type. Both are in
   // shared memory or fragments. `clear`: without what `to` holds.
@@ -217,7 +244,7 @@ class Builder {
   // Iterations in any order, by all threads; `body` takes as many indices as there are extents.
   template <class F>
   void Parallel(std::vector<Expr> extents, F&& body, Where where = Where::current()) {
-    Loop(LoopKind::kParallel, std::move(extents), 0, Arity<F>(), [&body](Vars vars) { Call(body, vars); }, where);
+    Loop(LoopKind::kParallel, std::move(extents), 0, Arity<F>(), [&body](Vars vars) { Invoke(body, vars); }, where);
   }
   void Serial(const Expr& extent, const std::function<void(Expr)>& body, Where where = Where::current());
   void Unroll(const Expr& extent, const std::function<void(Expr)>& body, Where where = Where::current());
@@ -247,7 +274,7 @@ class Builder {
     }
   }
   template <class F>
-  static void Call(F& body, Vars v) {
+  static void Invoke(F& body, Vars v) {
     if constexpr (Arity<F>() == 1) body(v[0]);
     else if constexpr (Arity<F>() == 2) body(v[0], v[1]);
     else if constexpr (Arity<F>() == 3) body(v[0], v[1], v[2]);

@@ -74,6 +74,31 @@ TEST(Builder, TensorsMayOverlap) {
   EXPECT_THAT(TextOf(b), HasSubstr("@shift(%x: global f32[64] may_alias, %y: global f32[64] may_alias, %z: global f32[64]) outputs(1)"));
 }
 
+TEST(Builder, AFunctionInAnotherLanguage) {
+  Builder b("shifted");
+  const Tile y = b.Output("y", DType::kF32, {128});
+  const Function shift = b.Function(Language::kLlvm, "shift", "define void @shift(ptr %a, i32 %n, i32 %t) {\n  ret void\n}");
+  b.Launch({.grid = {1}, .threads = 32, .name = "shifted"}, [&](Expr bx) {
+    const Tile tile = b.Shared("tile", DType::kF32, {32});
+    b.Call(shift, {{tile}, {bx + 3}, {b.Thread()}});
+    b.Call(shift, {{y, bx * 2}, {3}, {b.Thread()}});
+  });
+  EXPECT_EQ(TextOf(b), R"text(kiln 1
+func @shifted(%y: global f32[128]) outputs(0) thread(%tx) {
+  function @f0 llvm "shift" {
+    "define void @shift(ptr %a, i32 %n, i32 %t) {"
+    "  ret void"
+    "}"
+  }
+  kernel @shifted grid(1) threads 32 blocks(%bx) {
+    %tile = alloc shared f32[32]
+    call @f0(&%tile[0], %bx + 3, %tx)
+    call @f0(&%y[%bx * 2], 3, %tx)
+  }
+}
+)text");
+}
+
 TEST(Builder, AnInstructionOfEachWarp) {
   Builder b("product");
   const Tile y = b.Output("y", DType::kF32, {128});

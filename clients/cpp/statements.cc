@@ -97,6 +97,22 @@ void Builder::Mma(const Region& a, const Region& b, const Region& c, std::array<
       where);
 }
 
+kiln::Function Builder::Function(Language language, std::string symbol, std::string text) {
+  std::vector<ir::Function>& functions = state_->module.functions;
+  functions.push_back({ir::Language(language), std::move(symbol), std::move(text)});
+  return kiln::Function(std::uint32_t(functions.size() - 1));
+}
+
+void Builder::Call(const kiln::Function& function, const std::vector<Argument>& arguments, Where where) {
+  ir::Call call{.function = ir::FunctionId(function.id_), .arguments = {}};
+  for (const Argument& argument : arguments) {
+    ir::Argument given{.value = state_->Take(argument.value_)};
+    if (argument.tile_) given.buffer = ir::BufferId{argument.tile_->id_};
+    call.arguments.push_back(given);
+  }
+  state_->Append(std::move(call), where);
+}
+
 void Builder::Gemm(const Region& a, const Region& b, const Region& c, const GemmOptions& options, Where where) {
   state_->Append(ir::Gemm{.a = state_->Closed(a, where),
                           .b = state_->Closed(b, where),

@@ -57,7 +57,10 @@ class Collector : public ir::FieldVisitor {
     for (ExprId index : indices) Loads(index);
     Add({buffer, false, async_, indices, false, {}, {}}, use);
   }
-  void Whole(ir::BufferId buffer, std::string_view, ir::Use use) { Add({buffer, false, false, {}, true, module_.ShapeOf(buffer), {}}, use); }
+  void Whole(ir::BufferId buffer, std::string_view, ir::Use use) {
+    std::vector<int64_t> extents = module_[buffer].space == ir::Space::kGlobal ? std::vector<int64_t>() : module_.ShapeOf(buffer);
+    Add({buffer, false, false, {}, true, std::move(extents), {}}, use);
+  }
   void Body(const ir::Block& block, std::string_view) {
     if (!in_parallel_) return;
     for (const ir::Stmt& stmt : block) Visit(stmt);
@@ -85,7 +88,9 @@ void AddAliases(const ir::Module& module, std::vector<Access>& accesses) {
     if (!module[accesses[i].buffer].may_alias || !seen.emplace(accesses[i].buffer, accesses[i].write, accesses[i].async).second) continue;
     for (uint32_t id = 0; id < module.buffers.size(); ++id) {
       const ir::BufferId other{id};
-      if (module[other].may_alias && other != accesses[i].buffer) accesses.push_back({other, accesses[i].write, accesses[i].async, {}, true, {}, {}});
+      if (!module[other].may_alias || other == accesses[i].buffer) continue;
+      accesses.push_back({other, accesses[i].write, accesses[i].async, {}, true, {}, {}});
+      accesses.back().of_alias = true;
     }
   }
 }

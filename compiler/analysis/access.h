@@ -18,9 +18,10 @@ struct Access {
   // Elementwise accesses: one index for each dimension. Tile accesses: the region's offsets.
   std::vector<ir::ExprId> indices;
   bool tile;
-  std::vector<int64_t> extents;         // of a tile
+  std::vector<int64_t> extents;         // of a tile; none: unknown elements of a tensor
   ir::ExprId load{};                    // of an elementwise read: the expression
   std::optional<ir::ExprId> mask = {};  // the read takes place only where it holds
+  bool of_alias = false;                // stands for one to another tensor, which may share memory with this one
 };
 
 // What an expression reads, in the order of ir::ReadsOf.

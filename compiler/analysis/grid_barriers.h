@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Barriers of all blocks (ir::Barrier::grid): in a kernel that has some, what one block writes before it another may read after it, and all blocks
-// run at one time. Barriers of a cluster's blocks, and what these do to each other's shared memory: the program orders it.
+// run at one time. Barriers of a cluster's blocks, and what these do to each other's shared memory: the program orders it. A function of another
+// language (ir::Call) may do any of that.
 #pragma once
 
 #include <variant>
@@ -28,10 +29,12 @@ inline bool IsClusterBarrier(const ir::Stmt& stmt) {
   return barrier != nullptr && barrier->cluster;
 }
 
-// Whether blocks of the grid or of a cluster wait for each other, or reach each other's memory, in the order of the program.
+inline bool IsCall(const ir::Stmt& stmt) { return std::holds_alternative<ir::Call>(stmt.op); }
+
+// Whether blocks of the grid or of a cluster wait for each other, or reach each other's memory, in the order of the program, or may do so.
 inline bool OrdersBlocks(const ir::Block& block) {
   bool orders = false;
-  ir::Walk(block, [&](const ir::Stmt& stmt) { orders |= IsGridBarrier(stmt) || IsClusterBarrier(stmt) || GoesToOtherBlocks(stmt); });
+  ir::Walk(block, [&](const ir::Stmt& stmt) { orders |= IsGridBarrier(stmt) || IsClusterBarrier(stmt) || GoesToOtherBlocks(stmt) || IsCall(stmt); });
   return orders;
 }
 inline bool OrdersBlocks(const ir::Kernel& kernel) { return OrdersBlocks(kernel.body); }

@@ -35,8 +35,8 @@ class Tracer {
       stmt_ = &stmt;
       std::visit(ir::Overloaded{[&](const ir::Let& op) { Name(op); }, [&](const ir::Store& op) { Write(op); }, [&](const ir::If& op) { Choose(op); },
                                 [&](const ir::For& op) { FirstRound(op); },
-                                ir::Ignored<ir::Alloc, ir::While, ir::Assume, ir::Copy, ir::Gemm, ir::Mma, ir::AnyElementwise, ir::Reduce, ir::Atomic,
-                                            ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit,
+                                ir::Ignored<ir::Alloc, ir::While, ir::Assume, ir::Copy, ir::Gemm, ir::Mma, ir::Call, ir::AnyElementwise, ir::Reduce,
+                                            ir::Atomic, ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit,
                                             ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
                  stmt.op);
     }

@@ -69,7 +69,7 @@ class Checker {
       std::visit(ir::Overloaded{[&](const ir::For& op) { VisitLoop(op, facts); }, [&](const ir::While& op) { VisitUncertain(op.body, facts); },
                                 [&](const ir::If& op) { VisitBranch(op, facts); }, [&](const ir::Let& op) { facts.Bind(op); },
                                 [&](const ir::Assume& op) { facts.Assume(op.cond); },
-                                ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::Mma, ir::AnyElementwise, ir::Reduce, ir::Atomic,
+                                ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::Mma, ir::Call, ir::AnyElementwise, ir::Reduce, ir::Atomic,
                                             ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit,
                                             ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
                  stmt.op);

@@ -70,7 +70,7 @@ class Replacer {
                    [&](const ir::Gemm& gemm) {
                      if (gemm.clear_accum && !IsEmpty(gemm.c)) left = Cleared(gemm.c, ReduceKind::kSum);
                    },
-                   ir::Ignored<ir::Alloc, ir::For, ir::If, ir::While, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Mma, ir::AnyElementwise,
+                   ir::Ignored<ir::Alloc, ir::For, ir::If, ir::While, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Mma, ir::Call, ir::AnyElementwise,
                                ir::Atomic, ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait,
                                ir::RingStep, ir::PairSum, ir::StreamSum>{},
                },

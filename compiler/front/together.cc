@@ -71,7 +71,7 @@ bool IsOfBlock(const ir::Stmt& stmt) {
   if (const auto* loop = std::get_if<ir::For>(&stmt.op)) return loop->kind == ir::LoopKind::kParallel || loop->kind == ir::LoopKind::kPersistent;
   Tiles tiles;
   ir::Fields(stmt.op, tiles);
-  return tiles.any || std::holds_alternative<ir::Barrier>(stmt.op);
+  return tiles.any || std::holds_alternative<ir::Barrier>(stmt.op) || IsCall(stmt);
 }
 
 bool HoldsOneOfBlock(const ir::Block& block) {
@@ -154,7 +154,7 @@ class Round {
                            VisitBranch(stmt, op, true, scope);
                            VisitBranch(stmt, op, false, scope);
                          },
-                         ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Mma, ir::AnyElementwise, ir::Reduce,
+                         ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Mma, ir::Call, ir::AnyElementwise, ir::Reduce,
                                      ir::Atomic, ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit,
                                      ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
           stmt.op);
@@ -163,13 +163,19 @@ class Round {
 
   void Check(const ir::Stmt& stmt, const Scope& scope) {
     if (!IsOfBlock(stmt)) return WarnOfCopies(module_, stmt, divergence_, sets_, scope.threads, scope.reason.has_value(), *diagnostics_);
+    if (IsCall(stmt) && !scope.threads.IsSame(AllThreads(kernel_))) {
+      return diagnostics_->Error(fmt::format("a call that only threads {} to {} reach: the function counts all threads of the block",
+                                             scope.threads.begin, scope.threads.end - 1),
+                                 "move it out of the condition: all threads come to it", stmt.loc, ir::PrintStmt(module_, stmt));
+    }
     if ((IsGridBarrier(stmt) || IsClusterBarrier(stmt)) && !scope.threads.IsSame(AllThreads(kernel_))) {
       const std::string_view whose = IsGridBarrier(stmt) ? "all blocks" : "the cluster's blocks";
       return diagnostics_->Error(fmt::format("a barrier of {} that only threads {} to {} reach", whose, scope.threads.begin, scope.threads.end - 1),
                                  fmt::format("move it out of the condition: all threads of {} come to it", whose), stmt.loc,
                                  ir::PrintStmt(module_, stmt));
     }
-    scope.reason ? Refuse(stmt, *scope.reason) : CheckOperands(stmt, scope.threads);
+    if (scope.reason) return Refuse(stmt, *scope.reason);
+    if (!IsCall(stmt)) CheckOperands(stmt, scope.threads);  // each thread gives the function its own values
   }
 
   void VisitLoop(ir::For& loop, const Scope& scope) {

@@ -17,13 +17,16 @@ bool IsShortOfMemory(const std::string& text) {
   return text.find("emory allocation") != std::string::npos || text.find("ut of memory") != std::string::npos;
 }
 
-void ReportFailure(const PtxasFailure& failure, const compiler::Context& context, ir::Diagnostics& diagnostics, v1::WorkerResult& result) {
+void ReportFailure(const PtxasFailure& failure, const v1::Artifact& artifact, const compiler::Context& context, ir::Diagnostics& diagnostics,
+                   v1::WorkerResult& result) {
   if (IsShortOfMemory(failure.text)) {
     result.set_unavailable("ptxas: it needs more memory for this kernel than a worker has (--worker-memory); use a smaller kernel");
   } else if (failure.from_outside) {
     result.set_unavailable("ptxas: " + failure.text);
   } else if (IsShortOfRegisters(failure.text)) {
     ReportShortage(context, failure.text, diagnostics);
+  } else if (artifact.code().starts_with(kHasFunctions)) {
+    diagnostics.Error("ptxas: " + failure.text, kOfFunctions);
   } else {
     diagnostics.Internal("ptxas: " + failure.text);
   }
@@ -51,7 +54,7 @@ bool Assemble(const v1::Artifact& artifact, const compiler::Context& context, co
   // Not optimized, code takes more registers, which may be too many.
   if (!made && !optimized && !made.error().from_outside) made = RunPtxas(hooks.ptxas, *context.target, artifact.code());
   if (!made) {
-    ReportFailure(made.error(), context, diagnostics, result);
+    ReportFailure(made.error(), artifact, context, diagnostics, result);
     return false;
   }
   v1::Assembled& assembled = *result.mutable_assembled();

@@ -12,6 +12,10 @@
 
 namespace kiln::llvm_ir {
 
+// With what PTX begins that holds functions of the program: if ptxas refuses it, that is the program's fault; and what to try then.
+inline constexpr char kHasFunctions[] = "// With functions of the program.\n";
+inline constexpr char kOfFunctions[] = "correct the functions in other languages, which are part of the kernel as they are";
+
 // An error of the program's, or of an option's: the kernel asks for more registers or memory than the target, or `max_registers`, gives.
 void ReportShortage(const compiler::Context& context, const std::string& why, ir::Diagnostics& diagnostics);
 

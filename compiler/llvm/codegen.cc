@@ -5,10 +5,12 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "compiler/llvm/assemble.h"
 #include "compiler/llvm/complaints.h"
 #include "compiler/llvm/emit.h"
+#include "compiler/llvm/functions/definitions.h"
 #include "compiler/llvm/long_code.h"
 #include "compiler/llvm/lower/lower.h"
 #include "compiler/llvm/outline.h"
@@ -30,6 +32,13 @@ constexpr size_t kRefused = 4, kCrowdedOnAmd = 2, kSpilledOnAmd = 3;
 // Instructions of a kernel that AMD's backend may make twice, with and without accumulators.
 constexpr size_t kMostMadeTwice = 12'000;
 
+std::vector<const ir::Function*> InPtx(const ir::Module& module) {
+  std::vector<const ir::Function*> functions;
+  for (const ir::Function& function : module.functions)
+    if (function.language == ir::Language::kPtx) functions.push_back(&function);
+  return functions;
+}
+
 std::string Text(const llvm::Module& module) {
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -44,14 +53,16 @@ class Generator {
       : context_(context), explain_(explain), hooks_(hooks), diagnostics_(diagnostics), result_(result), artifact_(artifact), generated_(generated) {}
 
   bool Run(const ir::Module& module) {
+    has_functions_ = !module.functions.empty();
     if (!ToLlvm(module)) return false;
     if (context_.target->emulated) return ToEmulator();
-    return context_.target->family == target::Family::kNvptx ? ToPtx() : ToHsaco(module);
+    return context_.target->family == target::Family::kNvptx ? ToPtx(module) : ToHsaco(module);
   }
 
  private:
   bool Fail(std::string_view stage, const std::string& why) {
-    diagnostics_.Internal(std::string(stage) + ": " + why);
+    if (has_functions_) diagnostics_.Error(std::string(stage) + ": " + why, kOfFunctions);
+    else diagnostics_.Internal(std::string(stage) + ": " + why);
     return false;
   }
 
@@ -167,7 +178,7 @@ class Generator {
     return true;
   }
 
-  bool ToPtx() {
+  bool ToPtx(const ir::Module& module) {
     std::expected<std::string, std::string> ptx;
     {
       const StageTimer timer("emit", hooks_, result_);
@@ -176,6 +187,8 @@ class Generator {
     }
     if (!Succeeded("emit")) return false;
     if (!ptx) return Fail("emit", ptx.error());
+    *ptx = WithDefinitions(*std::move(ptx), InPtx(module));
+    if (has_functions_) ptx->insert(0, kHasFunctions);
     if (explain_.assembly()) Dump("assembly", *ptx);
     artifact_.set_kind(v1::PTX);
     artifact_.set_code(*std::move(ptx));
@@ -264,6 +277,7 @@ class Generator {
   llvm::LLVMContext llvm_;
   std::unique_ptr<llvm::TargetMachine> machine_;
   std::unique_ptr<llvm::Module> code_;
+  bool has_functions_ = false;             // in other languages
   Pressure pressure_;                      // of the optimized code
   std::unique_ptr<llvm::Module> unmoved_;  // that TakeUnmovedIfItFits made and did not take
 };

@@ -29,6 +29,11 @@ bool IsLong(const llvm::Module& module);
 // Whether instructions may move out of loops and, in AMD's backend, to the front of their blocks. They then run less often, but their
 // results occupy registers for longer.
 enum class CodeMotion { kYes, kNo };
+// Whether instruction selection turns the intrinsic into a library call, and then aborts because there is no library.
+bool NeedsLibrary(const llvm::Function& intrinsic);
+// An attribute of a declaration whose definition the PTX gets as text (functions/definitions.h).
+inline constexpr llvm::StringLiteral kInPtx = "kiln-in-ptx";
+
 // Everything inlined, then the pass list that kernels need and no more. Fails if an unknown llvm.* declaration or a call that
 // cannot be inlined is left (a silent external call otherwise).
 std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMachine& machine, CodeMotion motion = CodeMotion::kYes);

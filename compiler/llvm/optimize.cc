@@ -320,24 +320,6 @@ bool IsKernel(const llvm::Function& function) {
   return function.getCallingConv() == llvm::CallingConv::PTX_Kernel || function.getCallingConv() == llvm::CallingConv::AMDGPU_KERNEL;
 }
 
-// Operations that instruction selection turns into a library call, and then aborts because there is no library.
-bool NeedsLibrary(const llvm::Function& function) {
-  switch (function.getIntrinsicID()) {
-    case llvm::Intrinsic::exp:
-    case llvm::Intrinsic::exp10:
-    case llvm::Intrinsic::log:
-    case llvm::Intrinsic::log2:
-    case llvm::Intrinsic::log10:
-    case llvm::Intrinsic::pow:
-    case llvm::Intrinsic::powi:
-    case llvm::Intrinsic::sin:
-    case llvm::Intrinsic::cos:
-    case llvm::Intrinsic::tan:
-    case llvm::Intrinsic::sincos: return true;
-    default: return false;
-  }
-}
-
 void Run(llvm::Module& module, llvm::TargetMachine& machine, Effort effort, CodeMotion motion, Combine combine) {
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
@@ -377,6 +359,7 @@ std::string Problem(const llvm::Function& function) {
     return IsKernel(function) ? "" : "function " + name + " is left after inlining (is it recursive or not alwaysinline?)";
   }
   if (function.use_empty()) return "";
+  if (function.hasFnAttribute(kInPtx)) return "";
   if (!function.isIntrinsic()) return "call of unknown function " + name + ": GPU code has no library to link with";
   if (function.getIntrinsicID() == llvm::Intrinsic::not_intrinsic) return "this LLVM has no intrinsic " + name;
   if (NeedsLibrary(function)) return name + " has no instruction on GPUs; Device::Math builds it from arithmetic";
@@ -384,6 +367,23 @@ std::string Problem(const llvm::Function& function) {
 }
 
 }  // namespace
+
+bool NeedsLibrary(const llvm::Function& function) {
+  switch (function.getIntrinsicID()) {
+    case llvm::Intrinsic::exp:
+    case llvm::Intrinsic::exp10:
+    case llvm::Intrinsic::log:
+    case llvm::Intrinsic::log2:
+    case llvm::Intrinsic::log10:
+    case llvm::Intrinsic::pow:
+    case llvm::Intrinsic::powi:
+    case llvm::Intrinsic::sin:
+    case llvm::Intrinsic::cos:
+    case llvm::Intrinsic::tan:
+    case llvm::Intrinsic::sincos: return true;
+    default: return false;
+  }
+}
 
 bool IsLong(const llvm::Module& module) { return EffortFor(module) != Effort::kFull; }
 

@@ -480,7 +480,8 @@ class Pass {
     if (loop.num_stages > 1) {
       diagnostics_.Warning(
           fmt::format("this loop's {} stages are left out: {}", loop.num_stages,
-                      has_signals_ ? "the kernel's own barriers say what overlaps" : "its blocks wait for each other in each iteration"),
+                      has_signals_ ? "the kernel's own barriers say what overlaps"
+                                   : "its blocks wait for each other in each iteration, or a function of another language may let them"),
           "leave out num_stages; to overlap copies, let them arrive at a barrier that later iterations wait for", loc);
     }
     loop.kind = ir::LoopKind::kSerial, loop.num_stages = 0;

@@ -60,8 +60,8 @@ bool MayMove(const Stmt& stmt) {
                        [&](const ir::Gemm&) { return !nested && !gemm->plan->in_flight; }, [&](const ir::RingStep&) { return !nested; },
                        [&](const ir::Atomic& atomic) { return atomic.order == ir::MemoryOrder::kRelaxed; },
                        [&]<ir::OneOf<ir::Let, ir::Store, ir::If, ir::Copy, ir::Mma, ir::AnyElementwise, ir::Reduce> T>(const T&) { return true; },
-                       [&]<ir::OneOf<ir::Alloc, ir::While, ir::Assume, ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers,
-                                     ir::AsyncCommit, ir::AsyncWait, ir::PairSum, ir::StreamSum>
+                       [&]<ir::OneOf<ir::Alloc, ir::While, ir::Assume, ir::Call, ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await,
+                                     ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::PairSum, ir::StreamSum>
                                T>(const T&) { return false; }},
         inner.op);
   });

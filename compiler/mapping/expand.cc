@@ -7,6 +7,7 @@
 
 #include "compiler/rewrite/elementwise.h"
 #include "compiler/rewrite/fresh.h"
+#include "compiler/rules/shared.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -40,6 +41,7 @@ class Expander {
                 if (!IsLoad(op) && !IsTensor(op)) loop = CopyLoop(module_, op);
               },
               [&](const ir::Elementwise auto& op) { loop = LoopOf(op); },
+              [&](const ir::Call& op) { LayOutTiles(op); },
               ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Gemm, ir::Mma, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
                           ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
           },
@@ -64,6 +66,12 @@ class Expander {
   static bool IsTensor(const ir::Copy& copy) { return copy.plan && copy.plan->instruction == ir::CopyInstruction::kTensor; }
   ir::For LoopOf(const ir::Elementwise auto& op) {
     return ElementwiseLoop(module_, ir::Destination(op), [&](const ir::ElementOf& element) { return ir::Becomes(module_, op, element); });
+  }
+
+  void LayOutTiles(const ir::Call& call) {
+    ir::ForEachBuffer(call, [&](BufferId id) {
+      if (module_[id].space == Space::kShared) module_[id].layout = RowMajorLayout(module_.ShapeOf(id));
+    });
   }
 
   void ThroughFragments(ir::Reduce reduce, const ir::Stmt& stmt, ir::Block& result) {

@@ -81,6 +81,7 @@ class Chooser {
       if (!LocalsFit(kernel)) continue;
       FindChosen(kernel);
       FindChains(kernel);
+      FindPlain(kernel);
       kernel_ = &kernel;
       filling_ = HasSignals(kernel) || OrdersBlocks(kernel) ? 0 : kProducers;
       fragment_words_.clear();
@@ -135,6 +136,13 @@ class Chooser {
       } else {
         kernel.decisions.push_back({"instructions", mma->c.buffer, std::string(row->name), "the program names it", stmt.loc});
       }
+    });
+  }
+
+  // Functions of other languages find shared memory by rows, as no instruction reads it that reads shared memory itself.
+  void FindPlain(const ir::Kernel& kernel) {
+    ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+      if (IsCall(stmt)) ir::ForEachBuffer(stmt.op, [&](BufferId buffer) { mixed_.insert(buffer); });
     });
   }
 

@@ -162,7 +162,7 @@ class Chooser {
                        if (!IsShared(op.value)) by_thread_.insert(op.var);
                      },
                      [&](ir::Assume& op) { place.facts.Assume(op.cond); },
-                     ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::Mma, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier,
+                     ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::Mma, ir::Call, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier,
                                  ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep,
                                  ir::PairSum, ir::StreamSum>{},
                  },

@@ -20,6 +20,17 @@ ir::Swizzle SwizzleFor(int64_t row_bytes) {
   return {};
 }
 
+// `pitch`: elements from one row to the next.
+ir::Layout ByRows(std::span<const int64_t> shape, int64_t pitch, const ir::Swizzle& swizzle) {
+  std::vector<int64_t> strides(shape.size(), 1);
+  int64_t stride = pitch;
+  for (size_t d = shape.size(); d-- > 1;) {
+    strides[d - 1] = stride;
+    stride *= shape[d - 1];
+  }
+  return ir::Layout::Strided(shape, strides, swizzle);
+}
+
 }  // namespace
 
 ir::Layout SharedLayout(std::span<const int64_t> shape, int64_t element_bits) {
@@ -37,14 +48,10 @@ ir::Layout SharedLayout(std::span<const int64_t> shape, int64_t element_bits) {
       pitch = chunks * kChunk * 8 / element_bits;
     }
   }
-  std::vector<int64_t> strides(shape.size(), 1);
-  int64_t stride = pitch;
-  for (size_t d = shape.size(); d-- > 1;) {
-    strides[d - 1] = stride;
-    stride *= shape[d - 1];
-  }
-  return ir::Layout::Strided(shape, strides, swizzle);
+  return ByRows(shape, pitch, swizzle);
 }
+
+ir::Layout RowMajorLayout(std::span<const int64_t> shape) { return ByRows(shape, shape.empty() ? 1 : shape.back(), {}); }
 
 int64_t PanelBytes(int64_t row_bytes) {
   for (int64_t bytes : {128, 64, 32})

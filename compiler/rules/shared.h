@@ -15,6 +15,9 @@ namespace kiln::compiler {
 //   Other rows are padded to an odd number of chunks.
 ir::Layout SharedLayout(std::span<const int64_t> shape, int64_t element_bits);
 
+// Rows one behind the other.
+ir::Layout RowMajorLayout(std::span<const int64_t> shape);
+
 // Bytes of a row in one panel of a tile that wgmma and tensor copies take: 128, 64 or 32, the most that divide a row; 0: none does. The hardware
 // has a swizzle for each.
 int64_t PanelBytes(int64_t row_bytes);

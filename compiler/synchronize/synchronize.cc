@@ -147,8 +147,8 @@ class Analysis {
                      Normalize(state);
                    },
                    [&](const ir::PairSum& sum) { Exchange(stmt, sum.scratch, state); },
-                   [&]<ir::OneOf<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Mma, ir::AnyElementwise, ir::Reduce, ir::Atomic,
-                                 ir::Await, ir::Registers, ir::RingStep, ir::StreamSum>
+                   [&]<ir::OneOf<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Mma, ir::Call, ir::AnyElementwise, ir::Reduce,
+                                 ir::Atomic, ir::Await, ir::Registers, ir::RingStep, ir::StreamSum>
                            T>(const T&) { Simple(stmt, state); },
                },
                stmt.op);

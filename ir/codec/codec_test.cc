@@ -63,6 +63,7 @@ class Filler {
         case FieldDescriptor::CPPTYPE_MESSAGE:
           FillMessage(repeated ? *reflection->AddMessage(&message, field) : *reflection->MutableMessage(&message, field));
           break;
+        case FieldDescriptor::CPPTYPE_STRING: reflection->SetString(&message, field, "text " + std::to_string(number)); break;
         default: FAIL() << "a field of a kind this test does not fill: " << std::string(field->full_name());
       }
     }
@@ -99,6 +100,9 @@ v1::Module Base() {
     expr.set_op(v1::VAR);
     expr.set_dtype(v1::I32);
     expr.set_ref(uint32_t(i));
+    v1::Function& function = *module.add_functions();
+    function.set_language(v1::LANGUAGE_LLVM);
+    function.set_symbol("f" + std::to_string(i));
   }
   return module;
 }

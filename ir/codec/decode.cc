@@ -58,6 +58,7 @@ class Decoder {
     ReadExprs();
     ReadShapes();
     ReadParams();
+    for (int i = 0; i < wire_.functions_size(); ++i) ReadFunction(i);
     for (int i = 0; i < wire_.kernels_size(); ++i) ReadKernel(i);
     if (diagnostics_.errors() > errors) return std::unexpected(Failed{});
     return std::move(module_);
@@ -212,6 +213,15 @@ class Decoder {
     }
   }
 
+  void ReadFunction(int i) {
+    const v1::Function& wire = wire_.functions(i);
+    reader_.SetPlace("functions", i);
+    reader_.RefuseUnknownFields(wire);
+    if (wire.language() < 1 || wire.language() > int(Language::kPtx))
+      reader_.Newer(fmt::format("language {} is not known here", int(wire.language())));
+    module_.functions.push_back({Language(std::clamp(int(wire.language()), 1, int(Language::kPtx))), wire.symbol(), wire.text()});
+  }
+
   void ReadKernel(int i) {
     const v1::Kernel& wire = wire_.kernels(i);
     reader_.SetPlace("kernels", i);
@@ -249,7 +259,8 @@ bool CheckSizes(std::string_view bytes, Diagnostics& diagnostics) {
     size_t size;
     size_t limit;
   } tables[] = {{"variables", size.variables, kMaxVars},     {"buffers", size.buffers, kMaxBuffers}, {"expressions", size.expressions, kMaxExprs},
-                {"parameters", size.parameters, kMaxParams}, {"kernels", size.kernels, kMaxKernels}, {"source files", size.files, kMaxFiles}};
+                {"parameters", size.parameters, kMaxParams}, {"kernels", size.kernels, kMaxKernels}, {"functions", size.functions, kMaxFunctions},
+                {"source files", size.files, kMaxFiles}};
   const size_t errors = diagnostics.errors();
   for (const auto& table : tables) {
     if (table.size <= table.limit) continue;

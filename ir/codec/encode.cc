@@ -71,6 +71,12 @@ v1::Module Encode(const Module& module) {
     if (auto* scalar = std::get_if<VarId>(&param)) out.add_params()->set_scalar(Index(*scalar));
   }
   for (uint32_t output : module.outputs) out.add_outputs(output);
+  for (const Function& function : module.functions) {
+    v1::Function& wire = *out.add_functions();
+    wire.set_language(v1::Language(function.language));
+    wire.set_symbol(function.symbol);
+    wire.set_text(function.text);
+  }
   for (const Kernel& kernel : module.kernels) {
     WriteKernel(kernel, *out.add_kernels(), *out.mutable_debug());
     Walk(kernel.body, [&](const Stmt& stmt) {

@@ -37,6 +37,7 @@ class OpReader {
   std::vector<ExprId> Exprs(const google::protobuf::RepeatedField<uint32_t>& indices, std::string_view what);
   BufferId Buffer(uint32_t index, std::string_view what);
   VarId Var(uint32_t index, std::string_view what);
+  FunctionId Function(uint32_t index, std::string_view what);
 
   // Where the reader is, for messages: table and index.
   void SetPlace(std::string_view table, int index) {
@@ -57,6 +58,7 @@ class OpReader {
   class FieldReader;
   Region ReadRegion(const v1::Region& region, std::string_view what);
   Element ReadElement(const v1::Element& element);
+  Argument ReadArgument(const v1::Argument& argument);
   template <typename E>
   E Enum(int number, std::string_view what);
   SourceLoc NextLocation();

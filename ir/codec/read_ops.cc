@@ -73,6 +73,12 @@ BufferId OpReader::Buffer(uint32_t index, std::string_view what) {
   return BufferId(0);
 }
 
+FunctionId OpReader::Function(uint32_t index, std::string_view what) {
+  if (index < module_.functions.size()) return FunctionId(index);
+  Problem(fmt::format("the field {} is function {}, but the module has {}", what, index, module_.functions.size()));
+  return FunctionId(0);
+}
+
 VarId OpReader::Var(uint32_t index, std::string_view what) {
   if (index < module_.vars.size()) return VarId(index);
   Problem(fmt::format("the field {} is variable {}, but the module has {}", what, index, module_.vars.size()));
@@ -161,6 +167,14 @@ class OpReader::FieldReader {
   void Binds(VarId& var, std::string_view name) { var = reader_.Var(Number(name), name); }
   void BindsEach(std::vector<VarId>& vars, std::string_view name) {
     ReadEach(name, [&](uint32_t index) { vars.push_back(reader_.Var(index, name)); });
+  }
+  void Calls(FunctionId& function, std::string_view name) { function = reader_.Function(Number(name), name); }
+  void ArgumentsEach(std::vector<Argument>& arguments, std::string_view name) {
+    const FieldDescriptor* field = fields_.Of(name);
+    const size_t size = size_t(reflection_.FieldSize(message_, field));
+    if (size > kMaxArguments) return reader_.Problem(fmt::format("a call with {} arguments; at most {} are possible", size, kMaxArguments));
+    for (size_t i = 0; i < size; ++i)
+      arguments.push_back(reader_.ReadArgument(static_cast<const v1::Argument&>(reflection_.GetRepeatedMessage(message_, field, int(i)))));
   }
   void Body(Block& block, std::string_view name) {
     block = reader_.ReadBlock(static_cast<const v1::Block&>(reflection_.GetMessage(message_, fields_.Of(name))));
@@ -272,6 +286,13 @@ Region OpReader::ReadRegion(const v1::Region& region, std::string_view what) {
 Element OpReader::ReadElement(const v1::Element& element) {
   RefuseUnknownFields(element);
   return {Buffer(element.buffer(), "buffer"), Exprs(element.indices(), "indices")};
+}
+
+Argument OpReader::ReadArgument(const v1::Argument& argument) {
+  RefuseUnknownFields(argument);
+  Argument result{.value = Expr(argument.value(), "value")};
+  if (argument.has_buffer()) result.buffer = Buffer(argument.buffer(), "buffer");
+  return result;
 }
 
 MessageFields::MessageFields(const google::protobuf::Descriptor& message) {

@@ -238,6 +238,7 @@ ModuleSize MeasureModule(std::string_view bytes) {
                     .expressions = count(v1::Module::kExprsFieldNumber),
                     .parameters = count(v1::Module::kParamsFieldNumber),
                     .kernels = count(v1::Module::kKernelsFieldNumber),
+                    .functions = count(v1::Module::kFunctionsFieldNumber),
                     .files = size.Count(*v1::DebugInfo::descriptor()->FindFieldByNumber(v1::DebugInfo::kFilesFieldNumber)),
                     .statements = size.Count(stmts),
                     .nesting = size.Depth(stmts),

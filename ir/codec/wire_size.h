@@ -66,7 +66,7 @@ class WireSize {
 
 // What is in a serialized kiln.v1.Module. For the text form, only what it becomes (`decoded`) is known.
 struct ModuleSize {
-  size_t variables = 0, buffers = 0, expressions = 0, parameters = 0, kernels = 0, files = 0, statements = 0;
+  size_t variables = 0, buffers = 0, expressions = 0, parameters = 0, kernels = 0, functions = 0, files = 0, statements = 0;
   size_t nesting = 0;  // of statements
   size_t memory = 0;   // of the message
   size_t decoded = 0;  // further bytes of memory while the ir::Module and its key are made from it

@@ -43,6 +43,14 @@ class FieldWriter {
   void Declares(BufferId buffer, std::string_view name) { Names(buffer, name); }
   void Binds(VarId var, std::string_view name) { Set(name, Index(var)); }
   void BindsEach(const std::vector<VarId>& vars, std::string_view name) { AddEach(vars, name); }
+  void Calls(FunctionId function, std::string_view name) { Set(name, Index(function)); }
+  void ArgumentsEach(const std::vector<Argument>& arguments, std::string_view name) {
+    for (const Argument& argument : arguments) {
+      auto& out = static_cast<v1::Argument&>(*reflection_.AddMessage(&out_, fields_.Of(name)));
+      if (argument.buffer) out.set_buffer(Index(*argument.buffer));
+      out.set_value(Index(argument.value));
+    }
+  }
   void Body(const Block& block, std::string_view name) {
     WriteBlock(block, static_cast<v1::Block&>(*reflection_.MutableMessage(&out_, fields_.Of(name))), debug_);
   }

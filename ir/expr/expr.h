@@ -68,9 +68,11 @@ inline bool Chooses(ExprOp op) { return op == ExprOp::kSelect || op == ExprOp::k
 enum class ExprId : uint32_t {};
 enum class VarId : uint32_t {};
 enum class BufferId : uint32_t {};
+enum class FunctionId : uint32_t {};
 constexpr uint32_t Index(ExprId id) { return uint32_t(id); }
 constexpr uint32_t Index(VarId id) { return uint32_t(id); }
 constexpr uint32_t Index(BufferId id) { return uint32_t(id); }
+constexpr uint32_t Index(FunctionId id) { return uint32_t(id); }
 
 inline constexpr int kMaxRank = 8;
 

@@ -178,7 +178,7 @@ Kernel RandomModule::MakeKernel() {
   }
   if (Coin()) kernel.cluster.assign(kernel.grid.size(), 1);
   if (decisions_) kernel.shared_bytes = Below(4) * 1024, kernel.producers = uint32_t(Below(2) * 128);
-  threads_ = {0, kernel.threads};
+  threads_ = {0, kernel.threads}, all_threads_ = kernel.threads;
   clustered_ = !kernel.cluster.empty();
   kernel.body = MakeBlock(3);
   std::tie(ints_, floats_, buffers_) = scope;
@@ -366,6 +366,20 @@ Op RandomModule::MakeElementwise() {
   return op;
 }
 
+Op RandomModule::MakeCall() {
+  module_.functions.push_back({Language(1 + Below(2)), Pick<std::string>({"f", "f", "_Z1fPf", "a.b$c"}),
+                               Pick<std::string>({"", "\n", "one\ntwo\n", "a \"quoted\" \\ line", "\t\x01\xff"})});
+  Call call{.function = FunctionId(Below(int(module_.functions.size()))), .arguments = {}};
+  for (int i = Below(4); i > 0; --i) {
+    const Buffer& buffer = module_[buffers_[size_t(Below(int(buffers_.size())))]];
+    const bool passed = (buffer.space == Space::kGlobal || buffer.space == Space::kShared) && Bits(buffer.dtype) >= 8;
+    const BufferId id{uint32_t(&buffer - module_.buffers.data())};
+    if (passed) call.arguments.push_back({id, Leaf(DType::kI32)});
+    else call.arguments.push_back({{}, Leaf(Coin() ? DType::kF32 : DType::kBool)});
+  }
+  return call;
+}
+
 Op RandomModule::MakeTileOp() {
   switch (Below(decisions_ ? 14 : 5)) {
     case 0: return MakeGemm();
@@ -409,6 +423,7 @@ Op RandomModule::MakeTileOp() {
       return copy;
     }
     case 4: {
+      if (threads_.Count() == all_threads_ && Coin()) return MakeCall();
       const int of = Below(3);
       return Barrier{.grid = of == 1, .cluster = of == 2 && clustered_, .by_group = decisions_ && Coin()};
     }

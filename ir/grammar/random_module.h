@@ -53,6 +53,7 @@ class RandomModule {
   Op MakeParallel();
   Op MakeAtomic();
   Op MakeGemm();
+  Op MakeCall();
 
   std::mt19937 random_;
   bool decisions_ = false;
@@ -60,7 +61,8 @@ class RandomModule {
   std::optional<ExprId> Rank() { return clustered_ && Coin() ? std::optional(module_.exprs.Int(0)) : std::nullopt; }
 
   bool clustered_ = false;
-  ThreadRange threads_;  // that may come to the statement
+  ThreadRange threads_;       // that may come to the statement
+  uint32_t all_threads_ = 0;  // of the kernel
   Module module_;
   std::vector<VarId> ints_, floats_;  // in scope: i32, f32
   std::vector<BufferId> buffers_;     // in scope

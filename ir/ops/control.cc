@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "ir/limits.h"
 #include "ir/op.h"
 #include "ir/verify/verifier.h"
 
@@ -42,7 +43,43 @@ void CheckAcross(Verifier& verifier, const For& op, const Stmt& stmt) {
   }
 }
 
+// What a function of another language can be given by value.
+bool IsPassed(DType dtype) {
+  return dtype == DType::kBool || (!IsFloat(dtype) && Bits(dtype) >= 8) || dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 ||
+         dtype == DType::kF64;
+}
+
+void CheckArgument(Verifier& verifier, const Argument& argument) {
+  if (!argument.buffer) {
+    const DType dtype = verifier.exprs().Type(argument.value);
+    if (!verifier.CheckExpr(argument.value) || IsPassed(dtype)) return;
+    return verifier.Error(fmt::format("an argument of type {}", Name(dtype)), "give a bool, an integer of 8 bits or more, f16, bf16, f32 or f64");
+  }
+  verifier.CheckInteger(argument.value, "the offset of an address");
+  if (!verifier.CheckUsable(*argument.buffer)) return;
+  const Buffer& buffer = verifier.module()[*argument.buffer];
+  if ((buffer.space != Space::kGlobal && buffer.space != Space::kShared) || Bits(buffer.dtype) < 8) {
+    verifier.Error(fmt::format("{} in {} memory, of {}, has no address that a function could take", verifier.Name(*argument.buffer),
+                               Name(buffer.space), Name(buffer.dtype)),
+                   "give it tensors and shared tiles, of elements of 8 bits or more");
+  }
+}
+
 }  // namespace
+
+void Check(Verifier& verifier, const Call& op) {
+  verifier.CheckTogether("a call");
+  if (verifier.narrowed) verifier.Error("a call that only some threads of the block reach", "move it out of the condition: all threads come to it");
+  if (Index(op.function) >= verifier.module().functions.size()) {
+    return verifier.Error(fmt::format("function {}; the module has {}", Index(op.function), verifier.module().functions.size()),
+                          "call one of the module's");
+  }
+  if (op.arguments.size() > kMaxArguments) {
+    verifier.Error(fmt::format("{} arguments; a call may have {}", op.arguments.size(), kMaxArguments),
+                   "pass the address of a tensor that holds them");
+  }
+  for (const Argument& argument : op.arguments) CheckArgument(verifier, argument);
+}
 
 void Check(Verifier& verifier, const For& op) {
   if (op.vars.empty() || op.vars.size() != op.extents.size()) {

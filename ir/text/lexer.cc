@@ -69,6 +69,14 @@ size_t Lexer::PunctLength() const {
   return std::string_view("()[]{},;:=+-*/<>|^&!~").find(text_[at_]) != std::string_view::npos;
 }
 
+size_t Lexer::StringLength() const {
+  for (size_t end = at_ + 1; end < text_.size() && text_[end] != '\n'; ++end) {
+    if (text_[end] == '"') return end + 1 - at_;
+    if (text_[end] == '\\') ++end;
+  }
+  return 0;
+}
+
 Token Lexer::Next() {
   SkipBlank();
   if (at_ >= text_.size()) return Take(Token::kEnd, 0);
@@ -80,6 +88,13 @@ Token Lexer::Next() {
     if (length == 0) return Take(Token::kBad, 1);
     Token token = Take(c == '%' ? Token::kValue : Token::kSymbol, length + 1);
     token.text.remove_prefix(1);
+    return token;
+  }
+  if (c == '"') {
+    const size_t length = StringLength();
+    if (length == 0) return Take(Token::kBad, 1);
+    Token token = Take(Token::kString, length);
+    token.text = token.text.substr(1, length - 2);
     return token;
   }
   size_t length = PunctLength();
@@ -104,6 +119,39 @@ std::string_view Lexer::Line(uint32_t number) const {
   }
   const size_t start = number <= line_starts_.size() ? line_starts_[std::max(number, 1u) - 1] : text_.size();
   return text_.substr(start, std::min(text_.find('\n', start), start + 200) - start);
+}
+
+std::optional<std::string> Unescaped(std::string_view text) {
+  const auto digit = [&](size_t at) { return at < text.size() ? std::string_view("0123456789abcdef").find(text[at]) : std::string_view::npos; };
+  std::string value;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\') {
+      value += text[i];
+      continue;
+    }
+    const char next = ++i < text.size() ? text[i] : '\0';
+    const size_t high = digit(i + 1), low = digit(i + 2);
+    if (next == '\\' || next == '"') {
+      value += next;
+    } else if (next == 'x' && high != std::string_view::npos && low != std::string_view::npos) {
+      value += char(high * 16 + low);
+      i += 2;
+    } else {
+      return std::nullopt;
+    }
+  }
+  return value;
+}
+
+std::string Escaped(std::string_view value) {
+  std::string text;
+  for (const char c : value) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\\' || c == '"') text += '\\', text += c;
+    else if (byte < ' ' || byte > '~') text += fmt::format("\\x{:02x}", byte);
+    else text += c;
+  }
+  return text;
 }
 
 std::string Describe(const Token& token) {

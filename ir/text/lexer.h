@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@ struct Token {
     kValue,   // %name; text is without the sign
     kSymbol,  // @name; text is without the sign
     kNumber,  // 12, 1.5, 2e-3; no sign
+    kString,  // "a line", in which \ stands before a quote, itself, or x and two hexadecimal digits; text is without the quotes
     kPunct,   // one of the operators and brackets
     kBad,     // a character that starts nothing
   };
@@ -39,6 +41,7 @@ class Lexer {
   size_t WordLength(size_t from) const;
   size_t NumberLength() const;
   size_t PunctLength() const;
+  size_t StringLength() const;  // quotes included; 0: it does not end in its line
 
   std::string_view text_;
   size_t at_ = 0;
@@ -46,6 +49,10 @@ class Lexer {
   size_t line_start_ = 0;
   mutable std::vector<size_t> line_starts_;  // empty until Line is called
 };
+
+// What a string's text stands for, and the text that stands for it. nullopt: it has a \ before something else.
+std::optional<std::string> Unescaped(std::string_view text);
+std::string Escaped(std::string_view value);
 
 // As an error message shows it.
 std::string Describe(const Token& token);

@@ -241,6 +241,33 @@ void Parser::ParseGlobal(bool workspace) {
   Declare(name, workspace);
 }
 
+// @f llvm "symbol" { "a line of its text" … }
+void Parser::ParseFunction() {
+  const Token name = token_;
+  ExpectKind(Token::kSymbol, "the function's name, as @f");
+  Function function{.language = ParseName<Language>()};
+  function.symbol = ParseString();
+  Expect("{");
+  for (bool first = true; !failed_ && token_.kind == Token::kString; first = false) {
+    if (!first) function.text += '\n';
+    function.text += ParseString();
+  }
+  Expect("}");
+  if (module_.functions.size() >= kMaxFunctions) Fail(fmt::format("more than {} functions", kMaxFunctions));
+  if (!functions_.emplace(name.text, FunctionId(module_.functions.size())).second) FailAt(name, fmt::format("@{} is defined twice", name.text));
+  module_.functions.push_back(std::move(function));
+}
+
+std::string Parser::ParseString() {
+  const Token token = token_;
+  std::optional<std::string> value = Unescaped(ExpectKind(Token::kString, "a text between quotes"));
+  if (!value && !failed_) {  // the lines behind it can be read
+    diagnostics_.Error(fmt::format("column {}: a \\ in a text before something else than \\, \" and x with two hexadecimal digits", token.column), {},
+                       {0, token.line}, std::string(lexer_.Line(token.line)));
+  }
+  return std::move(value).value_or("");
+}
+
 void Parser::ParseKernel() {
   Kernel kernel;
   kernel.name = ExpectKind(Token::kSymbol, "the kernel's name, as @main");
@@ -287,6 +314,7 @@ std::expected<Module, Failed> Parser::Run() {
   ParseHeader();
   Recover(/*blocks_follow=*/true);
   Expect("{");
+  while (Accept("function")) ParseFunction(), Recover();
   while (Accept("workspace")) ParseGlobal(true), Recover();
   while (Accept("view")) ParseGlobal(false), Recover();
   while (Accept("scratch")) ParseGlobal(false), Recover();

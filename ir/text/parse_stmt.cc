@@ -11,17 +11,6 @@
 #include "ir/verify/verify.h"
 
 namespace kiln::ir {
-template <typename E>
-E Parser::ParseName() {
-  std::string known;
-  for (size_t i = 0; i < std::size(EnumText<E>::names); ++i) {
-    const E value = E(size_t(EnumText<E>::first) + i);
-    if (Accept(Name(value))) return value;
-    known += (known.empty() ? "" : ", ") + std::string(Name(value));
-  }
-  Expected(fmt::format("{} ({})", EnumText<E>::what, known));
-  return EnumText<E>::first;
-}
 
 Block Parser::ParseBlock() {
   Block block;
@@ -80,6 +69,7 @@ class Parser::FieldParser {
   // Ops that have these are read by functions of their own.
   void Declares(BufferId&, std::string_view) = delete;
   void Binds(VarId&, std::string_view) = delete;
+  void Calls(FunctionId&, std::string_view) = delete;
 
  private:
   void Read(bool& flag, Label label) { flag = !label.where_false; }
@@ -160,6 +150,19 @@ Op Parser::ParseOp<Let>() {
 }
 
 template <>
+Op Parser::ParseOp<Call>() {
+  Call op{.function = ParseCallee()};
+  Expect("(");
+  if (Accept(")")) return op;
+  List([&] {
+    if (op.arguments.size() >= kMaxArguments) Fail(fmt::format("a call with more than {} arguments", kMaxArguments));
+    op.arguments.push_back(ParseArgument());
+  });
+  Expect(")");
+  return op;
+}
+
+template <>
 Op Parser::ParseOp<PairSum>() {
   PairSum op{ParseBuffer()};
   if (Accept("->")) {
@@ -204,6 +207,24 @@ BufferId Parser::ParseBuffer() {
   if (it == entities_.end()) Undefined(name);
   else if (!it->second.is_buffer) FailAt(name, fmt::format("%{} is a variable, expected a buffer", name.text));
   return failed_ ? BufferId(0) : BufferId(it->second.index);
+}
+
+FunctionId Parser::ParseCallee() {
+  const Token name = token_;
+  ExpectKind(Token::kSymbol, "a function, as @f");
+  const auto it = functions_.find(name.text);
+  if (it == functions_.end()) FailAt(name, fmt::format("@{} is not defined", name.text));
+  return failed_ ? FunctionId(0) : it->second;
+}
+
+// &%A[12], or an expression.
+Argument Parser::ParseArgument() {
+  if (!Accept("&")) return {.value = ParseExpr()};
+  Argument argument{.buffer = ParseBuffer()};
+  Expect("[");
+  argument.value = ParseExpr();
+  Expect("]");
+  return argument;
 }
 
 StorePlan Parser::ParseStorePlan() {

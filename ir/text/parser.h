@@ -4,6 +4,9 @@
 // harmless value; callers need to check failed() only in loops. The parser resumes at the next line where a statement may start.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -11,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/enum_text.h"
 #include "ir/expr/expr_size.h"
 #include "ir/module.h"
 #include "ir/op.h"
@@ -30,6 +34,8 @@ class Parser {
   void ParseParam();
   void ParseOutputs();
   void ParseGlobal(bool workspace);  // a buffer of the function: workspace or scratch
+  void ParseFunction();
+  std::string ParseString();
   void ParseKernel();
   void ParseKernelClause(Kernel& kernel);
 
@@ -76,6 +82,8 @@ class Parser {
   Ring ParseRing();
   Region ParseRegion();
   BufferId ParseBuffer();
+  FunctionId ParseCallee();
+  Argument ParseArgument();
   StorePlan ParseStorePlan();
   LoadPlan ParseLoadPlan();
   CopyPlan ParseCopyPlan();
@@ -112,9 +120,22 @@ class Parser {
   Module module_;
   ExprSizes sizes_{module_.exprs};
   std::map<std::string, Entity, std::less<>> entities_;
+  std::map<std::string, FunctionId, std::less<>> functions_;  // by name
   int nesting_ = 0;
   int depth_ = 0;  // of the expression being read
   size_t stmts_ = 0;
 };
+
+template <typename E>
+E Parser::ParseName() {
+  std::string known;
+  for (size_t i = 0; i < std::size(EnumText<E>::names); ++i) {
+    const E value = E(size_t(EnumText<E>::first) + i);
+    if (Accept(Name(value))) return value;
+    known += (known.empty() ? "" : ", ") + std::string(Name(value));
+  }
+  Expected(fmt::format("{} ({})", EnumText<E>::what, known));
+  return EnumText<E>::first;
+}
 
 }  // namespace kiln::ir

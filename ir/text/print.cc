@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "ir/enum_text.h"
+#include "ir/text/lexer.h"
 #include "ir/text/print_expr.h"
 #include "ir/text/print_stmt.h"
 #include "ir/visit.h"
@@ -40,6 +42,7 @@ class ModulePrinter {
   std::string Run() {
     out_ = "kiln 1\n";
     PrintHeader();
+    for (uint32_t i = 0; i < module_.functions.size(); ++i) PrintFunction(FunctionId(i));
     for (uint32_t i = 0; i < module_.buffers.size(); ++i) {
       if (module_.buffers[i].workspace) Line(1, fmt::format("workspace {}: {}", exprs_(BufferId(i)), stmts_.Type(module_.buffers[i])));
     }
@@ -71,6 +74,16 @@ class ModulePrinter {
     if (!module_.outputs.empty()) text += fmt::format(" outputs({})", Joined(module_.outputs));
     if (std::string vars = VarsOf(VarKind::kThread); !vars.empty()) text += fmt::format(" thread({})", vars);
     Line(0, text + " {");
+  }
+
+  void PrintFunction(FunctionId id) {
+    const Function& function = module_[id];
+    Line(1, fmt::format("function {} {} \"{}\" {{", StmtPrinter::Callee(id), Name(function.language), Escaped(function.symbol)));
+    for (size_t start = 0, end = 0; end != std::string::npos; start = end + 1) {
+      end = function.text.find('\n', start);
+      Line(2, fmt::format("\"{}\"", Escaped(std::string_view(function.text).substr(start, end == std::string::npos ? end : end - start))));
+    }
+    Line(1, "}");
   }
 
   // Scratch that no statement allocates; several reductions may share one.

@@ -59,6 +59,7 @@ class StmtPrinter::FieldPrinter {
   // Ops that have these are written by functions of their own.
   void Declares(BufferId, std::string_view) = delete;
   void Binds(VarId, std::string_view) = delete;
+  void Calls(FunctionId, std::string_view) = delete;
 
  private:
   void Add(std::string_view text) { fmt::format_to(std::back_inserter(text_), " {}", text); }
@@ -145,6 +146,14 @@ std::string StmtPrinter::Text(const Let& op) const { return fmt::format("let {} 
 std::string StmtPrinter::Text(const PairSum& op) const {
   const std::string half = op.half ? fmt::format(" -> {} dim {}", exprs_(*op.half), op.dim) : "";
   return fmt::format("pair_sum {}{}{}", exprs_(op.sum), half, op.scratch ? " scratch " + exprs_(*op.scratch) : "");
+}
+
+std::string StmtPrinter::Text(const Call& op) const {
+  std::vector<std::string> arguments;
+  for (const Argument& argument : op.arguments) {
+    arguments.push_back(argument.buffer ? fmt::format("&{}[{}]", exprs_(*argument.buffer), exprs_(argument.value)) : exprs_(argument.value));
+  }
+  return fmt::format("call {}({})", Callee(op.function), Joined(arguments));
 }
 
 std::string StmtPrinter::Type(const Buffer& buffer) const {

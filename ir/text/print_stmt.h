@@ -29,6 +29,8 @@ class StmtPrinter {
   std::string Type(const Buffer& buffer) const;
   // " threads 0 to 64 barrier 15"
   static std::string Clause(const std::optional<ThreadRange>& threads);
+  // "@f0"
+  static std::string Callee(FunctionId function) { return fmt::format("@f{}", Index(function)); }
   // "%k", with its type where that is not i32.
   std::string Declared(VarId var) const;
 
@@ -40,6 +42,7 @@ class StmtPrinter {
   std::string Text(const If& op) const;
   std::string Text(const Let& op) const;
   std::string Text(const PairSum& op) const;
+  std::string Text(const Call& op) const;
   class FieldPrinter;
 
   const ExprPrinter& exprs_;

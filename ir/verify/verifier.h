@@ -79,6 +79,7 @@ class Verifier {
   void CheckParams();
   void CheckOutputs();
   void CheckSymbols();
+  void CheckFunctions();
   void CheckVars();
   void CheckPosition(VarId id, std::string_view what);
   template <typename Which>

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <set>
 #include <unordered_set>
 #include <utility>
@@ -20,6 +21,7 @@ namespace {
 
 constexpr uint32_t kMaxGrid[] = {0x7fffffff, 65535, 65535};
 constexpr size_t kMaxStatementText = 400;
+constexpr size_t kMaxSymbol = 512;  // names that C++ makes of long templates
 constexpr const char* kOnce = "name each parameter once";
 
 // What an extent says of the symbols that are not found yet: nothing, of one what the launcher can solve, or too much.
@@ -74,6 +76,7 @@ void Verifier::Run() {
   CheckVars();
   CheckBuffers([this](uint32_t i) { return module_.buffers[i].space == Space::kGlobal || module_.buffers[i].workspace; });
   if (branches == 0) CheckSymbols();  // in the shapes that the program declares: a pass may halve those
+  CheckFunctions();
   place_.clear();
   if (module_.kernels.empty()) Error("the function launches no kernel", "give it a kernel with a grid, threads and a body");
   for (const Kernel& kernel : module_.kernels) CheckKernel(kernel);
@@ -98,6 +101,21 @@ void Verifier::CheckParams() {
       if (seen[Index(var)]) Error(fmt::format("{} is a parameter twice", Name(var)), kOnce);
       seen[Index(var)] = true;
       var_scope_[Index(var)] = true;
+    }
+  }
+}
+
+void Verifier::CheckFunctions() {
+  const auto fits = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '.'; };
+  for (size_t i = 0; i < module_.functions.size(); ++i) {
+    const Function& function = module_.functions[i];
+    place_ = fmt::format("function @f{}", i);
+    if (function.symbol.empty() || function.symbol.size() > kMaxSymbol || !std::ranges::all_of(function.symbol, fits)) {
+      Error(fmt::format("its symbol has {} bytes, or another character than letters, digits, '_', '$' and '.'", function.symbol.size()),
+            fmt::format("name what the text defines, in 1 to {} of these", kMaxSymbol));
+    }
+    if (function.text.size() > kMaxFunctionBytes) {
+      Error(fmt::format("its text has {} bytes; a function may have {}", function.text.size(), kMaxFunctionBytes), "leave out what it does not call");
     }
   }
 }
@@ -365,6 +383,7 @@ void Verifier::CheckOwnReads(const Op& op) {
   ForEachRegion(op, [&](const Region& region, Use use) {
     if (use != Use::kRead) written.insert(region.buffer);
   });
+  if (std::holds_alternative<Call>(op)) ForEachBuffer(op, [&](BufferId buffer) { written.insert(buffer); });
   if (written.empty()) return;
   const auto overlaps = [&](BufferId read, BufferId tile) { return read == tile || (module_[read].may_alias && module_[tile].may_alias); };
   std::vector<ExprId> open;

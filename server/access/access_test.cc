@@ -190,7 +190,7 @@ scopes = ["read"]
 [[certificate]]
 name = "ci.example.com"
 tenant = "ci"
-scopes = ["admin"]
+scopes = ["admin", "raw"]
 )");
   ASSERT_TRUE(file) << file.error();
   ASSERT_EQ(file->users.size(), 2u);
@@ -198,6 +198,7 @@ scopes = ["admin"]
   EXPECT_EQ(file->users[0].grant.scopes, 3);
   EXPECT_FALSE(file->users[1].uid);
   EXPECT_EQ(file->certificates[0].name, "ci.example.com");
+  EXPECT_EQ(FormatScopes(file->certificates[0].grant.scopes), "admin,raw");
 
   const auto tenants = ParseAccessFile(
       "[[tenant]]\nname = \"*\"\nrequests = 3\n"

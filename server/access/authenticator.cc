@@ -16,7 +16,6 @@ namespace kiln::server {
 namespace {
 
 constexpr std::uint8_t kNoScope = 0;
-constexpr std::uint8_t kEveryScope = 31;
 constexpr std::uint8_t kAllButAdmin = kEveryScope & ~static_cast<std::uint8_t>(Scope::kAdmin);
 
 Failure Unknown(std::string message) { return {.kind = Failure::Kind::kUnauthenticated, .message = std::move(message)}; }

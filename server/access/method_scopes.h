@@ -52,6 +52,7 @@ constexpr std::string_view NameOf(Scope scope) {
     case Scope::kTune: return "tune";
     case Scope::kRun: return "run";
     case Scope::kAdmin: return "admin";
+    case Scope::kRaw: return "raw";
   }
   return "";
 }

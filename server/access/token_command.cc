@@ -73,7 +73,7 @@ int List(const Arguments& a) {
   if (!tokens) return Fail(tokens.error());
   for (const Token& token : *tokens) {
     const bool over = token.IsOver(std::chrono::system_clock::now());
-    fmt::print("{:24} {:16} {:28} {}{}\n", token.name, token.tenant, FormatScopes(token.scopes), FormatExpiry(token), over ? " (expired)" : "");
+    fmt::print("{:24} {:16} {:32} {}{}\n", token.name, token.tenant, FormatScopes(token.scopes), FormatExpiry(token), over ? " (expired)" : "");
   }
   return 0;
 }
@@ -103,7 +103,7 @@ int TokenCommand(int argc, char** argv) {
   CLI::App& make = *app.add_subcommand("new", "Make one; it is printed once");
   make.add_option("name", a.name, "what the log calls it")->required();
   make.add_option("--tenant", a.tenant, "tenant whose entries, shares and quotas the token uses")->capture_default_str();
-  make.add_option("--scopes", a.scopes, "of read, compile, tune, run, admin")->capture_default_str();
+  make.add_option("--scopes", a.scopes, "of read, compile, tune, run, admin, raw")->capture_default_str();
   make.add_option("--expires", a.expires, "12h, 90d, never")->capture_default_str();
   make.callback([&] { status = New(a); });
   app.add_subcommand("list", "Names, tenants, scopes, expiries")->callback([&] { status = List(a); });

@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::string_view kHashPrefix = "sha256:";
 constexpr std::size_t kMaxTokens = 100'000;
-constexpr std::array kScopes = {Scope::kRead, Scope::kCompile, Scope::kTune, Scope::kRun, Scope::kAdmin};
+constexpr std::array kScopes = {Scope::kRead, Scope::kCompile, Scope::kTune, Scope::kRun, Scope::kAdmin, Scope::kRaw};
 
 std::vector<std::string_view> Words(std::string_view line) {
   std::vector<std::string_view> words;

@@ -216,6 +216,14 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
   if (!posted) End(call, std::unexpected(ExecutorFull(tenant)));
 }
 
+// Their text runs on the device as it is, and LLVM reads it in a worker.
+std::optional<Failure> CompileFlow::MayBringFunctions(const Caller& caller) const {
+  auto allowed = parts_.gate.Require(caller, Scope::kRaw, "Compile of functions in other languages");
+  if (allowed) return std::nullopt;
+  allowed.error().message += ". `kilnd token new --scopes=read,compile,run,raw` gives it, or a row of the file of --access";
+  return std::move(allowed.error());
+}
+
 void CompileFlow::DecodeAndJoin(const std::shared_ptr<Call>& call, v1::CompileRequest request, std::size_t memory, TenantBudget::Charge charge) {
   // 2. The module is decoded and the key computed.
   const std::uint64_t generation = index_.generation();
@@ -249,6 +257,7 @@ void CompileFlow::DecodeAndJoin(const std::shared_ptr<Call>& call, v1::CompileRe
   if (auto allowed = parts_.gate.Require(caller, Scope::kCompile, "Compile of what is not in the cache"); !allowed) {
     return End(call, std::unexpected(std::move(allowed.error())));
   }
+  if (auto may = resolved->has_functions ? MayBringFunctions(caller) : std::nullopt; may) return End(call, std::unexpected(*std::move(may)));
   if (ComesTooLate(call->request.accepted)) return End(call, std::unexpected(Draining()));
   if (auto left = parts_.quotas.MayCompile(caller.tenant); !left) return End(call, std::unexpected(std::move(left.error())));
   if (auto harmless = IsHarmless(kept_under, KindOf(request), caller, request.refresh()); !harmless)

@@ -176,6 +176,7 @@ class CompileFlow {
                                                         const std::atomic<bool>* cancelled, WantsProgram wants_program = WantsProgram::kNo);
   std::optional<Failure> Accept(Call& call);
   void Steps(const std::shared_ptr<Call>& call);
+  std::optional<Failure> MayBringFunctions(const Caller& caller) const;
   void DecodeAndJoin(const std::shared_ptr<Call>& call, v1::CompileRequest request, std::size_t memory, TenantBudget::Charge charge);
   bool AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_view bytes);
   bool BoardsAsBefore(const std::shared_ptr<Call>& call);

@@ -80,6 +80,7 @@ std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& reques
   return ResolvedRequest{.key = cache::Digest{key},
                          .target = std::string(name),
                          .name = Utf8(module->name),
+                         .has_functions = !module->functions.empty(),
                          .ptxas = wants_cubin ? std::optional(ptxas) : std::nullopt,
                          .portable = gets_cubin ? std::optional(cache::Digest{portable}) : std::nullopt,
                          .program = program};

@@ -20,6 +20,7 @@ struct ResolvedRequest {
   cache::Digest key;
   std::string target;                               // the canonical name
   std::string name;                                 // of the module; a label for people
+  bool has_functions = false;                       // in other languages
   std::optional<std::string> ptxas = std::nullopt;  // what the key says of it; nothing where none has a part in the artifact
   // The key of the same without a cubin, which hosts without ptxas ask for and every ptxas can go on from; nothing where `key` is that.
   std::optional<cache::Digest> portable = std::nullopt;

@@ -27,6 +27,7 @@ SECTIONS = (
     ("Atomic operations", ("atomics",)),
     ("Warps and blocks", ("votes", "thread_reductions", "clusters")),
     ("Scalars", ("math", "bits", "rounding", "expr", "kinds")),
+    ("Functions in other languages", ("functions",)),
     ("Random numbers", ("rng",)),
     ("Element types", ("dtypes", "fp8")),
 )

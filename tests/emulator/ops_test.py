@@ -210,11 +210,44 @@ def product(dtype, out):
     return program, [(a, dtype), (b, dtype)], [(out, decode(a, dtype) @ decode(b, dtype).T)]
 
 
+ADD = T.llvm_function("add", """
+define void @add(ptr addrspace(1) %tensor, ptr addrspace(3) %tile, i32 %by) {
+  %i = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %p = getelementptr i32, ptr addrspace(1) %tensor, i32 %i
+  %q = getelementptr i32, ptr addrspace(3) %tile, i32 %i
+  %v = load i32, ptr addrspace(1) %p
+  %w = load i32, ptr addrspace(3) %q
+  %sum = add i32 %v, %w
+  %more = add i32 %w, %by
+  store i32 %sum, ptr addrspace(1) %p
+  store i32 %more, ptr addrspace(3) %q
+  ret void
+}
+declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+""")
+
+
+def calls():
+    """A function that changes a tensor and a tile."""
+    @T.prim_func
+    def program(A: T.Tensor((N,), "int32"), B: T.Tensor((N,), "int32"), C: T.Tensor((N,), "int32")):
+        with T.Kernel(1, threads=N):
+            tile = T.alloc_shared((N,), "int32")
+            T.copy(A, tile)
+            for k in range(2):
+                T.call(ADD, B, tile, k + 3)
+            for i in T.Parallel(N):
+                C[i] = tile[N - 1 - i]
+
+    a, start = values("int32"), np.full(N, 5, np.int32)
+    return program, [(a, "int32")], [("int32", start + 2 * a + 3, start), ("int32", a[::-1] + 7)]
+
+
 TYPES = list(STORED)
 NUMBERS = [dtype for dtype in TYPES if dtype != "bool" and dtype != "tfloat32" and dtype not in FP8]
 MAKERS = {
     **{f"moves {dtype}": (moves, dtype) for dtype in TYPES}, **{f"loops {name}": (loops, kind) for name, kind in LOOPS.items()},
-    "loops vectorized": (vectors,), "control": (control,), "text": (text,),
+    "loops vectorized": (vectors,), "control": (control,), "text": (text,), "calls": (calls,),
     **{f"reduce {kind}": (reductions, kind) for kind in REDUCTIONS},
     **{f"atomic {kind} {dtype}": (atomics, kind, dtype) for kind in ATOMICS for dtype in ATOMIC_TYPES if dtype != "float32" or kind == "add"},
     **{f"exchanges {dtype}": (exchanges, dtype) for dtype in ATOMIC_TYPES},

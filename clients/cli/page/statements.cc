@@ -79,21 +79,22 @@ bool IsParallel(const ir::Stmt& stmt) {
 }
 
 std::string_view KindOf(const ir::Module& module, const ir::Stmt& stmt) {
-  return std::visit(
-      ir::Overloaded{
-          [&](const ir::For& op) { return op.kind == ir::LoopKind::kParallel ? KindOfLoop(module, op) : "control"; },
-          [&](const ir::Store& op) { return KindOfStore(module, op); },
-          [&](const ir::Copy& op) -> std::string_view { return module[op.dst.buffer].space == Space::kGlobal ? "store" : "copy"; },
-          []<ir::OneOf<ir::Gemm, ir::Mma> T>(const T&) -> std::string_view { return "product"; },
-          []<ir::OneOf<ir::AnyElementwise, ir::Reduce, ir::PairSum, ir::StreamSum> T>(const T&) -> std::string_view { return "arithmetic"; },
-          []<ir::OneOf<ir::Atomic> T>(const T&) -> std::string_view { return "store"; },
-          []<ir::OneOf<ir::Barrier, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep> T>(
-              const T&) -> std::string_view { return "wait"; },
-          []<ir::OneOf<ir::Alloc, ir::If, ir::While, ir::Let, ir::Assume, ir::Break, ir::Continue> T>(const T&) -> std::string_view {
-            return "control";
-          },
-      },
-      stmt.op);
+  return std::visit(ir::Overloaded{
+                        [&](const ir::For& op) { return op.kind == ir::LoopKind::kParallel ? KindOfLoop(module, op) : "control"; },
+                        [&](const ir::Store& op) { return KindOfStore(module, op); },
+                        [&](const ir::Copy& op) -> std::string_view { return module[op.dst.buffer].space == Space::kGlobal ? "store" : "copy"; },
+                        []<ir::OneOf<ir::Gemm, ir::Mma> T>(const T&) -> std::string_view { return "product"; },
+                        []<ir::OneOf<ir::AnyElementwise, ir::Reduce, ir::Call, ir::PairSum, ir::StreamSum> T>(const T&) -> std::string_view {
+                          return "arithmetic";
+                        },
+                        []<ir::OneOf<ir::Atomic> T>(const T&) -> std::string_view { return "store"; },
+                        []<ir::OneOf<ir::Barrier, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep> T>(
+                            const T&) -> std::string_view { return "wait"; },
+                        []<ir::OneOf<ir::Alloc, ir::If, ir::While, ir::Let, ir::Assume, ir::Break, ir::Continue> T>(const T&) -> std::string_view {
+                          return "control";
+                        },
+                    },
+                    stmt.op);
 }
 
 const ir::Store* OnlyStore(const ir::Stmt& stmt) {

@@ -51,7 +51,7 @@ class Counter {
                      [&](const ir::Elementwise auto& op) { Elementwise(op, times); },
                      [&](const ir::Reduce& op) { counted_.arithmetic += times * Elements(op.src); },
                      [&](const ir::Gemm& op) { counted_.products[stmt.loc.line] += times * Product(op); },
-                     [&](const ir::Mma&) { Unknown(stmt); },
+                     [&]<ir::OneOf<ir::Mma, ir::Call> T>(const T&) { Unknown(stmt); },
                      ir::Ignored<ir::Alloc, ir::Assume, ir::Barrier, ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit,
                                  ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
                  },

@@ -115,8 +115,8 @@ void Divergence::VisitStmt(const ir::Stmt& stmt, bool divergent) {
                  },
                  [&]<ir::OneOf<ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce> T>(const T& op) { WriteTiles(op, divergent); },
                  [&](const ir::Mma& op) { WriteTiles(op, /*divergent=*/true); },  // each lane has other elements of the sum
-                 ir::Ignored<ir::Alloc, ir::Assume, ir::Barrier, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep,
-                             ir::PairSum, ir::StreamSum>{},
+                 ir::Ignored<ir::Alloc, ir::Assume, ir::Call, ir::Barrier, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait,
+                             ir::RingStep, ir::PairSum, ir::StreamSum>{},
              },
              stmt.op);
 }

@@ -48,7 +48,7 @@ class Counter {
                      },
                      [&](const ir::Copy&) { plain = false; },
                      [&](const ir::Gemm&) { plain = false; },
-                     [&](const ir::Mma&) { plain = false; },
+                     [&]<ir::OneOf<ir::Mma, ir::Call> T>(const T&) { plain = false; },
                      [&](const ir::StreamSum&) { plain = false; },
                      ir::Ignored<ir::Alloc, ir::Store, ir::Assume, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
                                  ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum>{},

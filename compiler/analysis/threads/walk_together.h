@@ -32,9 +32,9 @@ void WalkTogether(ir::Block& block, Facts facts, const ir::ThreadRange& threads,
                    },
                    [&](ir::Let& op) { facts.Bind(op); },
                    [&](ir::Assume& op) { facts.Assume(op.cond); },
-                   ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::Mma, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break,
-                               ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum,
-                               ir::StreamSum>{},
+                   ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::Mma, ir::Call, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier,
+                               ir::Break, ir::Continue, ir::Arrive, ir::Await, ir::Registers, ir::AsyncCommit, ir::AsyncWait, ir::RingStep,
+                               ir::PairSum, ir::StreamSum>{},
                },
                stmt.op);
   }

@@ -13,6 +13,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/artifact.h"
 #include "compiler/llvm/emit.h"
+#include "compiler/llvm/functions/link.h"
 #include "compiler/llvm/lower/ops/descriptors.h"
 #include "compiler/llvm/lower/ops/roles.h"
 #include "compiler/llvm/lower/statements.h"
@@ -171,6 +172,7 @@ bool Lower(const ir::Module& module, const compiler::Context& context, llvm::Mod
     TooMuchCode(context, diagnostics, {});
     return false;
   }
+  if (!module.functions.empty()) InlineLinked(out, context.target->emulated);
   std::string problem;
   llvm::raw_string_ostream stream(problem);
   if (llvm::verifyModule(out, &stream)) {

@@ -79,6 +79,7 @@ void Statements::LowerStmt(const ir::Stmt& stmt) {
                  [&](const ir::Copy& op) { copies_.Lower(op); },
                  [&](const ir::Gemm& op) { LowerProduct(context(), memory_, op); },
                  [&](const ir::Mma& op) { LowerMma(context(), memory_, op); },
+                 [&](const ir::Call& op) { calls_.Lower(op); },
                  [&](const ir::Elementwise auto&) { Internal(fmt::format("a {} was left to lowering", ir::Name(stmt.op))); },
                  [&](const ir::Reduce&) { reductions_.Lower({&stmt, 1}); },
                  [&](const ir::Atomic& op) { LowerAtomic(stmt, op); },

@@ -9,6 +9,7 @@
 
 #include "compiler/llvm/lower/barriers.h"
 #include "compiler/llvm/lower/element_access.h"
+#include "compiler/llvm/lower/ops/calls.h"
 #include "compiler/llvm/lower/ops/reductions.h"
 #include "compiler/llvm/lower/ops/rings.h"
 #include "compiler/llvm/lower/ops/signals.h"
@@ -28,6 +29,7 @@ class Statements : Part {
         rings_(rings),
         signals_(signals),
         copies_(copies),
+        calls_(context, evaluator, memory),
         thread_access_(context, evaluator, memory),
         access_(evaluator, thread_access_) {}
 
@@ -61,6 +63,7 @@ class Statements : Part {
   Rings& rings_;
   Signals& signals_;
   TensorCopies& copies_;
+  Calls calls_;
   ThreadAccess thread_access_;
   const Evaluator::AccessScope access_;
   std::vector<LoopBlocks> loops_;  // around the statement, without those of parallel loops

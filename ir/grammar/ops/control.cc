@@ -119,4 +119,14 @@ Op Write(Writer&, Tag<Break>) { return Break{}; }
 int Weight(const Writer& writer, Tag<Continue>) { return writer.place.in_loop ? 1 : 0; }
 Op Write(Writer&, Tag<Continue>) { return Continue{}; }
 
+// Few modules call functions, for few daemons may compile these.
+int Weight(const Writer& writer, Tag<Call>) { return writer.signals() ? writer.Together(1) : 0; }
+Op Write(Writer& writer, Tag<Call>) {
+  if (writer.module.functions.empty()) {
+    writer.module.functions.push_back({Language::kLlvm, "nothing", "define void @nothing(ptr %a, i32 %n) {\n  ret void\n}"});
+  }
+  const BufferId tile = writer.AddTile(Space::kShared, DType::kF32, {64});
+  return Call{FunctionId(0), {{tile, writer.Index(64)}, {{}, writer.module.exprs.Int(writer.Below(9))}}};
+}
+
 }  // namespace kiln::ir::grammar

@@ -44,6 +44,8 @@ std::string CopyOf(const Tile& tile, bool in) {
   return fmt::format("    copy {} -> {}\n", in ? part : whole, in ? whole : part);
 }
 
+std::string_view FunctionOf(std::string_view statements) { return statements.contains("call @") ? kFunction : std::string_view(); }
+
 }  // namespace
 
 std::vector<std::string> BuffersOf(const Row& row) {
@@ -72,8 +74,8 @@ std::string TextOf(const Row& row) {
     out += CopyOf(tile, false);
   }
   const char* workspaces = Uses(row.statements, "P") ? "  workspace %P: global f32[2, 128]\n  workspace %F: global u32[2]\n" : "";
-  return fmt::format("kiln 1\nfunc @f({}) {{\n{}  kernel @k {} {{\n{}{}    let %v = 1{}\n{}  }}\n}}\n", params, workspaces, row.kernel, allocs, in,
-                     row.statements, out);
+  return fmt::format("kiln 1\nfunc @f({}) {{\n{}{}  kernel @k {} {{\n{}{}    let %v = 1{}\n{}  }}\n}}\n", params, FunctionOf(row.statements),
+                     workspaces, row.kernel, allocs, in, row.statements, out);
 }
 
 std::string LoopTextOf(std::string_view statements, Position position, std::string_view loop) {
@@ -84,7 +86,7 @@ std::string LoopTextOf(std::string_view statements, Position position, std::stri
   return fmt::format(R"(kiln 1
 func @f(%A: global f16[64, 384], %B: global f16[384, 16], %X: global f32[8, 64], %Y: global f32[8, 64],
         %C: global f32[64, 16], %D: global f32[64, 16], %S: global f32[8, 64], %R: global f32[8, 64]) {{
-  kernel @k grid(1) threads 128 blocks(%bx) {{
+{}  kernel @k grid(1) threads 128 blocks(%bx) {{
     %a = alloc shared f16[64, 64]
     %w = alloc shared f16[64, 16]
     %s = alloc shared f32[8, 64]
@@ -108,7 +110,7 @@ func @f(%A: global f16[64, 384], %B: global f16[384, 16], %X: global f32[8, 64],
   }}
 }}
 )",
-                     fills, loop, at[0], at[1], at[2], at[3]);
+                     FunctionOf(statements), fills, loop, at[0], at[1], at[2], at[3]);
 }
 
 std::string MadeTextOf(std::string_view loop) {

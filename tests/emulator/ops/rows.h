@@ -104,6 +104,8 @@ inline constexpr Row kRows[] = {
       fill %z[0; 5] = %X[%v + 2, %v]
       mma %p[%v; 8], %o[%v; 4] -> %z[%v; 4] m 16 n 8 k 16
       atomic add %Y[%v, %v] = %z[%v + 1] each_thread)"},
+    {"call", R"(
+      call @f0(&%s[%v - 1], %X[%v, %v] + f32(%v)))"},
     {"fill", R"(
       fill %s[%v, %v + 1; 3, 4] = %X[%v, %v] + f32(%v))"},
     {"fill", R"(
@@ -182,6 +184,29 @@ inline constexpr Row kRows[] = {
      kTwoBlocks, 1},
 };
 
+// The function that rows call: the block's threads add a number to each of 128 elements.
+inline constexpr std::string_view kFunction = R"text(  function @f0 llvm "shift" {
+    "define void @shift(ptr addrspace(3) %tile, float %by) {"
+    "  %first = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()"
+    "  %step = call i32 @llvm.nvvm.read.ptx.sreg.ntid.x()"
+    "  br label %loop"
+    "loop:"
+    "  %i = phi i32 [ %first, %0 ], [ %next, %loop ]"
+    "  %place = getelementptr float, ptr addrspace(3) %tile, i32 %i"
+    "  %before = load float, ptr addrspace(3) %place"
+    "  %after = fadd float %before, %by"
+    "  store float %after, ptr addrspace(3) %place"
+    "  %next = add i32 %i, %step"
+    "  %more = icmp slt i32 %next, 128"
+    "  br i1 %more, label %loop, label %end"
+    "end:"
+    "  ret void"
+    "}"
+    "declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()"
+    "declare i32 @llvm.nvvm.read.ptx.sreg.ntid.x()"
+  }
+)text";
+
 // Statements with the op for the body of a pipelined loop over %k (LoopTextOf). What they do differs from one iteration to the next.
 struct LoopRow {
   std::string_view op, statements;
@@ -249,6 +274,8 @@ inline constexpr LoopRow kLoopRows[] = {
       fill %z[0; 4] = %X[%k, 0]
       mma %p[0; 8], %o[0; 4] -> %z[0; 4] m 16 n 8 k 16
       atomic add %Y[%k, 0] = %z[floormod(%k, 4)] each_thread)"},
+    {"call", R"(
+      call @f0(&%s[%k * 64], f32(%a[%k, %k])))"},
     {"fill", R"(
       fill %s[%k, 0; 1, 64] = f32(%k))"},
     {"fill", R"(

@@ -16,6 +16,7 @@ from .function import (
     FragmentBuffer, LocalBuffer, Ref, SharedBuffer, StridedTensor, Tensor, const, dynamic, empty, macro, prim_func, symbolic,
 )
 from .fp8 import determine_fp8_type, determine_torch_fp8_type
+from .functions import *  # noqa: F403
 from .gathers import c2d_im2col, im2col, transpose
 from .kinds import PrimExpr, Var
 from .lanes import *  # noqa: F403

@@ -18,7 +18,7 @@ _ROWS = (
     ("products of blocks with scales are not part of this version: scale the sums of T.gemm, as kiln.examples.scaled does",
      "tcgen05_gemm_blockscaled tcgen05_mma_blockscaled mma_gemm_blockscaled ptx_mma_block_scale make_blockscaled_gemm_layout"),
     ("use T.gemm_sp; the compiler chooses the instruction", "wgmma_gemm_sp tcgen05_gemm_sp ptx_mma_sp"),
-    ("CUDA source is not compiled by Kiln; write the function in the tile language",
+    ("C and CUDA source is not compiled by the tile language; write the function in it, or in LLVM's IR or PTX for T.call",
      "call_extern call_pure_extern import_source CUDASourceCodeKernel call_intrin call_llvm_intrin call_packed"),
     ("use T.sync_grid, or open another T.Kernel in the same function, for launches run in order",
      "sync_global"),

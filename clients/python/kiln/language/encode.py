@@ -75,6 +75,7 @@ class _Encoder:
         self.vars: dict[Var, int] = {}
         self.buffers: dict[Buffer, int] = {}
         self.exprs: dict[Expr, int] = {}
+        self.functions: dict[ir.Function, int] = {}
         self.files: dict[str, int] = {}
         self.visible: set[Var] = set()
         self.location = ir.Location()
@@ -228,6 +229,20 @@ class _Encoder:
     def _gemm(self, s, op):
         self._fields(s, op)
         op.allow_tf32 |= self.func.allow_tf32 and s.a.dtype == s.b.dtype == "float32"
+
+    def function(self, function: ir.Function) -> int:
+        index = self.functions.get(function)
+        if index is None:
+            index = self.functions[function] = len(self.functions)
+            self.module.functions.add(language=self.enum("Language", function.language), symbol=function.symbol, text=function.text.encode())
+        return index
+
+    def _call(self, s, op):
+        op.function = self.function(s.function)
+        for argument in s.arguments:
+            message = op.arguments.add(value=self.use(argument.value))
+            if argument.buffer is not None:
+                message.buffer = self.buffer(argument.buffer)
 
     # Statements that bind variables, or have others within them.
 

@@ -80,6 +80,10 @@ def _reduce(s: ir.Reduce, _):
     return [f"{s.kind.lower()} {s.src!r} -> {s.dst!r} dim={s.dim}" + ("" if s.clear else " accumulate")]
 
 
+def _argument(a) -> str:
+    return _plain(a.value) if a.buffer is None else f"&{a.buffer.name}[{_plain(a.value)}]"
+
+
 def _at_block(s) -> str:
     return f" block {_plain(s.block)}" if s.block is not None else ""
 
@@ -105,6 +109,7 @@ _STATEMENT = {
     ir.Copy: lambda s, _: [f"copy {s.src!r} -> {s.dst!r}" + (f" -> {s.signals.buffer.name}[{_indices(s.signals.indices)}]" if s.signals else "")],
     ir.Gemm: _gemm,
     ir.Mma: lambda s, _: [f"mma {s.a!r}, {s.b!r} -> {s.c!r} m {s.m} n {s.n} k {s.k}"],
+    ir.Call: lambda s, _: [f"call {s.function.symbol}({', '.join(map(_argument, s.arguments))})"],
     ir.Fill: lambda s, _: [f"fill {s.dst!r} = {_plain(s.value)}"],
     ir.Reduce: _reduce,
     ir.Atomic: _atomic,

@@ -55,6 +55,8 @@ def expressions(stmt: Stmt):
                 yield from (o for o in one.offsets if isinstance(o, Expr))
             elif isinstance(one, Element):
                 yield from one.indices
+            elif isinstance(one, Argument):
+                yield one.value
 
 
 def written(stmt: Stmt) -> list:
@@ -64,6 +66,8 @@ def written(stmt: Stmt) -> list:
         found.append(getattr(stmt, stmt.WRITTEN).buffer)
     if isinstance(stmt, Atomic) and stmt.old is not None:
         found.append(stmt.old.buffer)
+    if isinstance(stmt, Call):
+        found += [argument.buffer for argument in stmt.arguments if argument.buffer is not None]
     return found
 
 
@@ -166,6 +170,27 @@ class Reduce(Stmt):
     dst: Region
     dim: int
     clear: bool
+
+
+@dataclass(slots=True, frozen=True)
+class Function:
+    """In another language. ``text`` is that of a whole module, which calls it ``symbol``."""
+
+    language: str
+    symbol: str
+    text: str
+
+
+@dataclass(slots=True)
+class Argument:
+    value: Expr
+    buffer: Buffer | None = None  # of an address: that of the element so many behind the buffer's first
+
+
+@dataclass(slots=True)
+class Call(Stmt):
+    function: Function
+    arguments: list[Argument]
 
 
 @dataclass(slots=True)

@@ -90,6 +90,7 @@ class Builder:
 
     def __init__(self, file: str, block: Block, num_warps: int = 4, target: str = "", debug: bool = False):
         self.file, self.block, self.num_warps, self.target, self.debug, self.line = file, block, num_warps, target, debug, 0
+        self.sources: list = []  # what functions in other languages are made of, as globals are kept: (whose, "text", the text)
         self.body, self.views = block, {}  # views: {(an argument, a type of elements): a pointer to these in the same memory}
 
     @contextlib.contextmanager

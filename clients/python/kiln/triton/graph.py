@@ -110,7 +110,9 @@ def replace(old: Value, new: Value) -> None:
 
 
 def is_scalar(block: "Block") -> bool:
-    """Whether no value in the block and those within it has more than one element."""
+    """Whether no value in the block and those within it has more than one element, and nothing asks for several threads."""
+    if any(op.name == "tle.call" for op in block.ops):
+        return False
     return all(result.numel == 1 for op in block.ops for result in op.results) and all(is_scalar(region) for op in block.ops for region in op.regions)
 
 

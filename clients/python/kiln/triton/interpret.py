@@ -412,7 +412,7 @@ def graph_of(jit, values: dict, runtime: dict, options: dict, target: str) -> tu
                                "and write their results with tl.store")
     function.views = [(function.params.index((root.name, root)), element) for root, element in builder.views]
     function.params += [(view.name, view) for view in builder.views.values()]
-    return function, interpreter.used
+    return function, interpreter.used + builder.sources
 
 
 def _argument(function: Function, name: str, parts):

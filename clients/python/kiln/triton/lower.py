@@ -519,6 +519,7 @@ def _as_type(x: Expr, dtype) -> Expr:
 
 
 from . import flow  # noqa: E402
+from .extensions.calls import LOWERED as CALLS  # noqa: E402
 from .extensions.lowering import LOWERED, Seen, unchanged_region  # noqa: E402
 from .extensions.signals import LOWERED as SIGNALS, roles_of  # noqa: E402
 
@@ -526,4 +527,4 @@ _LOWERED = {"tt.load": Lowering.load, "tt.store": Lowering.store, "tt.atomic_rmw
             "tt.dot": Lowering.dot, "tt.map_elementwise": Lowering.map_elementwise,
             "tt.histogram": Lowering.histogram, "tt.exchange": Lowering.exchange, "tt.alternate": Lowering.alternate,
             "llvm.intr.assume": Lowering.assume, "tt.print": lower_message, "gpu.barrier": Lowering.barrier,
-            "scf.for": flow.lower_for, "scf.while": flow.lower_while, "scf.if": flow.lower_if, **LOWERED, **SIGNALS}
+            "scf.for": flow.lower_for, "scf.while": flow.lower_while, "scf.if": flow.lower_if, **LOWERED, **SIGNALS, **CALLS}

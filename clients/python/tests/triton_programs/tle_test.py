@@ -254,12 +254,12 @@ def of_cuda(x: tle.raw.InOut["memref<?xf32, 3>"]):
 
 @triton.jit
 def foreign(x, n):
-    tle.raw.call(of_cuda, [tl.load(x + tl.arange(0, 8))], output_indices=[0])  # here: the function of_cuda of the dialect 'cuda' is not part
+    tle.raw.call(of_cuda, [tl.load(x + tl.arange(0, 8))], output_indices=[0])  # here: the text of of_cuda cannot be read
 
 
 @triton.jit
 def foreign_without_a_dialect(x, n):
-    tle.call(n)  # here: which compiles no source and no binary of another compiler: write what it computes in Triton's language
+    tle.call(n)  # here: tle.call: it calls a function of tle.raw.dialect, not
 
 
 @pytest.mark.parametrize("kernel", [foreign, foreign_without_a_dialect, no_grid, no_such_tile, no_index, too_many_indices, two_types,

@@ -91,6 +91,8 @@ def _changes(lowering, op: Op, memory, block: Block) -> bool:
         return True
     if op.name == "tle.copy" and op.attrs["into"] and op.attrs["view"].memory is memory:
         return True
+    if op.name == "tle.call":
+        return True
     if op.name in ("tle.wait", "tle.turn") and lowering.roles is not None and lowering.roles.others_write(memory, block):
         return True
     return any(_changes(lowering, inner, memory, block) for region in op.regions for inner in region.ops)
