@@ -34,7 +34,7 @@
 #include "compiler/mapping/decouple.h"
 #include "compiler/mapping/depths.h"
 #include "compiler/mapping/instructions.h"
-#include "compiler/mapping/layouts.h"
+#include "compiler/mapping/layouts/layouts.h"
 #include "compiler/mapping/residents.h"
 #include "compiler/mapping/skip_steps.h"
 #include "compiler/mapping/split_stores.h"

@@ -147,7 +147,7 @@ class Handing {
     for (const bool of_then : {true, false}) {
       Block& body = of_then ? branch.then_body : branch.else_body;
       const std::optional<ir::ThreadRange>& threads = of_then ? branch.then_threads : branch.else_threads;
-      if (!threads) continue;  // its statements are of single threads (compiler/mapping/stage.h)
+      if (!threads) continue;  // its statements are of single threads (compiler/mapping/layouts/stage.h)
       const UsesOf theirs = CountOf(kernel_.body, *threads);
       for (const auto& [fragment, use] : of_then ? then : otherwise) {
         const auto own = theirs.find(fragment);

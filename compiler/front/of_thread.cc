@@ -149,7 +149,7 @@ void WarnOfCopies(const ir::Module& module, const ir::Stmt& stmt, const Divergen
                   const ir::ThreadRange& threads, bool some, ir::Diagnostics& diagnostics) {
   const auto* store = std::get_if<ir::Store>(&stmt.op);
   if (store == nullptr || !divergence.IsExchanged(store->buffer) || threads.Count() == 1) return;
-  // A thread that writes an element of its own writes it for all (compiler/mapping/stage.h).
+  // A thread that writes an element of its own writes it for all (compiler/mapping/layouts/stage.h).
   if (!std::ranges::all_of(store->indices, [&](ExprId index) { return sets.Agree(index, threads); })) return;
   const bool differs = !sets.Agree(store->value, threads);
   if (!some && !differs) return;

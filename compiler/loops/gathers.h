@@ -17,6 +17,12 @@ namespace kiln::compiler {
 // What an asynchronous gather stores; nullptr: the statement is none.
 const ir::Store* AsyncGather(const ir::Stmt& stmt);
 
+bool IsAsync(const ir::Copy& copy);
+
+// Closes the groups of the async copies that no pipeline moved. Adjacent copies to one buffer form a group. Synchronize waits for a group where
+// its buffer is first used, while later groups are still under way.
+void CloseGroups(ir::Block& block);
+
 void Gathers(ir::Module& module, ir::Kernel& kernel, const Context& context);
 
 }  // namespace kiln::compiler

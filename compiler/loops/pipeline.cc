@@ -15,7 +15,6 @@
 #include "compiler/analysis/leaves.h"
 #include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/thread_range.h"
-#include "compiler/loops/async_groups.h"
 #include "compiler/loops/gathers.h"
 #include "compiler/rewrite/elementwise.h"
 #include "compiler/rewrite/fresh.h"

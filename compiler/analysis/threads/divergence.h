@@ -32,7 +32,7 @@ class Divergence {
   // Whether threads read the fragment together (read_together.h).
   bool IsReadTogether(ir::BufferId fragment) const { return together_.contains(fragment); }
   // Whether threads read elements of the fragment that others may have written: what a thread writes to an element of its own passes through
-  // shared memory to the others' copies (compiler/mapping/stage.h).
+  // shared memory to the others' copies (compiler/mapping/layouts/stage.h).
   bool IsExchanged(ir::BufferId fragment) const { return together_.contains(fragment) || exchanged_.contains(fragment); }
 
   // Threads begin to end gave elements of a local, or of their copies of a fragment, what they computed from `exprs` and read in `locals`.

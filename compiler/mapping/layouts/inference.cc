@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/mapping/inference.h"
+#include "compiler/mapping/layouts/inference.h"
 
 #include <algorithm>
 #include <array>

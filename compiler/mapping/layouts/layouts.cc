@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/mapping/layouts.h"
+#include "compiler/mapping/layouts/layouts.h"
 
 #include <vector>
 
 #include "compiler/mapping/crossed_loop.h"
 #include "compiler/mapping/expand.h"
-#include "compiler/mapping/inference.h"
+#include "compiler/mapping/layouts/inference.h"
 #include "compiler/mapping/register_budget.h"
 #include "compiler/mapping/shift_loops.h"
-#include "compiler/mapping/stage.h"
-#include "compiler/mapping/staged_operands.h"
+#include "compiler/mapping/layouts/stage.h"
+#include "compiler/mapping/layouts/staged_operands.h"
 #include "compiler/mapping/tensor_copies.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/shared.h"

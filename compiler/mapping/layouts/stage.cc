@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/mapping/stage.h"
+#include "compiler/mapping/layouts/stage.h"
 
 #include <algorithm>
 #include <iterator>

@@ -7,7 +7,7 @@
 // operand gets a layout that suits memory, and Stage brings it to the product.
 #pragma once
 
-#include "compiler/mapping/inference.h"
+#include "compiler/mapping/layouts/inference.h"
 
 namespace kiln::compiler {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/mapping/staged_operands.h"
+#include "compiler/mapping/layouts/staged_operands.h"
 
 #include <algorithm>
 #include <numeric>
