@@ -108,10 +108,10 @@ class Function {
 };
 
 // What a call gives: the address of the element that lies `behind` elements behind the first of a tensor or a tile in shared memory, or a value.
-class Argument {
+class FunctionArgument {
  public:
-  Argument(Tile tile, Expr behind = 0) : tile_(tile), value_(std::move(behind)) {}
-  Argument(Expr value) : value_(std::move(value)) {}
+  FunctionArgument(Tile tile, Expr behind = 0) : tile_(tile), value_(std::move(behind)) {}
+  FunctionArgument(Expr value) : value_(std::move(value)) {}
 
  private:
   friend class Builder;
@@ -206,7 +206,7 @@ class Builder {
   // `text`: a module in LLVM's IR or in PTX that defines `symbol`. kilnd compiles it for callers who have the scope `raw`.
   kiln::Function Function(Language language, std::string symbol, std::string text);
   // All threads of the block call it together. It may read and write all of the tensors and tiles that it gets, which lie in memory by rows.
-  void Call(const kiln::Function& function, const std::vector<Argument>& arguments, Where where = Where::current());
+  void Call(const kiln::Function& function, const std::vector<FunctionArgument>& arguments, Where where = Where::current());
   void Fill(const Region& to, const Expr& value, Where where = Where::current());
   // Along `dim` of `from`, counted from 0: `to` has the shape of `from` without that dimension, or with 1 there, and its type. Both are in
   // shared memory or fragments. `clear`: without what `to` holds.

@@ -103,9 +103,9 @@ kiln::Function Builder::Function(Language language, std::string symbol, std::str
   return kiln::Function(std::uint32_t(functions.size() - 1));
 }
 
-void Builder::Call(const kiln::Function& function, const std::vector<Argument>& arguments, Where where) {
+void Builder::Call(const kiln::Function& function, const std::vector<FunctionArgument>& arguments, Where where) {
   ir::Call call{.function = ir::FunctionId(function.id_), .arguments = {}};
-  for (const Argument& argument : arguments) {
+  for (const FunctionArgument& argument : arguments) {
     ir::Argument given{.value = state_->Take(argument.value_)};
     if (argument.tile_) given.buffer = ir::BufferId{argument.tile_->id_};
     call.arguments.push_back(given);
