@@ -255,10 +255,14 @@ void WidenBf16(llvm::Function& function) {
   }
 }
 
+// The function that the value is a call of; "": it is none.
+llvm::StringRef CalledName(const llvm::Value& value) {
+  const auto* call = llvm::dyn_cast<llvm::CallInst>(&value);
+  return call == nullptr || call->getCalledFunction() == nullptr ? "" : call->getCalledFunction()->getName();
+}
+
 bool IsMatrixOp(const llvm::Instruction& instruction) {
-  const auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
-  if (call == nullptr || call->getCalledFunction() == nullptr) return false;
-  const llvm::StringRef name = call->getCalledFunction()->getName();
+  const llvm::StringRef name = CalledName(instruction);
   return name.starts_with("llvm.amdgcn.mfma.") || name.starts_with("llvm.amdgcn.smfmac.") || name.starts_with("llvm.amdgcn.swmmac.") ||
          name.starts_with("llvm.amdgcn.wmma.");
 }
@@ -284,10 +288,7 @@ void CutSchedulingRegions(llvm::Function& function) {
   }
 }
 
-bool IsWmma(const llvm::Value* value) {
-  const auto* call = llvm::dyn_cast<llvm::CallInst>(value);
-  return call != nullptr && call->getCalledFunction() != nullptr && call->getCalledFunction()->getName().starts_with("llvm.amdgcn.wmma.");
-}
+bool IsWmma(const llvm::Value* value) { return CalledName(*value).starts_with("llvm.amdgcn.wmma."); }
 
 // All lanes must take part in a WMMA. LLVM 22's MachineSink moves gfx11's WMMA into a branch if only the branch uses the result. An empty
 // use next to the instruction keeps it in its block; if the result feeds another WMMA of the block, that is such a use.

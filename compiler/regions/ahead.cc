@@ -369,22 +369,30 @@ bool RunsAhead(const ir::Kernel& kernel, const ir::For& loop) {
          std::ranges::none_of(loop.body, [](const ir::Stmt& stmt) { return Repeats(stmt) && Multiplies(stmt); });
 }
 
-int64_t BytesOfTiles(const ir::Module& module, const ir::Kernel& kernel) {
+std::map<BufferId, int64_t> VersionsOf(const ir::Module& module, const ir::Kernel& kernel) {
   std::map<BufferId, int64_t> versions;
-  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
-    if (const auto* alloc = std::get_if<ir::Alloc>(&stmt.op); alloc != nullptr && module[alloc->buffer].space == Space::kShared)
-      versions.try_emplace(alloc->buffer, 1);
-  });
   ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
     const auto* loop = std::get_if<ir::For>(&stmt.op);
     if (loop == nullptr || loop->kind != LoopKind::kPipelined) return;
-    for (const auto& [buffer, count] : CountAllAccesses(module, loop->body))
-      if (const auto tile = versions.find(buffer); tile != versions.end() && count.writes > 0)
-        tile->second = std::max<int64_t>(tile->second, loop->num_stages);
+    for (const auto& [buffer, count] : CountAllAccesses(module, loop->body)) {
+      if (count.writes == 0) continue;
+      int64_t& known = versions.try_emplace(buffer, 1).first->second;
+      known = std::max<int64_t>(known, loop->num_stages);
+    }
   });
-  int64_t bytes = 0;
-  for (const auto& [buffer, count] : versions) bytes += count * BytesOf(module, buffer);
-  return bytes;
+  return versions;
+}
+
+int64_t BytesOfTiles(const ir::Module& module, const ir::Kernel& kernel) {
+  const std::map<BufferId, int64_t> versions = VersionsOf(module, kernel);
+  std::set<BufferId> tiles;
+  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+    if (const auto* alloc = std::get_if<ir::Alloc>(&stmt.op); alloc != nullptr && module[alloc->buffer].space == Space::kShared)
+      tiles.insert(alloc->buffer);
+  });
+  return std::accumulate(tiles.begin(), tiles.end(), int64_t{0}, [&](int64_t bytes, BufferId tile) {
+    return bytes + BytesOf(module, tile) * (versions.contains(tile) ? versions.at(tile) : 1);
+  });
 }
 
 void LoadAhead(ir::Module& module, ir::Kernel& kernel, const Context& context) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 
 #include "compiler/options.h"
 #include "ir/module.h"
@@ -17,6 +18,9 @@ bool IsFlat(const ir::Buffer& buffer);
 
 // Whether copies to shared memory may run ahead of the loop's products: those of its own body, each time.
 bool RunsAhead(const ir::Kernel& kernel, const ir::For& loop);
+
+// How many versions a pipelined loop makes of each buffer that it fills, if it has all the stages that it asks for; the others have one.
+std::map<ir::BufferId, int64_t> VersionsOf(const ir::Module& module, const ir::Kernel& kernel);
 
 // Bytes of the program's shared tiles, of those that a pipelined loop fills in as many versions as it has stages.
 int64_t BytesOfTiles(const ir::Module& module, const ir::Kernel& kernel);

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "compiler/analysis/definitions.h"
+#include "compiler/regions/ahead.h"
 #include "compiler/rewrite/lifetimes.h"
 #include "compiler/rules/gemm.h"
 #include "ir/op.h"
@@ -129,18 +129,12 @@ class Chooser {
   // The most bytes of shared memory that are in use at one time, with tiles that a pipelined loop fills in as many versions as it has stages.
   int64_t MostShared() const {
     const Lifetimes lives = LifetimesOf(module_, kernel_);
-    std::map<BufferId, int64_t> versions;
-    ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
-      const auto* loop = std::get_if<ir::For>(&stmt.op);
-      if (loop == nullptr || loop->kind != ir::LoopKind::kPipelined) return;
-      for (const auto& [buffer, count] : CountAllAccesses(module_, loop->body))
-        if (count.writes > 0) versions[buffer] = std::max<int64_t>(1, loop->num_stages);
-    });
+    const std::map<BufferId, int64_t> versions = VersionsOf(module_, kernel_);
     int64_t most = 0;
     for (const auto& [begun, life] : lives.buffers) {
       int64_t bytes = 0;
       for (const auto& [other, its] : lives.buffers)
-        if (its.first <= life.first && life.first <= its.last) bytes += BytesOf(module_[other]) * (versions.contains(other) ? versions[other] : 1);
+        if (its.first <= life.first && life.first <= its.last) bytes += BytesOf(module_[other]) * (versions.contains(other) ? versions.at(other) : 1);
       most = std::max(most, bytes);
     }
     return most;
