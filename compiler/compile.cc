@@ -13,7 +13,7 @@
 #include "compiler/artifact.h"
 #include "compiler/front/unpack.h"
 #include "compiler/key.h"
-#include "compiler/llvm/assemble.h"
+#include "compiler/llvm/assemble/assemble.h"
 #include "compiler/llvm/codegen.h"
 #include "compiler/options.h"
 #include "compiler/passes.h"

@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "compiler/compile_testing.h"
+#include "compiler/llvm/assemble/find_ptxas.h"
 #include "tests/golden/golden.h"
 
 namespace kiln::compiler {
@@ -85,6 +86,73 @@ func @f[%n](%A: global f16[%n, 576], %B: global f16[%n, 576], %C: global f32[64,
   };
   EXPECT_EQ(made("0"), 36u);
   EXPECT_EQ(made("%i & 1"), 0u);
+}
+
+// The rows that cp.async brings to a product, and the tile that the tensor unit stores. What warps exchange is of no concern to either.
+TEST(CompileHopper, FencesStandBeforeWhatTheUnitReads) {
+  std::string text = golden::ReadFile("tests/golden/pipeline/listed_rows.sm_90a.kiln");
+  const auto replace = [&](const std::string& from, const std::string& to) { text = std::regex_replace(text, std::regex(from), to); };
+  replace("threads 128", "threads 256");
+  const v1::WorkerResult plain = CompileText(text, "cuda:sm_90a");
+  EXPECT_EQ(Count(plain, "fence.proxy.async"), 3u);  // in the loop, behind its last copies, and before the tile is stored
+  text.insert(text.find("      gemm"), "      %most = alloc fragment f32[64]\n");
+  text.insert(text.find("    }\n    copy %acc"),
+              "      reduce max %acc[0, 0; 64, 64] -> %most[0; 64] dim 1\n"
+              "      for parallel %i_3, %j_2 in 64, 64 {\n        store %acc[%i_3, %j_2] = %acc[%i_3, %j_2] - %most[%i_3]\n      }\n");
+  const v1::WorkerResult reduced = CompileText(text, "cuda:sm_90a");
+  ASSERT_TRUE(reduced.has_artifact()) << FirstError(reduced);
+  EXPECT_GT(Count(reduced, "bar.sync"), Count(plain, "bar.sync"));
+  EXPECT_EQ(Count(reduced, "fence.proxy.async"), 3u);
+}
+
+// ptxas is asked for the blocks that may fit. It makes the kernel for one where values spill.
+TEST(CompileHopper, MoreBlocksAreKeptWhereNothingSpills) {
+  v1::CompileRequest request;
+  request.set_target("cuda:sm_90a");
+  request.set_module(golden::ReadFile("tests/golden/residents/tries.sm_90a.kiln"));
+  const v1::WorkerResult result = Compile(request, {});
+  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+  EXPECT_EQ(Count(result, ".minnctapersm 1 // to try: 2"), 1u);
+  const Hooks hooks{.ptxas = llvm_ir::FindPtxas()};
+  if (hooks.ptxas.empty()) GTEST_SKIP() << "SKIPPED, NOTHING WAS ASSEMBLED: no ptxas";
+  const auto registers = [&](const std::string& blocks) {
+    v1::Artifact artifact = result.artifact();
+    artifact.set_code(std::regex_replace(artifact.code(), std::regex("to try: 2"), "to try: " + blocks));
+    const v1::WorkerResult made = Assemble(request, artifact, hooks);
+    EXPECT_EQ(made.assembled().kernels_size(), 1) << FirstError(made);
+    EXPECT_EQ(made.assembled().kernels(0).spill_bytes(), 0u);
+    return made.assembled().kernels(0).registers();
+  };
+  EXPECT_LE(registers("2"), 128u);
+  EXPECT_GE(registers("8"), 96u);  // the fragment alone
+}
+
+// A kernel that moves registers between its threads itself counts with those of one block.
+TEST(CompileHopper, NoMoreBlocksAreTriedWhereRegistersMove) {
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f(%X: global f32[4096, 10240], %Y: global f32[4096, 10240], %Z: global f32[4096, 128]) thread(%t) {
+  kernel @k grid(4096) threads 384 blocks(%b) {
+    %x = alloc fragment f32[10240]
+    %s = alloc fragment f32[1]
+    if %t < 128 {
+      registers 24
+      for parallel %i in 128 {
+        store %Z[%b, %i] = 1.0
+      }
+    } else {
+      registers 240 more
+      copy %X[%b, 0; 1, 10240] -> %x[0; 10240]
+      reduce max %x[0; 10240] -> %s[0; 1] dim 0
+      for parallel %i_1 in 10240 {
+        store %Y[%b, %i_1] = %x[%i_1] - %s[0]
+      }
+    }
+  }
+}
+)",
+                                              "cuda:sm_90a");
+  EXPECT_GT(Count(result, "setmaxnreg"), 0u);
+  EXPECT_EQ(Count(result, "to try"), 0u);
 }
 
 // What the threads did before the first of two arrivals is ordered by its fence. A tile that they store comes after it.

@@ -26,7 +26,7 @@
 #include "compiler/loops/release.h"
 #include "compiler/loops/rings.h"
 #include "compiler/loops/scale_sums.h"
-#include "compiler/loops/schedule.h"
+#include "compiler/loops/schedule/schedule.h"
 #include "compiler/loops/split_k.h"
 #include "compiler/loops/split_operands.h"
 #include "compiler/loops/split_ranges.h"

@@ -37,8 +37,8 @@ Result RefuseDecisions(const Module& module, Diagnostics& diagnostics) {
     diagnostics.Error(fmt::format("buffer %{} has a layout or an offset, or is a view, which only passes decide", names.Of(BufferId(i))), kHint);
   }
   for (const Kernel& kernel : module.kernels) {
-    if (kernel.shared_bytes != 0 || kernel.producers != 0)
-      diagnostics.Error(fmt::format("kernel @{} has shared_bytes or producers, which only passes decide", kernel.name), kHint);
+    if (kernel.shared_bytes != 0 || kernel.producers != 0 || kernel.tried_blocks != 0)
+      diagnostics.Error(fmt::format("kernel @{} has shared_bytes, producers or tried_blocks, which only passes decide", kernel.name), kHint);
     Walk(kernel.body, [&](const Stmt& stmt) {
       if (HasDecision(stmt.op)) {
         diagnostics.Error("the statement holds what only passes decide", kHint, stmt.loc, PrintStmt(module, stmt));

@@ -80,8 +80,9 @@ struct Kernel {
   uint32_t min_blocks = 0;  // on a multiprocessor, for which registers are kept few enough; 0: as the backend likes
   Block body;
   std::string name;
-  int64_t shared_bytes = 0;  // decided
-  uint32_t producers = 0;    // decided: further threads, after the kernel's own, that do nothing but fill rings
+  int64_t shared_bytes = 0;   // decided
+  uint32_t producers = 0;     // decided: further threads, after the kernel's own, that do nothing but fill rings
+  uint32_t tried_blocks = 0;  // decided: more than min_blocks, which an assembler tries; it keeps them where nothing spills
   std::vector<Decision> decisions;
 
   uint32_t ClusterBlocks() const;

@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/llvm/assemble.h"
+#include "compiler/artifact.h"
+#include "compiler/llvm/assemble/assemble.h"
+#include "compiler/llvm/assemble/tried_blocks.h"
 #include "compiler/llvm/complaints.h"
 #include "compiler/llvm/emit.h"
 #include "compiler/llvm/functions/definitions.h"
@@ -188,6 +190,7 @@ class Generator {
     if (!Succeeded("emit")) return false;
     if (!ptx) return Fail("emit", ptx.error());
     *ptx = WithDefinitions(*std::move(ptx), InPtx(module));
+    *ptx = WithNotes(*ptx, BlocksToTry(module));
     if (has_functions_) ptx->insert(0, kHasFunctions);
     if (explain_.assembly()) Dump("assembly", *ptx);
     artifact_.set_kind(v1::PTX);
@@ -195,6 +198,13 @@ class Generator {
     // The optimizer of ptxas would take as long for long code as LLVM's.
     artifact_.set_unoptimized(machine_->getOptLevel() == llvm::CodeGenOptLevel::None);
     return true;
+  }
+
+  BlocksOfEntries BlocksToTry(const ir::Module& module) const {
+    BlocksOfEntries tried;
+    for (size_t i = 0; i < module.kernels.size(); ++i)
+      if (module.kernels[i].tried_blocks != 0) tried.emplace(compiler::EntryName(context_, i), module.kernels[i].tried_blocks);
+    return tried;
   }
 
   // Half of CDNA's registers are accumulators (AGPRs), which only matrix instructions, loads and stores reach. LLVM keeps sums there and moves

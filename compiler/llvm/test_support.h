@@ -4,8 +4,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
+#include "compiler/llvm/assemble/find_ptxas.h"
 #include "compiler/llvm/device/device.h"
 #include "compiler/llvm/emit.h"
 
@@ -61,12 +61,5 @@ struct TestKernel {
   llvm::Value* map = nullptr;  // kTma: a tensor map
   uint32_t inputs = 0, outputs = 0;
 };
-
-inline std::string FindPtxas() {
-  for (const char* path : {"/usr/local/cuda/bin/ptxas", "/usr/bin/ptxas", "/opt/cuda/bin/ptxas"}) {
-    if (access(path, X_OK) == 0) return path;
-  }
-  return "";
-}
 
 }  // namespace kiln::llvm_ir

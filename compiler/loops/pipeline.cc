@@ -16,6 +16,7 @@
 #include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/loops/gathers.h"
+#include "compiler/loops/row_layouts.h"
 #include "compiler/rewrite/elementwise.h"
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/lifetimes.h"
@@ -303,8 +304,14 @@ class LoopPipeliner {
     for (Rows& rows : rows_) {
       rows.ahead = FreshLike(module_, rows.rows, Space::kFragment, "_ahead");
       module_[rows.ahead].layout = module_[rows.rows].layout;
-      for (Copy& copy : copies_)
-        if (auto* gather = std::get_if<ir::For>(&copy.stmt.op)) ReplaceBuffer(module_, gather->body, rows.rows, rows.ahead);
+      ReplaceBuffer(module_, std::get<ir::For>(rows.load.op).body, rows.rows, rows.ahead);
+      std::vector<ir::For*> gathers;
+      for (Copy& copy : copies_) {
+        if (!Reads(copy.stmt, rows.rows)) continue;
+        gathers.push_back(&std::get<ir::For>(copy.stmt.op));
+        ReplaceBuffer(module_, gathers.back()->body, rows.rows, rows.ahead);
+      }
+      GatherByLines(module_, rows.ahead, std::get<ir::For>(rows.load.op), gathers);
     }
   }
 
@@ -353,7 +360,6 @@ class LoopPipeliner {
     Block block;
     for (const Rows& rows : rows_) {
       Block load{rows.load};
-      ReplaceBuffer(module_, load, rows.rows, rows.ahead);
       Substitute(module_, load, loop_.vars[0], iteration);
       std::ranges::move(load, std::back_inserter(block));
     }

@@ -14,6 +14,9 @@
 namespace kiln::compiler {
 namespace {
 
+// Without these registers beside its fragments, a thread's code cannot be made: for addresses, and for what it computes.
+constexpr int64_t kFewestOtherRegisters = 10;
+
 int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 // The most registers that ptxas demands at the kernel's start for the results of a product.
@@ -35,13 +38,6 @@ bool HasMoreBlocks(const ir::Module& module, const ir::Kernel& kernel, const tar
     blocks *= *value;
   }
   return blocks > int64_t(target.multiprocessors);
-}
-
-// As many blocks as fit beside each other, whatever their registers.
-int64_t MostBlocks(const ir::Kernel& kernel, const target::Target& target) {
-  const target::Machine& machine = target::MachineOf(target);
-  return std::min<int64_t>(machine.threads / (kernel.threads + kernel.producers),
-                           machine.shared_bytes / (kernel.shared_bytes + target::kSystemShared));
 }
 
 void Decide(ir::Kernel& kernel, int64_t blocks, std::string_view why) {
@@ -75,6 +71,13 @@ bool Waits(const ir::Kernel& kernel) {
   return waits;
 }
 
+// Whether the program itself moves registers from some threads to others, which counts with those that its threads start with.
+bool SharesRegisters(const ir::Kernel& kernel) {
+  bool shares = false;
+  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) { shares |= std::holds_alternative<ir::Registers>(stmt.op); });
+  return shares;
+}
+
 // The most registers in which the threads of a warp have operands of one step of a product that they read from shared memory.
 int64_t MostOperandWords(const ir::Module& module, const ir::Kernel& kernel, const target::Target& target) {
   int64_t most = 0;
@@ -95,16 +98,36 @@ int64_t MostOperandWords(const ir::Module& module, const ir::Kernel& kernel, con
 }
 
 // A second block loads while the threads of the first one wait for each other, if ptxas gives none of them more registers than half of them have.
+// Where these are surely enough, they are all that ptxas may give; where they may be enough, ptxas tries.
 // Without fragments, a thread only has values on their way, and ptxas knows best how many.
 // LLVM's backend for AMD weighs registers against waves itself.
 void MakeRoomForTwo(const ir::Module& module, ir::Kernel& kernel, const target::Target& target) {
   const int64_t half = target.registers_per_multiprocessor / (2 * kernel.threads) / target::kRegisterUnit * target::kRegisterUnit;
   if (half >= target.registers_per_thread || MostBlocks(kernel, target) < 2 || !Waits(kernel)) return;
   const int64_t words = MostFragmentWords(module, kernel);
-  if (words != 0 && words + MostOperandWords(module, kernel, target) + kOtherRegisters <= half) Decide(kernel, 2, "one works while the other waits");
+  if (words == 0) return;
+  constexpr std::string_view kWhy = "one works while the other waits";
+  const int64_t left = half - words - MostOperandWords(module, kernel, target);
+  if (left >= kOtherRegisters) {
+    Decide(kernel, 2, kWhy);
+  } else if (left >= kFewestOtherRegisters && !SharesRegisters(kernel)) {
+    kernel.tried_blocks = 2;
+    kernel.decisions.push_back({"residents", std::nullopt, "2 blocks on a multiprocessor, if ptxas then spills nothing", std::string(kWhy)});
+  }
 }
 
 }  // namespace
+
+int64_t MostBlocks(const ir::Kernel& kernel, const target::Target& target) {
+  const target::Machine& machine = target::MachineOf(target);
+  return std::min<int64_t>(machine.threads / (kernel.threads + kernel.producers),
+                           machine.shared_bytes / (kernel.shared_bytes + target::kSystemShared));
+}
+
+int64_t MostBlocks(const ir::Module& module, const ir::Kernel& kernel, const target::Target& target) {
+  const int64_t words = std::min<int64_t>(MostFragmentWords(module, kernel) + kFewestOtherRegisters, target.registers_per_thread);
+  return std::min(MostBlocks(kernel, target), target.registers_per_multiprocessor / (words * (kernel.threads + kernel.producers)));
+}
 
 void Residents(ir::Module& module, ir::Kernel& kernel, const Context& context) {
   const target::Target& target = *context.target;

@@ -10,7 +10,8 @@
 
 namespace kiln::compiler {
 
-// In kernels with barriers of the program's own; elsewhere loops/schedule.h decides where products end. Needs: which products start from zero.
+// In kernels with barriers of the program's own; elsewhere loops/schedule/schedule.h decides where products end. Needs: which products start
+// from zero.
 void Chain(ir::Module& module, ir::Kernel& kernel, const Context& context);
 
 }  // namespace kiln::compiler

@@ -10,8 +10,10 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/declaration.h"
 #include "compiler/analysis/definitions.h"
+#include "compiler/analysis/grid_barriers.h"
 #include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/register_map.h"
+#include "compiler/mapping/residents.h"
 #include "compiler/rewrite/lifetimes.h"
 #include "compiler/rewrite/packing.h"
 #include "compiler/rewrite/versions.h"
@@ -91,6 +93,17 @@ void Place(ir::Module& module, ir::Kernel& kernel, const std::map<BufferId, Life
   kernel.shared_bytes = packing.bytes;
 }
 
+// Where as many blocks fit beside each other all the same, the buffers of an innermost loop share no bytes. What the program says of registers, or
+// needs all blocks at a time for, may let more fit than their fragments.
+void PlaceApart(ir::Module& module, ir::Kernel& kernel, const std::map<BufferId, Lifetime>& together, const Context& context) {
+  const target::Target& target = *context.target;
+  const bool by_fragments = kernel.min_blocks == 0 && context.options.max_registers() == 0 && !OrdersBlocks(kernel.body);
+  const auto most = [&] { return by_fragments ? MostBlocks(module, kernel, target) : MostBlocks(kernel, target); };
+  const int64_t blocks = std::max<int64_t>(most(), 1);
+  Place(module, kernel, LifetimesOf(module, kernel, {.apart = true}).buffers, {});
+  if (kernel.shared_bytes > int64_t(target.max_shared_bytes) || most() < blocks) Place(module, kernel, together, {});
+}
+
 void Place(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics) {
   // A large block whose warps have roles is alone on its multiprocessor: nobody else gets the shared memory that it leaves.
   if (kernel.producers != 0 && kernel.threads >= kLargeBlock) {
@@ -109,6 +122,8 @@ void Place(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::D
               fmt::format("kernel '{}' needs {} bytes of shared memory; {} has {} for a block:{}", kernel.name, kernel.shared_bytes,
                           context.target->name, context.target->max_shared_bytes, Table(module, lifetimes)),
               "use smaller tiles or fewer pipeline stages", diagnostics);
+  } else if (kernel.producers == 0) {
+    PlaceApart(module, kernel, lifetimes, context);
   }
 }
 

@@ -177,7 +177,7 @@ Kernel RandomModule::MakeKernel() {
     ints_.push_back(kernel.block_vars.back());
   }
   if (Coin()) kernel.cluster.assign(kernel.grid.size(), 1);
-  if (decisions_) kernel.shared_bytes = Below(4) * 1024, kernel.producers = uint32_t(Below(2) * 128);
+  if (decisions_) kernel.shared_bytes = Below(4) * 1024, kernel.producers = uint32_t(Below(2) * 128), kernel.tried_blocks = uint32_t(Below(2) * 2);
   threads_ = {0, kernel.threads}, all_threads_ = kernel.threads;
   clustered_ = !kernel.cluster.empty();
   kernel.body = MakeBlock(3);

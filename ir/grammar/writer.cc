@@ -157,7 +157,7 @@ void Writer::AddKernel() {
   if (threads_ <= 256 || Odd(4)) kernel.min_blocks = uint32_t(OneIn(8) ? Below(3) : 0);
   AddGrid(kernel);
   cluster_ = kernel.cluster.empty() ? 0 : int64_t(kernel.ClusterBlocks());
-  if (decisions()) kernel.shared_bytes = Below(4) * 1024, kernel.producers = uint32_t(Below(2) * 128);
+  if (decisions()) kernel.shared_bytes = Below(4) * 1024, kernel.producers = uint32_t(Below(2) * 128), kernel.tried_blocks = uint32_t(Below(2) * 2);
   left_ = sizes_.statements;
   shared_bytes_ = 0;
   place = {};

@@ -304,8 +304,10 @@ void Parser::ParseKernelClause(Kernel& kernel) {
     kernel.shared_bytes = ParseInt(0, INT32_MAX, "the bytes of shared memory");
   } else if (Accept("producers")) {
     kernel.producers = uint32_t(ParseInt(0, UINT32_MAX, "the number of threads"));
+  } else if (Accept("tried_blocks")) {
+    kernel.tried_blocks = uint32_t(ParseInt(0, UINT32_MAX, "the blocks of a multiprocessor"));
   } else {
-    Expected("cluster, raster, min_blocks, shared_bytes, producers or blocks");
+    Expected("cluster, raster, min_blocks, shared_bytes, producers, tried_blocks or blocks");
   }
 }
 

@@ -115,6 +115,7 @@ class ModulePrinter {
     if (kernel.min_blocks != 0) text += fmt::format(" min_blocks {}", kernel.min_blocks);
     if (kernel.shared_bytes != 0) text += fmt::format(" shared_bytes {}", kernel.shared_bytes);
     if (kernel.producers != 0) text += fmt::format(" producers {}", kernel.producers);
+    if (kernel.tried_blocks != 0) text += fmt::format(" tried_blocks {}", kernel.tried_blocks);
     std::string vars;
     for (VarId var : kernel.block_vars) vars += (vars.empty() ? "" : ", ") + stmts_.Declared(var);
     Line(1, text + fmt::format(" blocks({}) {{", vars));

@@ -298,8 +298,9 @@ void Verifier::CheckKernel(const Kernel& kernel) {
     Error(fmt::format("{} threads in a block", kernel.threads), fmt::format("use 1 to {}", kMaxThreads));
   }
   const uint64_t all = uint64_t(kernel.threads) + kernel.producers;
-  if (kernel.min_blocks > kMaxResidentBlocks || kernel.min_blocks * all > kMaxResidentThreads) {
-    Error(fmt::format("at least {} blocks of {} threads on a multiprocessor", kernel.min_blocks, all),
+  const uint64_t blocks = std::max(kernel.min_blocks, kernel.tried_blocks);
+  if (blocks > kMaxResidentBlocks || blocks * all > kMaxResidentThreads) {
+    Error(fmt::format("at least {} blocks of {} threads on a multiprocessor", blocks, all),
           fmt::format("it has at most {} blocks and {} threads", kMaxResidentBlocks, kMaxResidentThreads));
   }
   uint64_t cluster = 1;

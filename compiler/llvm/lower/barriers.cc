@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/llvm/lower/barriers.h"
 
+#include <algorithm>
+
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/roles.h"
@@ -16,7 +18,7 @@ constexpr int kRoleBarrier = 1;  // barrier of the threads that compute; 0 is th
 
 }  // namespace
 
-Barriers::Barriers(KernelContext& context) : Part(context) {
+Barriers::Barriers(KernelContext& context) : Part(context), fences_(module(), kernel(), target()) {
   ir::Walk(kernel().body, [&](const ir::Stmt& stmt) {
     const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
     has_wgmma_ |= gemm != nullptr && RowOf(*gemm, target()).in_flight;
@@ -25,9 +27,19 @@ Barriers::Barriers(KernelContext& context) : Part(context) {
   });
 }
 
-void Barriers::Wait(bool by_group, bool shared_only) {
+void Barriers::Wait(const ir::Stmt& barrier) {
+  const auto& op = std::get<ir::Barrier>(barrier.op);
+  Wait(fences_.NeededBefore(barrier), op.by_group, op.shared_only);
+}
+
+void Barriers::WaitForScratch(std::span<const ir::Stmt> reduces) {
+  const bool fenced = std::ranges::any_of(reduces, [&](const ir::Stmt& reduce) { return fences_.NeededBefore(reduce); });
+  Wait(fenced, /*by_group=*/false, target().Has(target::Feature::kFencesByMemory));
+}
+
+void Barriers::Wait(bool fenced, bool by_group, bool shared_only) {
   // wgmma of other warps or tensor stores may read what this thread wrote.
-  if (has_wgmma_ || has_stores_) device().FenceAsyncProxy();
+  if (fenced && (has_wgmma_ || has_stores_)) device().FenceAsyncProxy();
   if (!threads().range.IsSame(compiler::AllThreads(kernel()))) return WaitOfRange();
   if (kernel().threads == 1 && kernel().producers == 0) return;  // a thread sees what it did
   if (kernel().producers == 0 && IsOneWarp()) return device().LanesBarrier(0, kernel().threads);

@@ -85,7 +85,7 @@ void Statements::LowerStmt(const ir::Stmt& stmt) {
                  [&](const ir::Atomic& op) { LowerAtomic(stmt, op); },
                  [&](const ir::Barrier& op) {
                    if (op.grid) return barriers_.WaitForGrid(memory_.places().Of(*op.counter));
-                   op.cluster ? barriers_.WaitForCluster() : barriers_.Wait(op.by_group, op.shared_only);
+                   op.cluster ? barriers_.WaitForCluster() : barriers_.Wait(stmt);
                  },
                  [&]<ir::OneOf<ir::Arrive, ir::Await, ir::Registers> T>(const T& op) { signals_.Lower(op); },
                  [&](const ir::Break&) { LeaveTo(loops_.back().end); },

@@ -83,9 +83,8 @@ Values Neighbours::Load(const ir::LoadPlan& planned, const ir::Read& read, const
   const ExprId else_value = pool()[read.value].args[2];
   const bool constant = pool()[else_value].op == ExprOp::kConstInt || pool()[else_value].op == ExprOp::kConstFloat;
   if (constant) {
-    const ir::Buffer& buffer = module()[plan.buffer];
-    Value* otherwise = ToMemory(elements_.Eval(else_value, first, 1, {})[0], buffer.dtype);
-    if (address.checks.empty() || otherwise == memory_.PadValue(buffer)) return vectors_.Load(plan, address, first, count, masks, otherwise);
+    Value* otherwise = ToMemory(elements_.Eval(else_value, first, 1, {})[0], module()[plan.buffer].dtype);
+    return vectors_.Load(plan, address, first, count, masks, otherwise);
   }
   const Values loaded = vectors_.Load(plan, address, first, count, masks);
   return Select(masks, loaded, elements_.Eval(else_value, first, count, loads));

@@ -18,9 +18,8 @@ namespace kiln::llvm_ir {
 
 class Neighbours : Part {
  public:
-  Neighbours(KernelContext& context, Memory& memory, Iterations& iterations, Addresses& addresses, Vectors& vectors, Elements& elements)
+  Neighbours(KernelContext& context, Iterations& iterations, Addresses& addresses, Vectors& vectors, Elements& elements)
       : Part(context),
-        memory_(memory),
         loop_(iterations.loop()),
         addresses_(addresses),
         vectors_(vectors),
@@ -47,7 +46,6 @@ class Neighbours : Part {
   Value* MakeHalves(const ir::ExprNode& shift, int64_t first, const Loads& loads);
   Value* MakeShiftedWord(const ir::ExprNode& node, int64_t first, const Loads& loads);
 
-  Memory& memory_;
   const compiler::ThreadLoop& loop_;
   Addresses& addresses_;
   Vectors& vectors_;

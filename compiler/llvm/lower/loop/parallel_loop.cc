@@ -33,7 +33,7 @@ ParallelLoop::ParallelLoop(KernelContext& context, Evaluator& evaluator, Memory&
       addresses_(context, evaluator, memory, iterations_),
       vectors_(context, memory, iterations_, addresses_),
       elements_(context, evaluator, memory, iterations_, addresses_),
-      neighbours_(context, memory_, iterations_, addresses_, vectors_, elements_),
+      neighbours_(context, iterations_, addresses_, vectors_, elements_),
       access_(evaluator, *this) {}
 
 void ParallelLoop::Lower(const ir::Stmt& stmt, const std::function<void(const ir::Block&)>& lower_body) {

@@ -49,9 +49,12 @@ Values Vectors::LoadNeighbours(const ir::LoadPlan& plan, const ElementAddress& a
   const unsigned width = unsigned(plan.width);
   llvm::Type* element = MemoryType(llvm(), buffer.dtype);
   llvm::Type* type = width == 1 ? element : llvm::FixedVectorType::get(element, width);
-  if (otherwise == nullptr) otherwise = memory_.PadValue(buffer);
+  Value *pad = memory_.PadValue(buffer), *exists = addresses_.ConditionAt(address, reg);
+  if (otherwise == nullptr) otherwise = pad;
+  // Chosen before the load: a choice behind it would wait for what it brings.
+  if (mask != nullptr && exists != nullptr && otherwise != pad) otherwise = b().CreateSelect(mask, pad, otherwise);
   if (width > 1) otherwise = b().CreateVectorSplat(width, otherwise);
-  Value* condition = Both(addresses_.ConditionAt(address, reg), mask);
+  Value* condition = Both(exists, mask);
   CheckNeighbours(address, reg, plan.width, vectors, condition, /*write=*/false);
   Value* pointer = addresses_.PointerAt(address, reg);
   Value* loaded = memory_.LoadGuarded(plan.buffer, type, pointer, condition, memory_.AlignOf(plan.buffer, plan.width), otherwise, plan.once);

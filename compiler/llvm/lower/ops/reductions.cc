@@ -180,7 +180,7 @@ void Reductions::Exchange(std::span<const ir::Stmt> reduces, std::span<Results> 
     device().PhaseWait(turn.mbarrier, b().CreateURem(b().CreateUDiv(turn.count, I32(kTurns)), I32(2)));
     b().CreateStore(b().CreateAdd(turn.count, I32(1)), turns_.at(*first.scratch));
   } else {
-    barriers_.WaitForScratch();
+    barriers_.WaitForScratch(reduces);
   }
   for (size_t i = 0; i < partials.size(); ++i) {
     context().EnterStmt(reduces[i]);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/llvm/assemble.h"
+#include "compiler/llvm/assemble/assemble.h"
 
+#include "compiler/llvm/assemble/tried_blocks.h"
 #include "compiler/llvm/emit.h"
 #include "compiler/stage_timer.h"
 
@@ -32,6 +33,19 @@ void ReportFailure(const PtxasFailure& failure, const v1::Artifact& artifact, co
   }
 }
 
+// With more blocks on a multiprocessor where they are to be tried (tried_blocks.h) and nothing spills.
+std::expected<PtxasOutput, PtxasFailure> Made(const std::string& ptxas, const target::Target& target, const std::string& ptx) {
+  for (BlocksOfEntries tried = TriedBlocks(ptx); !tried.empty();) {
+    auto made = RunPtxas(ptxas, target, WithBlocks(ptx, tried));
+    if (!made || !made->warnings.empty()) break;
+    size_t spilling = 0;
+    for (const v1::KernelResources& kernel : made->kernels)
+      if (kernel.spill_bytes() > 0) spilling += tried.erase(kernel.entry());
+    if (spilling == 0) return made;
+  }
+  return RunPtxas(ptxas, target, ptx);
+}
+
 }  // namespace
 
 void ReportShortage(const compiler::Context& context, const std::string& why, ir::Diagnostics& diagnostics) {
@@ -50,7 +64,7 @@ bool Assemble(const v1::Artifact& artifact, const compiler::Context& context, co
               v1::WorkerResult& result) {
   const compiler::StageTimer timer("ptxas", hooks, result);
   const bool optimized = !artifact.unoptimized();
-  auto made = RunPtxas(hooks.ptxas, *context.target, artifact.code(), optimized);
+  auto made = optimized ? Made(hooks.ptxas, *context.target, artifact.code()) : RunPtxas(hooks.ptxas, *context.target, artifact.code(), false);
   // Not optimized, code takes more registers, which may be too many.
   if (!made && !optimized && !made.error().from_outside) made = RunPtxas(hooks.ptxas, *context.target, artifact.code());
   if (!made) {

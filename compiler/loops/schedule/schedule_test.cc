@@ -12,7 +12,7 @@
 
 #include "compiler/analysis/dependences.h"
 #include "compiler/analysis/uniform.h"
-#include "compiler/loops/slot.h"
+#include "compiler/loops/schedule/slot.h"
 #include "ir/op.h"
 #include "ir/text/parse.h"
 

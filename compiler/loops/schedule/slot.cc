@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/loops/slot.h"
+#include "compiler/loops/schedule/slot.h"
 
 #include <algorithm>
 #include <cassert>

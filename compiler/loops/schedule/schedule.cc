@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/loops/schedule.h"
+#include "compiler/loops/schedule/schedule.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@
 #include "compiler/analysis/dependences.h"
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/producer_slice.h"
-#include "compiler/loops/slot.h"
+#include "compiler/loops/schedule/slot.h"
 #include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/repeat.h"
 #include "compiler/rewrite/versions.h"
