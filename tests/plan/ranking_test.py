@@ -11,7 +11,9 @@ FILES = sorted(pathlib.Path(__file__).parent.glob("*.json"))
 # Parts of the fastest's speed, of the best of the first ten and of the first: a change that ranks worse is seen. The aim is 0.92 for both.
 BARS = {"odd_bf16": (0.96, 0.88),  # whose first choice falls short of it
         # Measured before indices by quotients and remainders took vectors: its candidates are other code now, and have to be measured again.
-        "convolution_bf16": (0.96, 0.85)}
+        "convolution_bf16": (0.96, 0.85),
+        # Measured while reductions of a loop shared bytes: its candidates have half the barriers now, and have to be measured again.
+        "softmax_bf16": (0.94, 0.92)}
 AIM = (0.96, 0.92)
 WHOLE = {"top": 0.99, "first": 0.965}  # geometric means of all workloads; 0.97 without the convolution
 
