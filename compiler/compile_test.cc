@@ -320,11 +320,29 @@ TEST(Compile, AStoreEndsWhatAConditionSaidOfMemory) {
   EXPECT_GE(Occurrences(checked, "setp."), 2) << checked;  // the condition, and the bound of the second store
 }
 
+// Where registers add constants to one index, it is compared in 64 bits once.
+TEST(Compile, ManyRegistersCompareTheirConstants) {
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f[%n: i64](%O: global f32[%n]) {
+  kernel @k grid(9) threads 128 blocks(%b) {
+    for parallel %i in 4096 {
+      store %O[i64(%b) * 12288:i64 + i64(%i) * 3:i64] = 1.0
+    }
+  }
+}
+)",
+                                              "cuda:sm_80");
+  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+  const std::string& code = result.artifact().code();
+  EXPECT_EQ(Occurrences(code, "st.global"), 32) << code;
+  EXPECT_LE(Occurrences(code, "64 \t%p"), 2) << code;
+}
+
 // Versions of a tile are told apart up to the most stages that a loop may have.
 TEST(Compile, ALongPipelineKeepsItsCopiesInFlight) {
   for (const int stages : {4, 20, 32}) {
     const v1::WorkerResult result = CompileText(fmt::format(R"(kiln 1
-func @f(%A: global f16[32, 1024], %B: global f16[1024, 32], %C: global f16[32, 32]) outputs(2) {{
+func @f(%A: global f16[32, 1024], %B: global f16[1024, 32], %C: global f32[32, 32]) outputs(2) {{
   kernel @k grid(1) threads 32 blocks(%b) {{
     %a = alloc shared f16[32, 16]
     %w = alloc shared f16[16, 32]

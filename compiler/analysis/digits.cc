@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <set>
 
 #include "compiler/analysis/contains.h"
 #include "ir/visit.h"
@@ -21,6 +20,10 @@ Digits::Digits(const ir::Module& module, const ir::Kernel& kernel) : module_(mod
   ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
     if (const auto* loop = std::get_if<ir::For>(&stmt.op)) facts_.EnterLoop(*loop);
   });
+  for (const ir::Stmt& stmt : kernel.body) {  // outside of loops and branches: each is computed once, by all threads
+    const auto* let = std::get_if<ir::Let>(&stmt.op);
+    if (let != nullptr && IsOfBlock(let->value, /*loads=*/true)) lets_.insert(let->var);
+  }
 }
 
 std::optional<std::vector<Digit>> Digits::Of(ExprId index) const {
@@ -111,13 +114,15 @@ std::optional<int64_t> Digits::Reach(ExprId term, const ir::ThreadRange& threads
   return threads.begin < threads.end ? greatest - least : 0;
 }
 
-// Whether it is the same in all threads and iterations.
-bool Digits::IsOfBlock(ExprId id) const {
+// Whether it is the same in all threads and iterations. `loads`: what is loaded from tensors counts as such, for it is computed once; nothing
+// that other threads write meanwhile has reached it, or the program is a race.
+bool Digits::IsOfBlock(ExprId id, bool loads) const {
   return !Contains(module_.exprs, id, [&](ExprId part) {
     const ExprNode& node = module_.exprs[part];
-    if (node.op != ExprOp::kVar) return node.op == ExprOp::kLoad;
+    if (node.op == ExprOp::kLoad) return !loads || module_[ir::BufferId(node.ref)].space != ir::Space::kGlobal;
+    if (node.op != ExprOp::kVar) return false;
     const VarKind kind = module_.vars[node.ref].kind;
-    return kind != VarKind::kBlock && kind != VarKind::kSymbol && kind != VarKind::kScalar;
+    return kind != VarKind::kBlock && kind != VarKind::kSymbol && kind != VarKind::kScalar && !lets_.contains(VarId(node.ref));
   });
 }
 

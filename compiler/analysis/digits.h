@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -43,12 +44,13 @@ class Digits {
   bool AreApart(const std::vector<ir::ExprId>& indices, const ir::ThreadRange& threads) const;
   std::optional<int64_t> Reach(ir::ExprId term, const ir::ThreadRange& threads) const;
   std::optional<Digit> OfTerm(ir::ExprId term, int64_t weight) const;
-  bool IsOfBlock(ir::ExprId id) const;
+  bool IsOfBlock(ir::ExprId id, bool loads = false) const;
   bool IsOfThread(ir::ExprId id) const;
   std::optional<int64_t> At(ir::ExprId id, int64_t thread) const;
 
   const ir::Module& module_;
-  Facts facts_;  // of all loops: none shares its variable with another
+  Facts facts_;               // of all loops: none shares its variable with another
+  std::set<ir::VarId> lets_;  // that all threads have once, and have the same
   mutable std::map<std::tuple<uint32_t, uint32_t, std::vector<ir::ExprId>>, bool> tell_thread_;
 };
 

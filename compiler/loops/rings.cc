@@ -74,7 +74,9 @@ class Builder {
     if (all && FitStages()) {
       const size_t buffers = module_.buffers.size();
       for (size_t i = 0; i < plans_.size(); ++i) Apply(i);
-      RemoveReplaced(kernel_.body);
+      Block lifted;
+      DeclareTiles(kernel_.body, lifted);
+      kernel_.body.insert(kernel_.body.begin(), std::make_move_iterator(lifted.begin()), std::make_move_iterator(lifted.end()));
       kernel_.producers = kProducers;
       Declare(module_, kernel_, buffers);
     } else {
@@ -331,16 +333,20 @@ class Builder {
     for (size_t i = 0; i < tiles.size(); ++i) {
       const BufferId own = std::get<ir::Copy>(block[group.copies[i]].op).dst.buffer;
       ReplaceBuffer(module_, block, own, tiles[i]);
-      replaced_.insert(own);
+      replaced_.insert(own), shared_.insert(tiles[i]);
     }
   }
 
-  void RemoveReplaced(Block& block) {
-    std::erase_if(block, [&](const Stmt& stmt) {
+  // A tile whose place another takes is declared no more. One that a loop declares, and later loops use, goes to `lifted`.
+  void DeclareTiles(Block& block, Block& lifted) {
+    std::erase_if(block, [&](Stmt& stmt) {
       const auto* alloc = std::get_if<ir::Alloc>(&stmt.op);
-      return alloc != nullptr && replaced_.contains(alloc->buffer);
+      if (alloc == nullptr) return false;
+      const bool leaves = shared_.contains(alloc->buffer) && &block != &kernel_.body;
+      if (leaves) lifted.push_back(stmt);
+      return leaves || replaced_.contains(alloc->buffer);
     });
-    for (Stmt& stmt : block) ir::ForEachBody(stmt.op, [&](Block& body) { RemoveReplaced(body); });
+    for (Stmt& stmt : block) ir::ForEachBody(stmt.op, [&](Block& body) { DeclareTiles(body, lifted); });
   }
 
   void MakePlain() {
@@ -360,6 +366,7 @@ class Builder {
   std::map<std::pair<size_t, size_t>, ir::Ring> rings_;               // by plan and group
   std::map<std::pair<size_t, size_t>, std::vector<BufferId>> tiles_;  // of rings, by the plan and the group that own them
   std::set<BufferId> replaced_;                                       // tiles whose place those of a shared ring have taken
+  std::set<BufferId> shared_;                                         // those
   std::set<const Stmt*> loads_;
 };
 

@@ -29,6 +29,7 @@ def parse(arguments):
     parser.add_argument("--corpora", metavar="DIR", required=True, help="the folder with the checkouts liger, fla, unsloth and vllm")
     parser.add_argument("--bundle", help="the archive to test; default: the newest dist/kiln-*.tar.*")
     parser.add_argument("--build", help="a build folder instead of a bundle")
+    parser.add_argument("--beside", metavar="FOLDERS", default="", help="other builds of Kiln (a,b), each timed by turns with this one")
     parser.add_argument("--ptxas", help="as of tests/gpu/run")
     parser.add_argument("--emulate", action="store_true", help="on the emulator, each kernel in its smallest test")
     parser.add_argument("--draw", type=int, metavar="SEED", help="with --emulate: which tests reach which kernels, and a new list of them")
@@ -136,13 +137,31 @@ def run(options, place, start) -> dict:
         record = records.get((row["corpus"], row["kernel"]), {"note": "" if options.emulate else "not reached"})
         report.append({**row, "outcome": found["outcome"], "error": found["error"], "seconds": found["seconds"], **record})
     if not options.emulate:
-        time_all([row for row in report if "record" in row], options, place, deadline)
+        others = {folder: beside(options, place, folder, number) for number, folder in enumerate(filter(None, options.beside.split(",")))}
+        try:
+            time_all([row for row in report if "record" in row], options, place, others, deadline)
+        finally:
+            for other in others.values():
+                other.stop()
     return {"kernels": report}
 
 
-def time_all(rows: list, options, place, deadline: float) -> None:
-    """Both packages compile, many at once; then each kernel is timed with the one and with the other, while nothing else runs."""
+def beside(options, place, folder: str, number: int):
+    """Another build, with a daemon of its own that has compiled nothing yet."""
+    scratch = place.scratch / f"beside{number}"
+    scratch.mkdir()
+    environment = dict(os.environ)
+    found = type(place)(argparse.Namespace(build=folder, bundle=None), scratch, ptxas=place.ptxas)
+    found.start()
+    os.environ.update(environment)
+    return found
+
+
+def time_all(rows: list, options, place, others: dict, deadline: float) -> None:
+    """All packages compile, many at once; then each kernel is timed with one after the other, while nothing else runs. ``others``: builds of Kiln
+    by their folders."""
     packages = {name: Run(options, place, name) for name in ("triton", "kiln")}
+    packages |= {folder: Run(options, other, "kiln") for folder, other in others.items()}
     until = time.monotonic() + (deadline - time.monotonic()) * 0.6
     for package in packages.values():
         compile_all(rows, package, until)
@@ -151,8 +170,11 @@ def time_all(rows: list, options, place, deadline: float) -> None:
     for pool in pools.values():
         pool.open()
     for i, row in enumerate(rows):
-        for package in (("kiln", "triton"), ("triton", "kiln"))[i % 2]:
+        for package in list(packages)[:: (1, -1)[i % 2]]:
             found = pools[package, row["corpus"]].one({"kind": "time", "name": row["kernel"], "record": row["record"]})
+            if package in others:
+                row.setdefault("beside_ms", {})[package] = found.get("ms")
+                continue
             row[f"{package}_ms"] = found.get("ms")
             if not found["ok"]:
                 row["note"] = f"with {package}: {found['note']}"
@@ -181,6 +203,8 @@ def show(report: dict, emulated: bool, only_times: bool = False) -> bool:
     for row in sorted(rows, key=lambda row: row.get("ratio") or 0):
         state = {"passed": "ok", "skipped": "-"}.get(row["outcome"], "FAIL")
         times = f"{row['kiln_ms'] * 1e3:9.1f} µs {row['ratio']:7.3f} ×" if row.get("ratio") else ""
+        for ms in row.get("beside_ms", {}).values():
+            times += f" beside {ms * 1e3:9.1f} µs" if ms else " beside         -"
         other = f"  (not timed: {row['note'][:200]})" if row.get("note") else ""
         print(f"{row['corpus']:<8}{row['kernel'].split('.')[-1]:<70} {state:<5}{times}{other} {row['error'][:200]}".rstrip())
     right = sum(row["outcome"] == "passed" for row in rows)
@@ -189,9 +213,16 @@ def show(report: dict, emulated: bool, only_times: bool = False) -> bool:
     if not emulated:
         line += f", {len(ratios)} timed"
     if ratios:
-        line += f", geomean {math.exp(sum(map(math.log, ratios)) / len(ratios)):.3f} × Triton, least {min(ratios):.3f}"
+        line += f", geomean {geomean(ratios):.3f} × Triton, least {min(ratios):.3f}"
+    for folder in dict.fromkeys(folder for row in rows for folder in row.get("beside_ms", {})):
+        against = [row["beside_ms"][folder] / row["kiln_ms"] for row in rows if row.get("kiln_ms") and row.get("beside_ms", {}).get(folder)]
+        line += f"; {geomean(against):.3f} × {folder} in {len(against)}" if against else ""
     print(line, flush=True)
     return bool(ratios) if only_times else right >= min(NEEDED, len(rows))
+
+
+def geomean(ratios) -> float:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
 def draw(options, place, start) -> bool:

@@ -22,6 +22,8 @@ using ir::Layout;
 constexpr int64_t kWidestAccess = 16;     // bytes
 constexpr int64_t kWord = 4;              // bytes of a register
 constexpr int64_t kSector = 32;           // bytes that memory moves at once
+constexpr int64_t kLine = 128;            // bytes of the first cache, which takes one line of a store at a time
+constexpr int64_t kSectorsForALine = 2;   // that the second cache takes meanwhile
 constexpr int64_t kIssue = 4;             // sectors that an instruction is worth
 constexpr int64_t kBarrier = 32;          // sectors that a barrier is worth
 constexpr int64_t kBytesForASector = 64;  // that shared memory moves while the second cache gives a multiprocessor a sector
@@ -46,13 +48,14 @@ bool DependsOn(const ir::Module& module, const Facts& facts, const ir::For& loop
 MemoryRun RunOf(const ir::Module& module, const Facts& facts, const ir::For& loop, const Access& access, const std::set<ir::BufferId>& stored,
                 int64_t alignment) {
   const std::vector<int64_t> extents = ExtentsOf(module, loop);
-  MemoryRun run{.bytes = std::max<int64_t>(1, ir::Bits(module[access.buffer].dtype) / 8)};
+  MemoryRun run{.write = access.write, .bytes = std::max<int64_t>(1, ir::Bits(module[access.buffer].dtype) / 8)};
   for (size_t v = 0; v < extents.size(); ++v) {
     run.used.push_back(DependsOn(module, facts, loop, v, extents[v], access));
     if (extents[v] == 1 || !GoesAlong(module, facts, loop, v, access)) continue;
     run.variable = v;
     const int64_t most = std::gcd(int64_t{16}, extents[v]);
     run.width = OwnWidth(module, facts, loop, v, access, most, alignment);
+    if (access.write) run.whole = AccessWidth(module, facts, loop, v, access, most, alignment);
     const bool last = v + 1 == extents.size();
     if (last && !access.write && !stored.contains(access.buffer))
       run.around = AroundWidthIn(module, facts, loop, v, access.buffer, access.indices, most);
@@ -122,21 +125,25 @@ int64_t MemoryCost(const Layout& layout, std::span<const MemoryRun> runs, int64_
   std::vector<ir::Indices> parts;
   for (int64_t lane = 0; lane < std::min(lanes, layout.Threads()); ++lane) parts.push_back(layout.ThreadPart(lane));
   int64_t cost = 0;
-  for (const MemoryRun& run : runs) {
-    std::set<ir::Indices> sectors;
+  const auto pieces = [&](const MemoryRun& run, int64_t bytes) {  // of so many bytes, that the lanes touch at once
+    std::set<ir::Indices> found;
     for (ir::Indices lane : parts) {
       for (size_t v = 0; v < lane.size(); ++v) {
-        if (run.variable == v) lane[v] = lane[v] * run.bytes / kSector;
+        if (run.variable == v) lane[v] = lane[v] * run.bytes / bytes;
         else if (!run.used[v]) lane[v] = 0;
       }
-      sectors.insert(std::move(lane));
+      found.insert(std::move(lane));
     }
+    return int64_t(found.size());
+  };
+  for (const MemoryRun& run : runs) {
+    const int64_t moved = std::max(pieces(run, kSector), run.write ? kSectorsForALine * pieces(run, kLine) : 0);
     int64_t registers = 1;
     for (size_t v = 0; v < run.used.size(); ++v) {
       for (const ir::Digit& digit : layout.dim(int(v)))
         if (run.used[v] && digit.place == ir::Place::kRegister) registers *= digit.size;
     }
-    cost += run.Accesses(layout, registers) * (int64_t(sectors.size()) + kIssue);
+    cost += run.Accesses(layout, registers) * (moved + kIssue);
   }
   return cost;
 }

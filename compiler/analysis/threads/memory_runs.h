@@ -19,11 +19,13 @@ namespace kiln::compiler {
 
 // An access to global memory in a parallel loop.
 struct MemoryRun {
-  std::optional<size_t> variable;  // of the loop, along which it goes from one element to the next in memory
-  int64_t width = 1;               // neighbours that one access may take
-  int64_t around = 1;              // neighbours that the two vectors around them may take
-  int64_t bytes = 1;               // of an element
-  std::vector<bool> used;          // variables that it depends on
+  bool write = false;
+  std::optional<size_t> variable = {};  // of the loop, along which it goes from one element to the next in memory
+  int64_t width = 1;                    // neighbours that one access may take
+  int64_t whole = 1;                    // neighbours that are stored all or not at all
+  int64_t around = 1;                   // neighbours that the two vectors around them may take
+  int64_t bytes = 1;                    // of an element
+  std::vector<bool> used;               // variables that it depends on
 
   // Neighbours that one access of a loop with this layout takes, of registers that follow each other along the variable.
   int64_t Width(const ir::Layout& layout) const;
@@ -47,8 +49,8 @@ int64_t NarrowestBytes(std::span<const MemoryRun> runs);
 // neighbours a thread takes. Tiles in shared memory take whole words at a time.
 bool GoesAlongLast(const ir::Module& module, const ir::For& loop, std::span<const MemoryRun> runs);
 
-// What the loop's accesses cost a warp of `lanes` threads that holds its iterations so: sectors of memory for each instruction, and the
-// instructions.
+// What the loop's accesses cost a warp of `lanes` threads that holds its iterations so: sectors of memory for each instruction, or what takes as
+// long for the lines that it stores to, and the instructions.
 int64_t MemoryCost(const ir::Layout& layout, std::span<const MemoryRun> runs, int64_t lanes);
 
 // In the same units, what it costs the warp to write so many bytes of each thread to shared memory and read so many, with a barrier before each.

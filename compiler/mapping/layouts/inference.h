@@ -25,8 +25,9 @@ namespace kiln::compiler {
 struct Inferred {
   std::map<ir::BufferId, ir::Layout> fragments;
   std::map<const ir::For*, ir::Layout> loops;
-  int64_t misfits = 0;  // bits of fragments that pass through shared memory for loops
-  std::string problem;  // of what should not be
+  int64_t misfits = 0;                 // bits of fragments that pass through shared memory for loops
+  std::string problem;                 // of what should not be
+  std::set<ir::BufferId> staged = {};  // operands that pass through shared memory
 };
 
 // `staged`: operands whose instructions dictate nothing, as they pass through shared memory.

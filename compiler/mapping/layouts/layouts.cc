@@ -8,6 +8,7 @@
 #include "compiler/mapping/layouts/inference.h"
 #include "compiler/mapping/layouts/stage.h"
 #include "compiler/mapping/layouts/staged_operands.h"
+#include "compiler/mapping/layouts/staged_stores.h"
 #include "compiler/mapping/register_budget.h"
 #include "compiler/mapping/shift_loops.h"
 #include "compiler/mapping/tensor_copies.h"
@@ -19,8 +20,13 @@ namespace kiln::compiler {
 namespace {
 
 void Infer(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics) {
-  const FragmentUses uses = FragmentUsesOf(module, kernel);
-  const Inferred inferred = WithStagedOperands(module, kernel, context, uses, MemoryRunsOf(module, kernel, context.pointer_alignment()));
+  FragmentUses uses = FragmentUsesOf(module, kernel);
+  MemoryRuns runs = MemoryRunsOf(module, kernel, context.pointer_alignment());
+  Inferred inferred = WithStagedOperands(module, kernel, context, uses, runs);
+  if (StageStores(module, kernel, context, uses, runs, inferred)) {
+    uses = FragmentUsesOf(module, kernel), runs = MemoryRunsOf(module, kernel, context.pointer_alignment());
+    inferred = InferLayouts(module, context, uses, runs, inferred.staged);
+  }
   if (!inferred.problem.empty()) diagnostics.Internal(inferred.problem);
   for (const auto& [buffer, layout] : inferred.fragments) module[buffer].layout = layout.Normalized();
   for (const LoopUse& use : uses.loops) {

@@ -57,6 +57,7 @@ class Chooser {
     for (const ir::Stmt* nest : nests) ChooseIn(nest);
     for (const BufferId id : staged_)
       kernel_.decisions.push_back({"layouts", id, "goes to its product through shared memory", "loads in the instruction's order cost more"});
+    best_.staged = std::move(staged_);
     return std::move(best_);
   }
 

@@ -5,10 +5,18 @@
 
 #include <algorithm>
 #include <ranges>
+#include <set>
 
 #include "compiler/analysis/threads/register_map.h"
+#include "ir/visit.h"
 
 namespace kiln::llvm_ir {
+namespace {
+
+// So many registers compare their constants with less work than their indices.
+constexpr size_t kFewestConstants = 4;
+
+}  // namespace
 
 using compiler::SplitAccess;
 using ir::BufferId;
@@ -111,8 +119,36 @@ void Addresses::MakeChecks(ElementAddress& address, std::span<const ExprId> indi
       if (digits.variable >= 0) check.coefficients.emplace_back(digits, coefficient);
     }
     check.limit = b().CreateSExtOrTrunc(evaluator_.EvalIndex(buffer.shape[d]), type);
+    if (!narrow) MakeRoom(check, address.buffer);
     address.checks.push_back(std::move(check));
   }
+}
+
+// A comparison of 64 bits is a pair of 32. Where registers add constants to one index, the bound of the constants is computed once, and each is
+// compared with that. (An index that may be negative would have two bounds, and nothing gained.)
+void Addresses::MakeRoom(ElementAddress::Check& check, BufferId buffer) const {
+  if (check.may_be_negative) return;
+  std::set<int64_t> constants;
+  const int64_t width = WidthOf(buffer);
+  for (int64_t reg = 0; reg < loop_.Registers(); reg += width) constants.insert(check.ConstantAt(loop_.parts[size_t(reg)]));
+  if (constants.size() < kFewestConstants || *constants.begin() < 0 || *constants.rbegin() >= INT32_MAX) return;
+  Value* room = b().CreateSub(check.limit, check.index);
+  Value* high = b().CreateTrunc(b().CreateAShr(room, uint64_t{32}), b().getInt32Ty());
+  Value* bound = b().CreateNot(b().CreateAShr(high, uint64_t{31}));  // what does not fit: nothing, or everything
+  check.room = b().CreateSelect(b().CreateICmpEQ(high, I32(0)), b().CreateTrunc(room, b().getInt32Ty()), bound);
+}
+
+// How many registers one access of the loop to the buffer takes, at the most.
+int64_t Addresses::WidthOf(BufferId buffer) const {
+  int64_t width = 1;
+  ir::Walk(loop_.loop->body, [&](const ir::Stmt& stmt) {
+    const auto* store = std::get_if<ir::Store>(&stmt.op);
+    if (store == nullptr || !store->plan) return;
+    if (store->buffer == buffer) width = std::max<int64_t>(width, store->plan->width);
+    for (const ir::LoadPlan& load : store->plan->loads)
+      if (load.buffer == buffer) width = std::max<int64_t>(width, load.width);
+  });
+  return width;
 }
 
 int64_t ElementAddress::Check::ConstantAt(const ir::Indices& part) const {
@@ -151,8 +187,13 @@ Value* Addresses::ConditionAt(const ElementAddress& address, int64_t reg) const 
     return Both(iterations_.guard(), address.may_be_outside ? memory_.ElementExists(address.buffer, address.indices) : nullptr);
   }
   Value* condition = iterations_.guard();
-  for (const ElementAddress::Check& check : address.checks) condition = Both(condition, b().CreateICmpULT(IndexAt(check, reg), check.limit));
+  for (const ElementAddress::Check& check : address.checks) condition = Both(condition, IsInside(check, reg));
   return condition;
+}
+
+Value* Addresses::IsInside(const ElementAddress::Check& check, int64_t reg) const {
+  if (check.room == nullptr) return b().CreateICmpULT(IndexAt(check, reg), check.limit);
+  return b().CreateICmpULT(I32(check.ConstantAt(loop_.parts[size_t(reg)])), check.room);
 }
 
 Value* Addresses::CountAt(const ElementAddress& address, int64_t reg, int64_t width) const {

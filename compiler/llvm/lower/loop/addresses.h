@@ -41,6 +41,7 @@ struct ElementAddress {
     std::vector<std::pair<compiler::LoopDigits, int64_t>> coefficients;
     Value* limit;
     bool may_be_negative;
+    Value* room = nullptr;                              // of many registers: what each adds to the index is less (32 bits, unsigned)
     int64_t ConstantAt(const ir::Indices& part) const;  // what a register adds to the index
   };
   std::vector<Check> checks;
@@ -85,6 +86,9 @@ class Addresses : Part {
   std::vector<int64_t> RegistersOf(ir::BufferId fragment, std::span<const ir::ExprId> indices) const;
   void MakeLinear(ElementAddress& address);
   Value* IndexAt(const ElementAddress::Check& check, int64_t reg) const;
+  Value* IsInside(const ElementAddress::Check& check, int64_t reg) const;
+  void MakeRoom(ElementAddress::Check& check, ir::BufferId buffer) const;
+  int64_t WidthOf(ir::BufferId buffer) const;
   void MakeChecks(ElementAddress& address, std::span<const ir::ExprId> indices, const compiler::Facts& known);
 
   Evaluator& evaluator_;
