@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/contains.h"
 #include "compiler/analysis/signals.h"
 #include "compiler/analysis/threads/divergence.h"
 #include "compiler/analysis/threads/thread_range.h"
@@ -98,10 +100,31 @@ class Stager {
     return order;
   }
 
+  // Whether the value may also be computed where the loop's condition does not hold: it is of fragments alone, within them, and divides no integers.
+  bool IsDefinedAnywhere(ir::ExprId value, const ir::For& loop, const std::vector<int64_t>& extents) const {
+    std::vector<Access> loads;
+    CollectLoads(module_.exprs, value, loads);
+    const auto is_within = [&](const Access& load) {
+      if (module_[load.buffer].space != Space::kFragment) return false;
+      const std::vector<int64_t> shape = module_.ShapeOf(load.buffer);
+      for (size_t d = 0; d < shape.size(); ++d) {
+        const auto var = std::ranges::find_if(loop.vars, [&](ir::VarId each) { return module_.VarRef(each) == load.indices[d]; });
+        if (var == loop.vars.end() || extents[size_t(var - loop.vars.begin())] > shape[d]) return false;
+      }
+      return true;
+    };
+    return std::ranges::all_of(loads, is_within) && !Contains(module_.exprs, value, [&](ir::ExprId part) {
+             using enum ir::ExprOp;
+             const ir::ExprNode& node = module_.exprs[part];
+             return !ir::IsFloat(node.dtype) && (node.op == kDiv || node.op == kMod || node.op == kFloorDiv || node.op == kFloorMod);
+           });
+  }
+
   ir::Stmt Split(ir::Stmt& stmt, ir::For& loop, const std::vector<int64_t>& extents, Layout order) {
     tile_ = FreshOfShape(module_, StoreOf(loop)->buffer, Space::kShared, extents, "_staged");
     ir::For computes = loop, copies = loop;
     copies.layout = order.Normalized();
+    if (IsDefinedAnywhere(StoreOf(loop)->value, loop, extents)) computes.body = {{ir::Store(*StoreOf(loop)), loop.body[0].loc}};
     ir::Store &own = *StoreOf(computes), &out = *StoreOf(copies);
     own.buffer = tile_, own.indices.clear();
     for (const ir::VarId var : loop.vars) own.indices.push_back(module_.VarRef(var));
