@@ -342,7 +342,7 @@ func @f[%n: i64](%O: global f32[%n]) {
 TEST(Compile, ALongPipelineKeepsItsCopiesInFlight) {
   for (const int stages : {4, 20, 32}) {
     const v1::WorkerResult result = CompileText(fmt::format(R"(kiln 1
-func @f(%A: global f16[32, 1024], %B: global f16[1024, 32], %C: global f32[32, 32]) outputs(2) {{
+func @f(%A: global f16[32, 1024], %B: global f16[1024, 32], %C: global f16[32, 32]) outputs(2) {{
   kernel @k grid(1) threads 32 blocks(%b) {{
     %a = alloc shared f16[32, 16]
     %w = alloc shared f16[16, 32]

@@ -157,7 +157,8 @@ class Stager {
 
 bool StageStores(ir::Module& module, ir::Kernel& kernel, const Context& context, const FragmentUses& uses, const MemoryRuns& runs,
                  const Inferred& inferred) {
-  if (HasSignals(kernel)) return false;  // its threads meet where the program says
+  // Without stmatrix the way there takes four times as many instructions. Threads of a kernel with signals meet where the program says.
+  if (!context.target->Has(target::Feature::kStMatrix) || HasSignals(kernel)) return false;
   return Stager(module, kernel, context, uses, runs, inferred).Visit(kernel.body);
 }
 
