@@ -41,7 +41,7 @@ TEST_F(DrainTest, WhatWaitsForTheExecutorIsCompiled) {
   auto stream = Stream(MakeRequest(Order::kAnswer, 20));
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().requests() == 21; }));
   Drain();
-  EXPECT_THAT(daemon_->LogText(), ContainsRegex("event=draining calls=2[12]"));  // the Stats that looked may be one
+  EXPECT_THAT(daemon_->LogText(), ContainsRegex("event=draining calls=2[1-9]"));  // the Stats that looked may be some
   auto late = std::async(std::launch::async, [this] { return daemon_->Compile(MakeRequest(Order::kAnswer, 30)); });
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().requests() == 22; }));
   GoOn();
