@@ -104,5 +104,6 @@ def test_again_and_again(call, target, threads):
 def test_only_where_whole_vectors_are_stored(tmp_path, width, staged):
     program = tmp_path / "program.kiln"
     program.write_bytes(products(7, 300, width).serialized)
-    found = subprocess.run([BIN / "kiln", "explain", program, "--target", "cuda:sm_90a", "--local", "--text"], capture_output=True, text=True, check=True)
+    command = [BIN / "kiln", "explain", program, "--target", "cuda:sm_90a", "--local", "--text"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
     assert ("is stored through shared memory" in found.stdout) == staged
