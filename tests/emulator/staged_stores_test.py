@@ -22,7 +22,8 @@ def sequences():
 
 
 def products(count, rows, width, kind="plain", dtype="float16", threads=128, times=1):
-    """``kind``: plain; "added": to what is there; "scaled": by a tensor's rows; "branch": in a branch of the block."""
+    """``kind``: plain; "added": to what is there; "scaled": by a tensor's rows; "branch": in a branch of the block;
+    "positive": where the product is."""
 
     @T.prim_func
     def program(A: T.Tensor((rows, DEPTH), "float16"), B: T.Tensor((DEPTH, BLOCK), "float16"), at: T.Tensor((count + 1,), "int32"),
@@ -46,7 +47,7 @@ def products(count, rows, width, kind="plain", dtype="float16", threads=128, tim
                                 C[first + i, j] = c[i, j]
                 else:
                     for i, j in T.Parallel(BLOCK, BLOCK):
-                        if T.And(i < size, j < width):
+                        if T.And(T.And(i < size, j < width), c[i, j] > 0 if kind == "positive" else True):
                             if kind == "added":
                                 C[first + i, j] = C[first + i, j] + c[i, j]
                             elif kind == "scaled":
@@ -65,6 +66,8 @@ def expected(a, b, at, scale, before, width, kind, times):
             result[first:end] += times * product
         elif kind == "scaled":
             result[first:end] = product * scale[first:end, None]
+        elif kind == "positive":
+            result[first:end] = np.where(product > 0, product, result[first:end])
         elif kind != "branch" or end - first > BLOCK // 2:
             result[first:end] = product
     return result
@@ -82,7 +85,7 @@ def check(call, target, width, kind, dtype="float16", threads=128, times=1):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("kind", ["plain", "added", "scaled", "branch"])
+@pytest.mark.parametrize("kind", ["plain", "added", "scaled", "branch", "positive"])
 @pytest.mark.parametrize("width", [BLOCK, 48, 30])
 def test_rows_of_sequences(call, target, kind, width):
     check(call, target, width, kind)

@@ -45,6 +45,8 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     if options.draw is not None and not options.emulate:
         parser.error("--draw goes with --emulate")
+    if options.beside and options.emulate:
+        parser.error("--beside is about times, which --emulate has none of")
     options.compile_only = options.emulate
     options.packages = os.environ.get("PYTHONPATH", "")
     options.parallel = options.parallel or (2 if options.emulate else 14)
@@ -137,8 +139,10 @@ def run(options, place, start) -> dict:
         record = records.get((row["corpus"], row["kernel"]), {"note": "" if options.emulate else "not reached"})
         report.append({**row, "outcome": found["outcome"], "error": found["error"], "seconds": found["seconds"], **record})
     if not options.emulate:
-        others = {folder: beside(options, place, folder, number) for number, folder in enumerate(filter(None, options.beside.split(",")))}
+        others: dict = {}
         try:
+            for folder in filter(None, options.beside.split(",")):
+                others[folder] = beside(place, folder, len(others))
             time_all([row for row in report if "record" in row], options, place, others, deadline)
         finally:
             for other in others.values():
@@ -146,14 +150,19 @@ def run(options, place, start) -> dict:
     return {"kernels": report}
 
 
-def beside(options, place, folder: str, number: int):
+def beside(place, folder: str, number: int):
     """Another build, with a daemon of its own that has compiled nothing yet."""
     scratch = place.scratch / f"beside{number}"
     scratch.mkdir()
     environment = dict(os.environ)
     found = type(place)(argparse.Namespace(build=folder, bundle=None), scratch, ptxas=place.ptxas)
-    found.start()
-    os.environ.update(environment)
+    try:
+        found.start()
+    except Exception:
+        found.stop()
+        raise
+    finally:
+        os.environ.update(environment)
     return found
 
 

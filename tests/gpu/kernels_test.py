@@ -77,6 +77,17 @@ def test_a_report_counts_and_needs_enough(capsys):
     assert not kernels_main.show({"kernels": rows}, False)
 
 
+def test_other_builds_stand_beside(capsys):
+    row = {"corpus": "fla", "outcome": "skipped", "error": "", "kiln_ms": 1.0, "triton_ms": 2.0, "ratio": 2.0}
+    rows = [{**row, "kernel": "m:a", "beside_ms": {"/older": 1.5}}, {**row, "kernel": "m:b", "beside_ms": {"/older": None}}]
+    assert kernels_main.show({"kernels": rows}, False, True)
+    shown = capsys.readouterr().out
+    assert "beside    1500.0 µs" in shown and "beside         -" in shown
+    assert "geomean 2.000 × Triton, least 2.000; 1.500 × /older in 1" in shown
+    with pytest.raises(SystemExit):
+        kernels_main.parse(["--corpora", ".", "--emulate", "--beside", "/older"])
+
+
 WORKER = '''
 import json, os, sys, time
 print(json.dumps({"ready": "a package"}), flush=True)

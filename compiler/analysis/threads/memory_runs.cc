@@ -19,7 +19,6 @@ namespace {
 
 using ir::Layout;
 
-constexpr int64_t kWidestAccess = 16;     // bytes
 constexpr int64_t kWord = 4;              // bytes of a register
 constexpr int64_t kSector = 32;           // bytes that memory moves at once
 constexpr int64_t kLine = 128;            // bytes of the first cache, which takes one line of a store at a time

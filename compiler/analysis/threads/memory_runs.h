@@ -17,6 +17,8 @@
 
 namespace kiln::compiler {
 
+inline constexpr int64_t kWidestAccess = 16;  // bytes
+
 // An access to global memory in a parallel loop.
 struct MemoryRun {
   bool write = false;

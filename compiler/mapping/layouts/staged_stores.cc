@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 #include <ranges>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -25,8 +26,7 @@ using ir::BufferId;
 using ir::Layout;
 using ir::Space;
 
-constexpr int64_t kWidest = 16;  // bytes of an access
-constexpr int64_t kTiles = 4;    // of so many blocks, that shared memory holds at one time
+constexpr int64_t kTiles = 4;  // of so many blocks, that shared memory holds at one time
 
 class Stager {
  public:
@@ -79,25 +79,42 @@ class Stager {
     ir::Store* store = StoreOf(loop);
     if (use == uses_.end() || runs == runs_.end() || layout == inferred_.loops.end() || store == nullptr) return std::nullopt;
     if (module_[store->buffer].space != Space::kGlobal || layout->second.IsReplicated()) return std::nullopt;
-    std::optional<Layout> order = Cheaper(*store, use->second->extents, runs->second, layout->second);
+    std::optional<Layout> order = Cheaper(loop, use->second->extents, runs->second, layout->second);
     if (!order) return std::nullopt;
     return Split(stmt, loop, use->second->extents, *std::move(order));
   }
 
   // The layout in which the tile is copied from shared memory, if that and the way there cost less than to store it as it lies in registers.
-  std::optional<Layout> Cheaper(const ir::Store& store, const std::vector<int64_t>& extents, const std::vector<MemoryRun>& runs,
-                                const Layout& layout) const {
+  // Fragments that say where an element is stored, or whether, go that way, too.
+  std::optional<Layout> Cheaper(ir::For& loop, const std::vector<int64_t>& extents, const std::vector<MemoryRun>& runs, const Layout& layout) const {
     const auto run = std::ranges::find(runs, true, &MemoryRun::write);
     if (run == runs.end() || run->variable != extents.size() - 1) return std::nullopt;
+    const int64_t threads = kernel_.threads, lanes = context_.target->warp_size;
     const int64_t elements = std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
-    const int64_t vector = std::gcd(std::min(run->whole, kWidest / run->bytes), extents.back());
-    const int64_t bytes = elements * ir::Bits(module_[store.buffer].dtype) / 8, of_thread = bytes / int64_t(kernel_.threads);
-    if (vector <= run->Width(layout) || elements < vector * int64_t(kernel_.threads) || kTiles * bytes > int64_t(context_.target->max_shared_bytes))
-      return {};
-    Layout order = Layout::Distributed(extents, int64_t(kernel_.threads), vector);
-    const auto cost = [&](const Layout& by) { return MemoryCost(by, std::span(&*run, 1), context_.target->warp_size); };
-    if (cost(order) + PassageCost(of_thread, of_thread, context_.target->warp_size) >= cost(layout)) return std::nullopt;
+    const int64_t vector = std::gcd(std::min(run->whole, kWidestAccess / run->bytes), extents.back()), tile = elements * run->bytes;
+    if (vector <= run->Width(layout) || elements < vector * threads || kTiles * tile > int64_t(context_.target->max_shared_bytes)) return {};
+    Layout order = Layout::Distributed(extents, threads, vector);
+    const auto cost = [&](const Layout& by) { return MemoryCost(by, std::span(&*run, 1), lanes); };
+    int64_t staged = cost(order) + PassageCost(tile / threads, tile / threads, lanes);
+    for (const BufferId fragment : FragmentsOfPlaces(loop)) {
+      const int64_t bytes = std::max(ir::Bits(module_[fragment].dtype) / 8, 1);
+      int64_t held = bytes;
+      for (const int64_t extent : module_.ShapeOf(fragment)) held *= extent;
+      staged += PassageCost((held + threads - 1) / threads, elements / vector / threads * bytes, lanes);
+    }
+    if (staged >= cost(layout)) return std::nullopt;
     return order;
+  }
+
+  // That the store's indices and its condition read.
+  std::set<BufferId> FragmentsOfPlaces(ir::For& loop) const {
+    std::vector<Access> loads;
+    for (const ir::ExprId index : StoreOf(loop)->indices) CollectLoads(module_.exprs, index, loads);
+    if (const auto* branch = std::get_if<ir::If>(&loop.body[0].op)) CollectLoads(module_.exprs, branch->cond, loads);
+    std::set<BufferId> fragments;
+    for (const Access& load : loads)
+      if (module_[load.buffer].space == Space::kFragment) fragments.insert(load.buffer);
+    return fragments;
   }
 
   // Whether the value may also be computed where the loop's condition does not hold: it is of fragments alone, within them, and divides no integers.
